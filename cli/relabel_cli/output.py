@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relabel.core.errors import FailedRowsError, command
+from relabel.core.errors import FailedRowsError
 from relabel.core.tables import WIDTH, align, duration
 from relabel_cli.streams import write_message
 
@@ -150,7 +150,7 @@ def plan_text(steps: Sequence[Step]) -> str:
             step.name,
             step.state,
             "" if step.rows is None else f"{step.rows:,}",
-            "" if step.bytes is None else f"{'' if step.exact else '~'}{size(step.bytes)}",
+            "" if step.bytes is None else f"{'' if step.state == 'done' else '~'}{size(step.bytes)}",
             "" if step.seconds is None else f"~{duration(step.seconds)}",
             step.out,
         )
@@ -158,17 +158,14 @@ def plan_text(steps: Sequence[Step]) -> str:
     ]
     # Unknown sizes and times count as 0: the totals are lower bounds.
     to_do = [step for step in steps if step.state != "done"]
-    mark = "" if all(step.exact for step in to_do) else "~"
-    total_size = mark + size(sum(step.bytes or 0 for step in to_do))
+    total_size = ("~" if to_do else "") + size(sum(step.bytes or 0 for step in to_do))
     timed = [step.seconds for step in to_do if step.seconds is not None]
     total_time = ("~" if timed else "") + duration(sum(timed))
     header = ("stage", "name", "state", "rows", "size", "time", "where")
     lines = fit([header, *cells, ("still", "", "", "", total_size, total_time, "")], right=[3, 4, 5])
     notes = []
     if timed:
-        notes.append("~ is approximate. Times are typical of 2 CPU cores and leave out downloads.")
-    if any(step.stage == "ingest" for step in to_do):
-        notes.append(f"A dry run after {command('ingest')} measures the sizes on a sample of the captions.")
+        notes.append("~ is approximate. Times are typical of 2 cores of an AMD EPYC and leave out downloads.")
     if any(step.bytes is None or step.seconds is None for step in to_do):
         notes.append("Empty cells are unknown and not in the sums.")
     return "\n".join([*lines, *(textwrap.fill(note, terminal_width()) for note in notes)])

@@ -80,6 +80,10 @@ def score_cxc(
         if count := missing[task]["count"]:
             first = ", ".join(missing[task]["first"])
             progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
+        complete = np.flatnonzero([reason is None for reason in pairs.reason])
+        references, captions = scorer.caption_pairs(task, pairs.left[complete], pairs.right[complete])
+        # A source with a limit refuses too many pairs before any is scored.
+        relevance.pairs_to_score(references, captions, len(captions))
         one = StoreTask(f"{task}-00000-of-00001.parquet", len(human))
         group = TaskGroup(f"{task} {split}", "pairs", [one])
         make_group(
@@ -157,6 +161,15 @@ class _Scorer:
 
     def of(self, task: Task) -> Callable[[Rows, Rows], Scores]:
         return {"sts": self.sts, "sits": self.sits, "sis": self.sis}[task]
+
+    def caption_pairs(self, task: Task, left: Rows, right: Rows) -> tuple[References, Rows]:
+        """Return the reference sets and captions of which judged pairs consist."""
+        if task == "sts":
+            return References.single(left), right
+        if task == "sits":
+            return self.corpus.references(right), left
+        sets, others = self.corpus.references(left), self.corpus.references(right)
+        return sets.take(np.repeat(np.arange(len(right)), np.diff(others.indptr))), others.rows
 
     def sts(self, left: Rows, right: Rows) -> Scores:
         return self._symmetrised(lambda a, b: self.relevance.pairs(References.single(a), b), left, right)

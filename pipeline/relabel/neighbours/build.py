@@ -18,7 +18,6 @@ from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
 from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
-from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
 from relabel.store.tasks import Blocks, Task, TaskGroup, Tasks
@@ -85,7 +84,6 @@ class NeighbourTasks(Tasks):
 
     def finish(self, work: Work) -> None:
         """Record the facts of the table; exclude the files that only the search needed."""
-        collect_gate_counts(work)
         search = self.spec.search(self.corpus)
         work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
         # A gate rejects pairs before they are scored, so a gated search can miss neighbours.

@@ -1,12 +1,8 @@
-"""Specification of a table of neighbours: parameters, queries, candidates, shards and Parquet schema.
-
-The size of a shard follows from its rows and neighbours alone.
-"""
+"""Specification of a table of neighbours: parameters, queries, candidates, shards and Parquet schema."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +15,6 @@ from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.build import SPLITS
 from relabel.sources.finder import Search
-from relabel.store.files import write_plain
 from relabel.store.workdir import part_ranges
 
 Within = Literal["train", "val", "test", "all"]
@@ -135,19 +130,3 @@ def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np
     values = (neighbours.astype(np.int32), scores.astype(np.float32), same_image)
     lists = [pa.ListArray.from_arrays(offsets, pa.array(v.reshape(-1))) for v in values]
     return pa.Table.from_arrays([pa.array(row.astype(np.int32)), *lists], schema=SCHEMA)
-
-
-@cache
-def shard_bytes(rows: int, width: int) -> int:
-    """Return the exact bytes of a shard of `rows` rows with `width` neighbours each.
-
-    The shard is written with zeros to a stream that only counts: nothing in the file depends on the values.
-    """
-    sink = pa.MockOutputStream()
-    write_plain(sink, (_zeros(len(group), width) for group in row_groups(range(rows), width)), SCHEMA)
-    return int(sink.size())
-
-
-def _zeros(rows: int, width: int) -> pa.Table:
-    shape = (rows, width)
-    return table_of(np.zeros(rows, np.int32), np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape, bool))

@@ -28,8 +28,7 @@ Override these methods to add a capability:
 - searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
 - reading tokens from the corpus: `Source.tokenizer`;
-- needing several captions per image: `Source.single_caption_note`;
-- estimating costs in a dry run without captions: `Source.typical_cost`.
+- needing several captions per image: `Source.single_caption_note`.
 """
 
 from __future__ import annotations

@@ -217,7 +217,6 @@ def make_vector_spec(name: str, params: type[SourceParams], version: int) -> Sou
         version=version,
         params=params,
         refused_poolings=REFUSED_POOLINGS,
-        sample_sizes=(200, 400),
     )
 
 

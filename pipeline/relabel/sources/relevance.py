@@ -26,22 +26,6 @@ _BLOCK = 1 << 18  # pairs of single captions that `Relevance.block` scores in on
 
 
 @dataclass(frozen=True)
-class GateCounts:
-    """Counts of a gated relevance since it was opened.
-
-    Attributes
-    ----------
-    gate : dict
-        Parameters of the gate, JSON-able.
-    counts : dict of str to int
-        Number of pairs by the name of the count.
-    """
-
-    gate: dict[str, Any]
-    counts: dict[str, int]
-
-
-@dataclass(frozen=True)
 class LookupArrays:
     """Description of the arrays that a label has written into a lookup.
 
@@ -255,24 +239,15 @@ class Relevance(ABC):
         """
         raise UsageError("it scores pair by pair", todo=f"Run {command('export', 'plan')} instead.")
 
-    def gate_counts(self) -> GateCounts | None:
-        """Return the counts of the gate since the encoding was opened; None without a gate."""
-        return None
-
-    def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
-        """Estimate the seconds that `total` pairs like the given P take; None if timing a few of them is enough.
-
-        A relevance whose pairs differ widely in cost logs the estimate under `title`.
+    def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
+        """Estimate how many of `total` pairs like the given P are scored one by one, without scoring them.
 
         Raises
         ------
         UsageError
-            If the estimate exceeds a limit of the parameters.
+            If they are more than a limit of the parameters.
         """
-        return None
-
-    def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
-        """Log the cost of `run` before it starts, if pairs differ widely in cost. Raises as `estimate_seconds`."""
+        return total
 
     def start(self) -> None:  # noqa: B027
         """Start the helper process that the first scores need, and return before it is ready."""

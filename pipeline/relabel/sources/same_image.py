@@ -14,7 +14,7 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.shards import NoTasks
 from relabel.store.workdir import Work
@@ -69,11 +69,6 @@ class SameImage(Source[SameImageParams]):
         params=SameImageParams,
         neighbours_blocker="it knows image ids alone",
     )
-
-    @override
-    def typical_cost(self) -> TypicalCost:
-        # The encoding has no files.
-        return TypicalCost(encode_bytes=0, encode_seconds=0)
 
     @override
     def single_caption_note(self) -> str:

@@ -3,110 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.corpus.params import Expected
+from relabel.core.errors import CheckError, MissingError
 from relabel.neighbours.spec import Within as Split
-from relabel.page.captions import CAPTIONS
-from relabel.sources import source_class
-from relabel.sources.base import COCO_CAPTIONS, TypicalCost
+from relabel.sources.typical_costs import ENCODE, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
 from relabel.stages import Job, Project
 from relabel.stages.ingest import FETCHED
 from relabel.stages.page import page_folder, page_is_current
 from relabel.stages.run import default_labels, labels_to_export, neighbours_params, resolve_split
-from relabel.store.artefact import is_current
+from relabel.store.artefact import is_current, work_folder
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
-from relabel_train.lookup.format import DESCRIPTION
 
-_ROWS_OF_CAPTIONS = ("ingest", "encode", "neighbours", "export")
-
-# A caption of COCO's corpus: benchmarks/results/full_run_coco.json.
-_INGEST_COST = TypicalCost(32_470_025 / COCO_CAPTIONS, 10.5 / COCO_CAPTIONS)
-
-# The page of COCO's test split, 25,010 captions: plotly, the captions, and the nearest captions of each label.
-_PAGE_BYTES, _PAGE_CAPTION_BYTES, _PAGE_LABEL_BYTES = 2_000_000, 34, 36
+_ID_BYTES = 50  # ids and offsets of a caption in a lookup
+State = Literal["done", "partly", "to do"]
 
 
 @dataclass(frozen=True)
 class Step:
     """One artefact of a run.
 
-    `state`: "waits" if an input of the artefact, or something that it needs, is missing.
-    `rows`, `bytes`: rows and size of its data files, without the few KB of `manifest.json` and `lookup.json`; None if
-        unknown.
-    `exact`: whether `bytes` is exact rather than an estimate.
+    `state`: "partly" if an interrupted run has left work that the next one continues.
+    `rows`: captions; None if unknown.
+    `bytes`: size of its files: measured if it is done, else approximate; None if unknown.
     `seconds`: typical time of the work on 2 CPU cores; None if unknown or done.
     """
 
     stage: str
     name: str
     out: str
-    state: Literal["done", "to do", "waits"] = "waits"
+    state: State = "to do"
     rows: int | None = None
     bytes: int | None = None
-    exact: bool = False
     seconds: float | None = None
 
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[Step]:
-    """List the artefacts that `run` would build, with their sizes, and build none of them.
-
-    Sizes are estimated from samples of captions, which are encoded and exported in a temporary folder. Without a
-    corpus, sizes come from `Source.typical_cost`; times always do.
-    """
+    """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
     project, split, against = resolve_split(project, split, labels)
-    layout, dataset = project.layout, project.config.ingest.dataset
-    steps = [Step("ingest", dataset, str(layout.corpus), "to do")]
-    has_corpus = (layout.corpus / MANIFEST).exists()
-    if has_corpus:
-        steps = [_completed(steps[0], read_manifest(layout.corpus, "corpus"))]
-    elif not project.config.ingest.has_location and dataset in FETCHED:
-        steps = [*_fetch_steps(project, FETCHED[dataset]), *steps]
+    layout, dataset, steps = project.layout, project.config.ingest.dataset, list[Step]()
+    ingest = Step("ingest", dataset, str(layout.corpus))
+    if (layout.corpus / MANIFEST).exists():
+        steps.append(_completed(ingest, read_manifest(layout.corpus, "corpus")))
+        rows: int | None = len(project.corpus.rows(project.splits(split)))
+    else:
+        if not project.config.ingest.has_location and dataset in FETCHED:
+            steps += _fetch_steps(project, FETCHED[dataset])
+        steps.append(_with_cost(replace(ingest, rows=_published_captions(project, "all")), INGEST))
+        rows = _published_captions(project, split)
     names = default_labels(project, labels, judged=bool(against))
     if any(stages.needs_word2vec(project.config.params(label)) for label in names):
-        state: Literal["done", "to do"] = "done" if stages.word2vec_is_current(project) else "to do"
+        state: State = "done" if stages.word2vec_is_current(project) else "to do"
         steps.append(Step("tune", "cbow", str(project.word2vec), state))
     exported = labels_to_export(project, labels)
     for label in names:
-        encoding = Step("encode", label, str(layout.encoding(split, label)))
-        of_label = [_look_up(encoding, partial(stages.encode, project, label, split))]
+        encoding = Step("encode", label, str(layout.encoding(split, label)), rows=rows)
+        encoding = _look_up(encoding, partial(stages.encode, project, label, split))
+        steps.append(_with_cost(encoding, typical_cost(ENCODE, project.config.params(label))))
         if against:
             judgement = Step("judge", label, str(layout.judgement(split, label)))
-            of_label.append(_look_up(judgement, partial(stages.judge, project, label)))
+            steps.append(_look_up(judgement, partial(stages.judge, project, label)))
         if label in exported:
-            of_label += _export_steps(project, split, label)
-            # Samples are drawn from the corpus, and cost some seconds.
-            if has_corpus and any(step.state != "done" for step in of_label):
-                of_label = _with_estimates(project, split, label, of_label)
-        steps += of_label
-    counts = project.config.ingest.counts
-    steps = [_with_typical_cost(_with_published_rows(step, counts, split), project) for step in steps]
-    return [*steps, _page_step(project, split, labels, names, steps)]
+            steps += _export_steps(project, split, label, rows)
+    page = Step("report", split, str(page_folder(project, split, labels)))
+    if all(step.state == "done" for step in steps) and page_is_current(project, split, labels, names, bool(against)):
+        page = _completed(page, read_manifest(page_folder(project, split, labels), "page"))
+    return [*steps, page]
 
 
-def _page_step(
-    project: Project, split: Split, labels: Sequence[str], names: Sequence[str], steps: Sequence[Step]
-) -> Step:
-    """Return the step of the HTML page, which shows the artefacts of all other steps."""
-    folder = page_folder(project, split, labels)
-    captions = next((other.rows for other in steps if other.stage == "encode"), None)
-    # A large split is shown by a sample.
-    rows = None if captions is None else min(captions, CAPTIONS)
-    step = Step("report", split, str(folder), rows=rows)
-    if all(other.state == "done" for other in steps):
-        judged = any(other.stage == "judge" for other in steps)
-        if page_is_current(project, split, labels, names, judged):
-            return replace(_completed(step, read_manifest(folder, "page")), rows=rows)
-        step = replace(step, state="to do")
-    if rows is None:
-        return step
-    # The baseline has no nearest captions.
-    searched = sum(not project.config.source(name).spec.baseline for name in names)
-    return replace(step, bytes=_PAGE_BYTES + rows * (_PAGE_CAPTION_BYTES + searched * _PAGE_LABEL_BYTES))
+def _export_steps(project: Project, split: Split, label: str, rows: int | None) -> list[Step]:
+    params, config = project.config.params(label), project.config.neighbours
+    near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)), rows=rows)
+    near = _look_up(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))
+    # A row number and a score of 4 bytes each per neighbour.
+    lists = 0 if rows is None else rows * 8 * min(config.k, rows - 1)
+    # The cost of an approximate search depends on its index.
+    steps = [_with_cost(near, typical_cost(NEIGHBOURS, params) if config.index is None else None, lists)]
+    if project.config.source(label).lookup_blocker() is None:
+        lookup = Step("export", label, str(project.layout.lookup(split, label)), rows=rows)
+        lookup = _look_up(lookup, partial(stages.export_lookup, project, label, split))
+        ids = 0 if rows is None else rows * _ID_BYTES
+        steps.append(_with_cost(lookup, typical_cost(LOOKUP, params), lists + ids))
+    return steps
 
 
 def _fetch_steps(project: Project, name: str) -> list[Step]:
@@ -118,43 +99,12 @@ def _fetch_steps(project: Project, name: str) -> list[Step]:
     if manifest.alternatives:
         missing = missing[:1] if len(missing) == len(manifest.files) else []
     size = sum(file.bytes for file in missing)
-    return [Step("fetch", name, str(folder), "to do", bytes=size)] if missing else []
+    return [Step("fetch", name, str(folder), bytes=size)] if missing else []
 
 
-def _with_typical_cost(step: Step, project: Project) -> Step:
-    """Return the step with its typical seconds, and with its typical bytes if they are unknown."""
-    if step.state == "done" or step.rows is None:
-        return step
-    k, index = project.config.neighbours.k, project.config.neighbours.index
-    if step.stage == "ingest":
-        estimate = _INGEST_COST.estimate("encode", step.rows, k)
-    else:
-        # Unresolved parameters name a tuned model; resolved ones hold its folder.
-        params = project.config.params(step.name)
-        cost = source_class(params.source)(params).typical_cost()
-        # The cost of an approximate search depends on its index.
-        approximate = step.stage == "neighbours" and index is not None
-        estimate = None if cost is None or approximate else cost.estimate(step.stage, step.rows, k)
-    if estimate is None:
-        return step
-    return replace(step, bytes=estimate[0] if step.bytes is None else step.bytes, seconds=estimate[1])
-
-
-def _with_published_rows(step: Step, counts: Expected, split: Split) -> Step:
-    """Return the step with the rows that a published dataset gives it, if they are unknown."""
-    if step.rows is not None or step.stage not in _ROWS_OF_CAPTIONS:
-        return step
-    published = counts.get("all" if step.stage == "ingest" else split)
-    return step if published is None else replace(step, rows=published.captions)
-
-
-def _export_steps(project: Project, split: Split, label: str) -> list[Step]:
-    near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
-    steps = [_look_up(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
-    if project.config.source(label).lookup_blocker() is None:
-        lookup = Step("export", label, str(project.layout.lookup(split, label)))
-        steps.append(_look_up(lookup, partial(stages.export_lookup, project, label, split)))
-    return steps
+def _published_captions(project: Project, split: Split) -> int | None:
+    published = project.config.ingest.counts.get(split)
+    return None if published is None else published.captions
 
 
 def _look_up(step: Step, prepare: Callable[[], Job]) -> Step:
@@ -162,33 +112,29 @@ def _look_up(step: Step, prepare: Callable[[], Job]) -> Step:
     try:
         job = prepare()
     except (MissingError, CheckError):
-        # Its inputs are missing or stale: it waits for them.
+        # Its inputs are missing or stale.
         return step
     step = replace(step, out=str(job.out))
-    if not is_current(job.out, job.artefact):
-        # A dry run refuses the replacements that the run would refuse.
-        job.check()
-        return replace(step, state="to do")
-    return _completed(step, read_manifest(job.out, job.artefact.kind))
+    if is_current(job.out, job.artefact):
+        return _completed(step, read_manifest(job.out, job.artefact.kind))
+    # A dry run refuses the replacements that the run would refuse.
+    job.check()
+    return replace(step, state="partly" if work_folder(job.out, job.artefact.fingerprint).exists() else "to do")
 
 
 def _completed(step: Step, manifest: Manifest) -> Step:
-    size = sum(entry.bytes for name, entry in manifest.files.items() if name != DESCRIPTION)
     rows = manifest.facts.get("rows")
-    count = rows[1] - rows[0] if isinstance(rows, list) else None
-    return replace(step, state="done", rows=count, bytes=size, exact=True)
+    count = rows[1] - rows[0] if isinstance(rows, list) else step.rows
+    return replace(step, state="done", rows=count, bytes=manifest.bytes)
 
 
-def _with_estimates(project: Project, split: Split, label: str, steps: list[Step]) -> list[Step]:
-    """Return the steps with estimated sizes; those of a label that cannot be encoded stay as they are."""
-    from relabel.stages.estimate import estimate_sizes
-
-    try:
-        sizes = estimate_sizes(project, label, split)
-    except RelabelError as error:
-        project.runtime.progress.note(f"{label}: no estimate: {error}")
-        return steps
-    return [
-        replace(step, **asdict(sizes[step.stage])) if step.stage in sizes and step.state != "done" else step
-        for step in steps
-    ]
+def _with_cost(step: Step, cost: Cost | None, more_bytes: int = 0) -> Step:
+    """Return the step with its typical seconds and bytes, if it is not done; `more_bytes` follow from shapes."""
+    if step.state == "done" or step.rows is None:
+        return step
+    per_caption = 0 if step.stage == "neighbours" else None if cost is None else cost.bytes
+    return replace(
+        step,
+        bytes=None if per_caption is None else round(step.rows * per_caption) + more_bytes,
+        seconds=None if cost is None else step.rows / 1000 * cost.seconds,
+    )

@@ -15,6 +15,7 @@ from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, che
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
+from relabel.sources.typical_costs import PLAN, Cost, typical_cost
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.export import covering_split
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
@@ -39,7 +40,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         check_size_limit(outline)
         tasks = PlanTasks(outline, opened)
         with closing(tasks.relevance) as relevance:
-            cost = estimate(outline, relevance)
+            cost = estimate(outline, relevance, _typical_cost(project, label))
             # Files of an interrupted run are kept, and need no more space.
             check_disk_space(cost, work.folder, sum(e.bytes for e in work.entries().values()))
             project.runtime.progress.note(f"plan {artefact.name}: {cost.describe()}")
@@ -63,12 +64,16 @@ def _values(config: Config, label: str) -> Values:
 def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
     """Estimate the size and time of a plan without writing it.
 
-    A few pairs are scored and timed. Parameters and errors are those of `export_plan`.
+    No pair is scored. Parameters and errors are those of `export_plan`.
     """
     outline, _, opened = _outline(project, label, split, name)
     check_size_limit(outline)
     with closing(opened()) as relevance:
-        return estimate(outline, relevance)
+        return estimate(outline, relevance, _typical_cost(project, label))
+
+
+def _typical_cost(project: Project, label: str) -> Cost | None:
+    return typical_cost(PLAN, project.config.params(label))
 
 
 def _outline(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
-from relabel.sources.gate_counts import collect_gate_counts, with_gate_counts
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job, Values, label_values, variant
 from relabel.stages.project import Project
@@ -50,16 +48,11 @@ def judge(project: Project, label: str) -> Job:
         progress = project.runtime.progress
         work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
         work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
-        score = partial(score_cxc, corpus, source=source, split=split, include_self=params.include_self)
-        # The cost is logged before the work: a dry pass counts the pairs that would be scored.
-        relevance.log_run_cost(lambda counter, at: score(counter, work=at), "judged pairs")
-        counted = with_gate_counts(work, relevance)
-        score(relevance, work=counted, progress=progress)
+        score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
-            score_eccv(corpus, relevance, source, eccv, counted, progress, ties=params.ties, gate=opened)
-        collect_gate_counts(work)
+            score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
 
     artefact = ArtefactSpec("judgement", label, semantic, inputs)
     return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)

@@ -137,18 +137,3 @@ def plain_bytes(table: pa.Table) -> int:
     sink = pa.MockOutputStream()
     write_plain(sink, [table], table.schema)
     return int(sink.size())
-
-
-def zeros(schema: pa.Schema, rows: int) -> pa.Table | None:
-    """Return a table of zeros, or None if a column holds values of varying width."""
-    columns = []
-    for field in schema:
-        kind: Any = field.type
-        # A column of fixed-size lists is made from one flat column of their items.
-        width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
-        item = kind.value_type if width is not None else kind
-        if not pa.types.is_primitive(item):
-            return None
-        values = pa.nulls(rows * (1 if width is None else width), item).fill_null(pa.scalar(0).cast(item))
-        columns.append(values if width is None else pa.FixedSizeListArray.from_arrays(values, width))
-    return pa.Table.from_arrays(columns, schema=schema)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relabel.core.errors import MissingError
+from relabel.core.errors import MissingError, UsageError
 from relabel.core.types import Pooling
-from relabel.corpus import Corpus
+from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import TASKS, HumanScores, Task
 from relabel.judge import cxc
@@ -104,6 +104,29 @@ def test_every_task_equals_its_definition(
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
     assert work.facts["cxc"]["include_self"] is own
     assert work.facts["cxc"]["both_orders"] is True
+
+
+def test_a_source_counts_all_pairs_before_it_scores_one(
+    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
+) -> None:
+    counted: list[int] = []
+
+    class Limited(odd.Relevance):  # type: ignore[name-defined, misc]
+        def pairs_to_score(self, references: References, captions: Any, total: int) -> int:
+            counted.append(len(references.rows))
+            assert total == len(captions) == len(references)
+            if len(counted) == len(TASKS):
+                raise UsageError("too many pairs")
+            return total
+
+    with pytest.raises(UsageError, match="too many"):
+        score_cxc(corpus, Limited(corpus, range(len(corpus)), "max"), odd.Source, "test", work)
+    sizes = dict(zip(corpus.image_ids, (1, 2, 5, 5, 5), strict=True))  # the first five captions of an image
+    assert counted == [
+        len(few_pairs["sts"]),
+        sum(sizes[image] for image in few_pairs["sits"].right),
+        sum(sizes[a] * sizes[b] for a, b in zip(few_pairs["sis"].left, few_pairs["sis"].right, strict=True)),
+    ]
 
 
 def test_symmetric_sources_score_one_order(

@@ -65,7 +65,6 @@ def test_positions_are_those_of_encoded_rows() -> None:
 def test_a_source_of_pairs_has_no_vectors(tmp_path: object) -> None:
     relevance = Differences()
     assert relevance.unit_vectors() is None
-    assert relevance.gate_counts() is None
     relevance.close()
     with pytest.raises(UsageError, match="pair by pair"):
         relevance.write_lookup(Work(tmp_path))  # type: ignore[arg-type]

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Advance
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
-from relabel.sources.gate_counts import with_gate_counts, write_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
 from relabel.store.tasks import Blocks, Task
@@ -97,7 +96,7 @@ class Pairs:
 
     def score(self, work: Work, task: Task, relevance: Relevance, advance: Advance) -> None:
         """Score the pairs of a part and write its file."""
-        keys, counted = self.keys(self.files.index(task.file)), with_gate_counts(work, relevance)
+        keys = self.keys(self.files.index(task.file))
 
         def score(numbers: Keys) -> pa.Table:
             scores = np.empty(len(numbers))
@@ -107,9 +106,8 @@ class Pairs:
                 advance(len(captions))
             return pa.table({"score": scores})
 
-        blocks = Blocks(counted, task.file, first=_FIRST)
+        blocks = Blocks(work, task.file, first=_FIRST)
         scores = blocks.make(np.arange(len(keys)), score, advance)["score"].to_numpy()
-        write_gate_counts(counted, task.file)
         # Keys and the bits of their scores in one array of one type: 16 bytes per pair, and one file to map.
         work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
         blocks.drop()

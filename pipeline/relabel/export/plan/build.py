@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import PartialError, UsageError
 from relabel.core.runtime import Advance
+from relabel.core.tables import duration
 from relabel.core.types import Rows
 from relabel.export.plan.blocks import PAIR_BYTES, Pairs, block_of
 from relabel.export.plan.spec import PlanSpec, Shape
-from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
+from relabel.sources.typical_costs import Cost
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.tasks import Task, TaskGroup, Tasks, exclude_blocks
 from relabel.store.workdir import Work
@@ -31,9 +31,7 @@ from relabel_train.batches.graded import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
 
 _GRADED_BATCHES = 256  # batches of which the grading is counted
-_PAIRS = 4096  # pairs per round of a timed sample
-_ROUNDS, _SECONDS = 8, 12.0  # most rounds, and the time after which no other begins
-_BLOCKS = 4  # blocks of a timed sample
+_PAIRS = 1 << 15  # pairs of the sample from which the pairs that are scored are estimated
 
 
 class PlanTasks(Tasks):
@@ -78,7 +76,6 @@ class PlanTasks(Tasks):
 
     def finish(self, work: Work) -> None:
         """Record the facts of the plan; exclude the files of the pairs."""
-        collect_gate_counts(work)
         work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
         exclude_blocks(work)
         work.facts |= {k: v for k, v in self.spec.metadata.items() if k not in ("kind", "format", "fingerprint")}
@@ -135,7 +132,7 @@ class Estimate:
 
     `bytes`, `work_bytes`: bytes of the plan without its manifest, and of the temporary files beside it.
     `pairs`: pairs that are scored: the distinct ones if the source scores pair by pair, otherwise those of all batches.
-    `seconds`: estimate for this machine at its present load, without opening the encoding.
+    `seconds`: typical time on 2 CPU cores; None if the source was not measured.
     """
 
     batches: int
@@ -144,14 +141,14 @@ class Estimate:
     bytes: int
     work_bytes: int
     pairs: int
-    seconds: float
+    seconds: float | None
 
     def describe(self) -> str:
         """Return the estimate as one line of text."""
-        duration = f"{self.seconds / 60:.1f} min" if self.seconds >= 100 else f"{self.seconds:.0f} s"
+        time = "" if self.seconds is None else f", about {duration(self.seconds)}"
         temporary = f" (and {_size(self.work_bytes)} of temporary files)" if self.work_bytes else ""
         shape = f"{self.batches:,} batches of {self.batch_size} in {self.shards:,} shards"
-        return f"{shape}, {_size(self.bytes)}{temporary}, {self.pairs:,} pairs to score, about {duration}"
+        return f"{shape}, {_size(self.bytes)}{temporary}, {self.pairs:,} pairs to score{time}"
 
 
 def check_size_limit(spec: PlanSpec) -> None:
@@ -174,46 +171,19 @@ def check_disk_space(estimate: Estimate, folder: Path, written: int) -> None:
         raise PartialError(message, where=str(existing), todo=todo)
 
 
-def estimate(spec: PlanSpec, relevance: Relevance) -> Estimate:
-    """Count the pairs and bytes of a plan, and time a sample of its pairs."""
+def estimate(spec: PlanSpec, relevance: Relevance, cost: Cost | None = None) -> Estimate:
+    """Count the pairs and bytes of a plan; raise UsageError if the label refuses so many pairs."""
     shape, batches = spec.shape, spec.batches
     if spec.source.is_pairwise():
         pairs = Pairs(spec.corpus, batches, spec.pooling)
         count, work = pairs.distinct, pairs.distinct * PAIR_BYTES
-        # A relevance whose pairs differ widely in cost estimates them itself.
-        estimated = relevance.estimate_seconds(*pairs.unpack(pairs.sample(_PAIRS * _ROUNDS)), count, "plan")
-        seconds = count * _seconds_per_pair(pairs, relevance) if estimated is None else estimated
+        scored = relevance.pairs_to_score(*pairs.unpack(pairs.sample(_PAIRS)), count)
     else:
         sizes = (batches >= 0).sum(axis=1, dtype=np.int64)
         count, work = int(sizes @ sizes), 0  # a batch of B captions has B * B pairs
-        seconds = len(batches) * _seconds_per_block(spec, relevance)
-    return Estimate(shape.batches, shape.batch_size, len(shape.shards), spec.bytes, work, count, round(seconds, 1))
-
-
-def _seconds_per_pair(pairs: Pairs, relevance: Relevance) -> float:
-    """Time one pair; the pairs of the sample are scored again with their part."""
-    keys = pairs.sample(_PAIRS * _ROUNDS)
-    begun, best = time.perf_counter(), float("inf")
-    for a in range(0, len(keys), _PAIRS):
-        references, captions = pairs.unpack(keys[a : a + _PAIRS])
-        started = time.perf_counter()
-        relevance.pairs(references, captions, pairs.pooling)
-        # The fastest round counts: a Java process is slow until its code is compiled.
-        best = min(best, (time.perf_counter() - started) / len(captions))
-        if time.perf_counter() - begun > _SECONDS:
-            break
-    return best
-
-
-def _seconds_per_block(spec: PlanSpec, relevance: Relevance) -> float:
-    batches = spec.batches
-    # The first block also compiles and loads.
-    block_of(relevance, batches[0][batches[0] >= 0], spec.pooling)
-    sample = batches[np.linspace(0, len(batches) - 1, _BLOCKS).astype(int)]
-    started = time.perf_counter()
-    for rows in sample:
-        block_of(relevance, rows[rows >= 0], spec.pooling)
-    return (time.perf_counter() - started) / len(sample)
+        scored = count
+    seconds = None if cost is None else round(scored / 1000 * cost.seconds, 1)
+    return Estimate(shape.batches, shape.batch_size, len(shape.shards), spec.bytes, work, count, seconds)
 
 
 def _size(count: float) -> str:

@@ -74,7 +74,7 @@ class BertStsParams(SourceParams):
         10_000_000,
         ge=1,
         le=10**15,
-        description="Refuse, with an estimate, to refine more pairs for one artefact; null for no limit.",
+        description="Refuse to refine more pairs for one artefact; null for no limit.",
     )
 
     @override

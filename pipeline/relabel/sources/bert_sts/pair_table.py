@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
-from relabel.sources.bert_sts.relevance import log_cost
-from relabel.sources.gate_counts import with_gate_counts
 from relabel.store.tasks import Blocks, Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -170,21 +168,20 @@ class PairTable:
         return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}
 
     def task_group(self, work: Work) -> TaskGroup:
-        """Return the tasks, and log the estimated cost of those that are not done."""
+        """Return the tasks; log the estimated number of pairs that are not done, and refuse too many."""
         missing = [owners for file, owners in self.tasks.items() if not work.done(file)]
         if missing:
             remaining = np.concatenate(missing)
             sample = np.sort(np.random.default_rng(0).permutation(remaining)[:_SAMPLE])
             one, two = self._owned_pairs(sample)
             keys = np.unique(self._keys(one, two))
-            log_cost(self.captions.relevance, round(len(keys) * len(remaining) / len(sample)), keys, "neighbours")
+            self.captions.relevance.check_limit(round(len(keys) * len(remaining) / len(sample)))
         return TaskGroup("refined pairs", "texts", [Task(file, len(owners)) for file, owners in self.tasks.items()])
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Refine the pairs of a task and write its file."""
-        relevance, owners = self.captions.relevance, self.tasks[task.file]
-        counted, advanced = with_gate_counts(work, relevance), 0
-        blocks = Blocks(counted, task.file, first=_FIRST)
+        relevance, owners, advanced = self.captions.relevance, self.tasks[task.file], 0
+        blocks = Blocks(work, task.file, first=_FIRST)
 
         def table() -> pa.Table:
             one, two = self._owned_pairs(owners)
@@ -204,13 +201,10 @@ class PairTable:
 
             if len(keys):
                 refined = blocks.make(np.arange(len(keys)), refine, count)
-            # These counts belong to the file, not to its first block, which an interrupted run has counted already.
-            relevance.counts["asked"] += len(owners) * len(self.owners) // (2 if self.unordered else 1)
-            relevance.counts["passed"] += len(one)
             scores = refined["score"].to_numpy()[which.reshape(-1)]
             return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
 
-        counted.table(task.file, table, plain=True)
+        work.table(task.file, table, plain=True)
         blocks.drop()
         advance(task.size - advanced)
 

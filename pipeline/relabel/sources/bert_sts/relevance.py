@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -15,14 +12,11 @@ from typing_extensions import override
 
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress
-from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import GateCounts, Relevance, pool
-from relabel.store.files import make_folder
-from relabel.store.workdir import DONE, Work
+from relabel.sources.relevance import Relevance, pool
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
@@ -33,8 +27,6 @@ Output = Literal["sigmoid", "raw"]
 Keys = NDArray[np.int64]
 
 _LOW = 0xFFFFFFFF  # lower 32 bits of a key
-_SAMPLE = 64  # approximate number of keys kept per call
-_PROBE, _WARM = 192, 16  # pairs that are timed, and that warm up the model
 
 
 @dataclass(frozen=True)
@@ -78,8 +70,7 @@ class BertStsRelevance(Relevance):
     `coarse`: the gate's label, opened.
     `orders`: "both" averages both orders of a pair, "one" puts the reference first.
     `scorer`: loads the cross-encoder; further calls return the same one.
-    `max_pairs`: limit of `relabel.sources.bert_sts.relevance.log_cost`.
-    `counts`: counts since the encoding was opened: pairs of captions `asked` and `passed`, pairs of texts `refined`.
+    `max_pairs`: limit of `check_limit`.
     """
 
     corpus: Corpus
@@ -94,7 +85,6 @@ class BertStsRelevance(Relevance):
     max_pairs: int | None
     runtime: Runtime
     failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
-    counts: dict[str, int] = field(default_factory=lambda: {"asked": 0, "passed": 0, "refined": 0})
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -105,29 +95,22 @@ class BertStsRelevance(Relevance):
         each = np.repeat(captions, np.diff(references.indptr)).astype(np.int32)
         return pool(self._score_captions(references.rows, each), references.indptr, how)
 
-    def dry_run(self) -> DryRunRelevance:
-        """Return a copy that applies the gate and counts, but refines no pair."""
-        values = {
-            attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "counts"
-        }
-        return DryRunRelevance(**values)
-
     @override
-    def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
+    def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
+        sets = references.first() if self.pooling == "paired" else references
+        keys = self._gated(sets.rows, np.repeat(captions, np.diff(sets.indptr)).astype(np.int32))[2]
+        count = round(len(keys) * total / max(1, len(captions)))
+        self.check_limit(count)
+        return count
 
-        counter = self.dry_run()
-        counter.pairs(references, captions)
-        share = counter.counts["refined"] / max(1, len(captions))
-        return log_cost(self, round(share * total), counter.sample, title)
-
-    @override
-    def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:
-
-        log_run_cost(self, run, title)
-
-    @override
-    def gate_counts(self) -> GateCounts | None:
-        return GateCounts(vars(self.gate), dict(self.counts))
+    def check_limit(self, pairs: int) -> None:
+        """Log an estimated number of pairs of texts to refine; raise UsageError if it is above `max_pairs`."""
+        message = f"about {pairs:,} pairs to refine ({self.gate.describe()})"
+        if self.max_pairs is not None and pairs > self.max_pairs:
+            todo = "Raise `max_pairs` or `threshold`, name another `gate`, or ask for fewer captions."
+            raise UsageError(f"{message}; max_pairs is {self.max_pairs:,}", todo=todo)
+        if pairs:
+            self.runtime.progress.note(message)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
@@ -162,7 +145,6 @@ class BertStsRelevance(Relevance):
         `keys`: (D,) int64; number of the first text in the upper 32 bits, of the second in the lower 32 bits (see
         `keys`). `advance`: receives the number of further pairs that are done. Returns (D,) float64 in 0..1.
         """
-        self.counts["refined"] += len(keys)
         return self._score_texts(self.texts, keys >> 32, keys & _LOW, advance)
 
     def keys(self, first: Rows, second: Rows) -> Keys:
@@ -193,6 +175,16 @@ class BertStsRelevance(Relevance):
 
     def _score_captions(self, references: Rows, captions: Rows) -> Scores:
         """Score P pairs of captions, (P,) float64."""
+        out, refined, keys, inverse = self._gated(references, captions)
+        out[refined] = self.refine(keys)[inverse]
+        return out
+
+    def _gated(self, references: Rows, captions: Rows) -> tuple[Scores, NDArray[np.bool_], Keys, NDArray[np.int64]]:
+        """Apply the gate to P pairs of captions.
+
+        Returns `scores`, (P,) float64: scores of the pairs that are not refined; `refined`, (P,) bool; `keys`, (D,)
+        int64: distinct pairs of texts of the R refined pairs; `inverse`, (R,) int64: key of each refined pair.
+        """
         count = len(captions)
         one, two = self._text(references), self._text(captions)
         coarse = self.coarse.pairs(References.single(references), captions, "paired") if self.coarse else None
@@ -202,73 +194,9 @@ class BertStsRelevance(Relevance):
         out[same] = 1.0
         refined = self.gate.passes(coarse, count) & ~same
         keys, inverse = np.unique(self.keys(one[refined], two[refined]), return_inverse=True)
-        self.counts["asked"] += count
-        self.counts["passed"] += len(inverse)
-        out[refined] = self.refine(keys)[inverse.reshape(-1)]
-        return out
+        return out, refined, keys, inverse.reshape(-1)
 
     def _text(self, rows: Rows) -> Rows:
         """Return the texts of corpus rows."""
         texts: Rows = self.text[self.positions(rows)]
         return texts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DryRunRelevance(BertStsRelevance):
-    """Relevance that applies the gate and counts pairs. Every refined score is 0.
-
-    `met`: list of (n,) int64; samples of the keys of each call.
-    """
-
-    met: list[Keys] = field(default_factory=list)
-
-    @property
-    def sample(self) -> Keys:
-        """Keys of some pairs of texts that pass."""
-        return np.concatenate(self.met) if self.met else np.empty(0, np.int64)
-
-    def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
-        """Count D pairs of texts, keep some of their keys, and return zeros."""
-        self.counts["refined"] += len(keys)
-        self.met.append(keys[:: max(1, len(keys) // _SAMPLE)])
-        return np.zeros(len(keys))
-
-
-def log_cost(relevance: BertStsRelevance, pairs: int, sample: Keys, title: str) -> float:
-    """Log the estimated cost of refining pairs.
-
-    `pairs`: estimated number of pairs of texts to refine. `sample`: (S,) int64; keys of some of the pairs. `title`:
-    title of the work that needs them. Returns float: estimated seconds.
-    """
-    limit = relevance.max_pairs
-    if not pairs:
-        return 0.0
-    seconds = pairs * seconds_per_pair(relevance, sample)
-    message = f"{title}: about {pairs:,} pairs to refine ({relevance.gate.describe()}), about {duration(seconds)}"
-    if limit is not None and pairs > limit:
-        todo = "Raise `max_pairs` or `threshold`, name another `gate`, or ask for fewer captions."
-        raise UsageError(f"{message}; max_pairs is {limit:,}", todo=todo)
-    relevance.runtime.progress.note(message)
-    return seconds
-
-
-def log_run_cost(relevance: BertStsRelevance, run: Callable[[Relevance, Work], None], title: str) -> None:
-    """Count the pairs of `run` by running it with the gate alone, in a temporary folder, and log their cost."""
-    counter = relevance.dry_run()
-    with TemporaryDirectory(prefix="relabel-") as folder:
-        work = Work(Path(folder))
-        make_folder(work.folder / DONE)
-        run(counter, work)
-    log_cost(relevance, counter.counts["refined"], counter.sample, title)
-
-
-def seconds_per_pair(relevance: BertStsRelevance, sample: Keys) -> float:
-    """Time some pairs, drawn with a fixed seed, after a few to warm up the model."""
-    keys = np.random.default_rng(0).permutation(sample)[:_PROBE]
-    counts = dict(relevance.counts)
-    relevance.refine(keys[:_WARM])
-    started = time.perf_counter()
-    relevance.refine(keys)
-    # Timed pairs are no part of the artefact's counts.
-    relevance.counts.update(counts)
-    return (time.perf_counter() - started) / max(1, len(keys))

@@ -30,7 +30,7 @@ from relabel.core.runtime import Advance, Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
-from relabel.sources.base import OpenEncoding, TypicalCost
+from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
@@ -81,14 +81,6 @@ class Cbow(VectorSource[CbowParams]):
     @override
     def tokenizer(self) -> str | None:
         return "ptb" if (self.params.weighting, self.params.tokenizer) == ("mean", "ptb") else None
-
-    @override
-    def typical_cost(self) -> TypicalCost | None:
-        # Other files of word vectors have other widths, and weighting ladder needs a tagger.
-        if not self.params.tuned_models() or self.params.weighting != "mean":
-            return None
-        # COCO's 25,010 test captions took 20.2 MB and, once, 2.6 s, with the 100 float32 of `relabel tune cbow`.
-        return TypicalCost(encode_bytes=809, encode_seconds=2.6 / 25_010)
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:

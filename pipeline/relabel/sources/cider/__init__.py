@@ -28,7 +28,7 @@ from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
-from relabel.sources.base import COCO_CAPTIONS, OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.shards import ShardTasks
@@ -68,23 +68,11 @@ class Cider(Source[CiderParams]):
         symmetric=False,
         version=1,
         params=CiderParams,
-        sample_sizes=(6_000, 24_000),
     )
 
     @override
     def tokenizer(self) -> str | None:
         return "ptb" if self.params.tokenizer == "ptb" else None
-
-    @override
-    def typical_cost(self) -> TypicalCost:
-        # benchmarks/results/full_run_coco.json
-        return TypicalCost(
-            encode_bytes=197,
-            encode_seconds=17 / COCO_CAPTIONS,
-            export_bytes=678,
-            export_seconds=14 / COCO_CAPTIONS,
-            neighbours_seconds=171,
-        )
 
     @override
     def single_caption_note(self) -> str:

@@ -25,7 +25,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.meteor.encode import MeteorTables, MeteorTasks
 from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
@@ -66,11 +66,6 @@ class Meteor(Source[MeteorParams]):
     @override
     def tokenizer(self) -> str | None:
         return "ptb"
-
-    @override
-    def typical_cost(self) -> TypicalCost:
-        # COCO's 25,010 test captions took 37 s and 1.34 MB, once, on a machine with other work.
-        return TypicalCost(encode_bytes=53.5, encode_seconds=37 / 25_010)
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:

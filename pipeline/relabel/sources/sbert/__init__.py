@@ -21,7 +21,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Advance, Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import COCO_CAPTIONS, OpenEncoding, SourceParams, TypicalCost
+from relabel.sources.base import OpenEncoding, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
     StoredType,
@@ -89,20 +89,6 @@ class Sbert(VectorSource[SbertParams]):
     """Cosine of sentence embeddings."""
 
     spec = make_vector_spec("sbert", SbertParams, version=2)
-
-    @override
-    def typical_cost(self) -> TypicalCost | None:
-        # Other models have other widths and speeds.
-        if self.params.model != DEFAULT_MODEL:
-            return None
-        # benchmarks/results/full_run_coco.json; 384 float32 take 1,536 bytes.
-        return TypicalCost(
-            encode_bytes=3_101,
-            encode_seconds=608 / COCO_CAPTIONS,
-            export_bytes=1_536,
-            export_seconds=12 / COCO_CAPTIONS,
-            neighbours_seconds=300,
-        )
 
     @override
     def model_folder(self) -> Path | None:

@@ -24,7 +24,7 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
 from relabel.sources.spice.parse_cache import cached_parser
@@ -62,18 +62,11 @@ class Spice(Source[SpiceParams]):
         symmetric=False,
         version=1,
         params=SpiceParams,
-        sample_sizes=(200, 800),
     )
 
     @override
     def tokenizer(self) -> str | None:
         return "ptb" if self.params.text == "ptb" else None
-
-    @override
-    def typical_cost(self) -> TypicalCost:
-        # A core parses 15.8 captions per second (benchmarks/results/spice_parse.json). The bytes are those of
-        # Flickr8K-Expert's 5,000 captions.
-        return TypicalCost(encode_bytes=65, encode_seconds=1 / (2 * 15.8))
 
     @override
     def single_caption_note(self) -> str:

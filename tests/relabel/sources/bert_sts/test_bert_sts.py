@@ -1,7 +1,6 @@
 """Contract: the gate decides by its exact score which pairs the cross-encoder scores. Pairs below it have relevance
 0 or the gate's score. Both orders are averaged, each distinct unordered pair of texts is scored once per call, and a
-text scores 1 against itself. The numbers of gated and refined pairs are recorded, also after a kill. Too many pairs
-are refused.
+text scores 1 against itself. Too many pairs are refused.
 """
 
 from __future__ import annotations
@@ -101,10 +100,9 @@ def test_each_distinct_unordered_pair_is_scored_once_per_call(
     n = len(project.corpus)
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
     relevance.pairs(References.single(left), right, "paired")
-    assert len(requests) == len(set(requests)) == 2 * relevance.counts["refined"]
+    assert len(requests) == len(set(requests))
     assert set(requests) == {(b, a) for a, b in requests}
     assert all(a != b for a, b in requests)
-    assert relevance.counts["asked"] == n * n
     near = stages.open_label(project, "near", "all").pairs(References.single(left), right, "paired").reshape(n, n)
     passing = {frozenset((int(relevance.text[i]), int(relevance.text[j]))) for i, j in np.argwhere(near >= 0.5)}
     assert {frozenset(pair) for pair in requests} == {pair for pair in passing if len(pair) == 2}
@@ -187,21 +185,14 @@ def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: MakeGated) -> None:
     assert read_manifest(job.out, "encoding").fingerprint == manifest.fingerprint
 
 
-def test_a_plan_records_refined_pairs_and_max_pairs_limits_it(gated: MakeGated) -> None:
+def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     settings = {"batch_size": 8, "batches": 4}
     project = gated(threshold=0.0)
     plan = project.config.export.plan.model_copy(update=settings)
     config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"plan": plan})})
     project = replace(project, config=config)
     manifest, _ = stages.export_plan(project, "fine", "test" if (project.layout.root / "x").exists() else "all").run()
-    counts = manifest.facts["refined"]
-    assert {k: counts[k] for k in ("label", "threshold", "below")} == {
-        "label": "near",
-        "threshold": 0.0,
-        "below": "zero",
-    }
-    assert counts["asked"] >= counts["passed"] >= counts["refined"] > 0
-    assert not [name for name in manifest.files if "tally" in name or name.startswith("pairs-")]
+    assert not [name for name in manifest.files if name.startswith("pairs-")]
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}
     strict = replace(project, config=project.config.model_copy(update={"sources": sources}))

@@ -101,25 +101,23 @@ class KilledError(Exception):
     pass
 
 
-def test_a_killed_search_resumes_and_records_refined_pairs(
-    gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_search_resumes(gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.sources.bert_sts.pair_table._FIRST", 4)
     monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one pair
     project = gated()
     complete, _ = stages.neighbours(project, "fine").run()
     out = stages.neighbours(project, "fine").out
     table = read_parts(out, read_manifest(out, "neighbours"))
-    assert not [name for name in complete.files if "refined" in name or "tally" in name]
+    assert not [name for name in complete.files if "refined" in name]
     out.rename(out.with_name("first"))
     calls, refine = [0], BertStsRelevance.refine
     refined: list[int] = []
 
     def dying_score(self: Any, keys: Any, *more: Any) -> Any:
         calls[0] += 1
-        if calls[0] == 9:
+        if calls[0] == 7:
             raise KilledError
-        refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two calls are those of the estimate
+        refined.extend(keys.tolist())
         return refine(self, keys, *more)
 
     monkeypatch.setattr(BertStsRelevance, "refine", dying_score)
@@ -127,14 +125,12 @@ def test_a_killed_search_resumes_and_records_refined_pairs(
         stages.neighbours(project, "fine").run()
     first = len(refined)
     assert first
-    again, _ = stages.neighbours(project, "fine").run()
+    stages.neighbours(project, "fine").run()
     assert read_parts(out, read_manifest(out, "neighbours")).equals(table)
-    assert again.facts["refined"] == complete.facts["refined"]
-    assert again.facts["refined"]["refined"] > 0
-    assert again.facts["refined"]["label"] == "near"
+    assert len(refined) == len(set(refined))
 
 
 def test_too_many_pairs_are_refused_with_an_estimate(gated: MakeGated) -> None:
     project = gated(max_pairs=5)
-    with pytest.raises(UsageError, match=r"about \d+ pairs to refine \(near >= 0\.5\), about .*max_pairs is 5"):
+    with pytest.raises(UsageError, match=r"about \d+ pairs to refine \(near >= 0\.5\); max_pairs is 5"):
         stages.neighbours(project, "fine").run()
