@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel.core.errors import repeat_options
-
 if TYPE_CHECKING:
     from relabel.corpus import Corpus
     from relabel.stages import Project
@@ -30,12 +28,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RELABEL_CACHE", str(folder))
         yield folder
-
-
-@pytest.fixture(autouse=True)
-def no_repeated_options() -> None:
-    """Start each test without the options that a command of another test repeats in its messages."""
-    repeat_options(())
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from relabel.core.errors import FULL, HANDLES, PACKAGE, RelabelError, command, requirement_of, system_error
+from relabel.core.errors import FULL, HANDLES, PACKAGE, RelabelError, system_error
 from relabel_cli import interrupt
 from relabel_cli.main import load_root
 from relabel_cli.streams import OutputError, open_streams, write_message
@@ -68,9 +68,9 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _ALLOCATOR in str(error):
         todo = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
         return f"error: out of memory. {todo}", 5
-    # A missing module of relabel itself is a bug.
+    # A missing module of relabel itself is a bug. Stages name other extras themselves.
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
-        return f"error: {error}. Run `pip install '{requirement_of(error.name or '')}'`.", 3
+        return f"error: {error}. Run `pip install '{PACKAGE}[pipeline]'`.", 3
     if isinstance(error, OSError) and (explained := _system(error)) is not None:
         return explained
     return f"error: {_bug(error)}", 1
@@ -112,5 +112,5 @@ def _bug(error: BaseException) -> str:
     except OSError:
         write_message(text.rstrip())
         place = "the traceback is above"
-    ask = f"please report it with the output of {command('doctor')}"
+    ask = "please report it with the output of `relabel doctor`"
     return f"internal error (a bug in relabel): {message[:500]}; {place}; {ask}"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from relabel.config import load_config, params_file
-from relabel.core.errors import UsageError, repeat_options
+from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Device, Runtime, default_data, parse_memory
 from relabel.stages import Job, Project, status_line
@@ -49,8 +49,6 @@ class GlobalOptions(Parameters):
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
-        # Set before anything can fail, so that the advice of an error names the user's project.
-        repeat_options(self.repeated())
         config = load_config(
             self.params or params_file(self.labels), self.set, {"ingest.dataset": self.dataset, **overrides}
         )
@@ -58,7 +56,6 @@ class GlobalOptions(Parameters):
 
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
-        repeat_options(self.repeated())
         if self.workers and self.scheduler is not None:
             message = "--workers and --scheduler exclude each other"
             raise UsageError(message, where="command line", todo="Give one of them.")
@@ -74,15 +71,6 @@ class GlobalOptions(Parameters):
             progress=make_progress(self.quiet),
             **threads,
         )
-
-    def repeated(self) -> list[tuple[str, str]]:
-        """Return the options that a following command needs as well, as pairs of option and value."""
-        options = [("--params", self.params), *(("--set", setting) for setting in self.set)]
-        options += [("--dataset", self.dataset)]
-        # Defaults are not repeated, which keeps the commands of messages short.
-        options += [("--data", self.data if self.data != default_data() else None)]
-        options += [("--labels", self.labels if self.labels != Path("labels") else None)]
-        return [(option, str(value)) for option, value in options if value is not None]
 
     def run(self, job: Job) -> None:
         """Run the job of a stage, and print the facts or the status of its artefact."""

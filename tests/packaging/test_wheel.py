@@ -209,7 +209,7 @@ def test_numpy_and_pyarrow_alone_read_a_lookup(wheel: Path, labelled: Path, tmp_
     result = attempt(folder / "bin/relabel", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (
         3,
-        "error: No module named 'typer'. Run `pip install 'relabel-itr'`.\n",
+        "error: No module named 'typer'. Run `pip install 'relabel-itr[pipeline]'`.\n",
     )
     code = (
         "from relabel_train.lookup import open_lookup\n"

@@ -63,9 +63,6 @@ class OutOfMemoryError(RuntimeError):
         (OutOfMemoryError("CUDA out of memory. Tried"), 5, "out of memory. Run it again"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "out of memory. Run it again"),
         (ModuleNotFoundError("No module named 'numba'", name="numba"), 3, "pip install 'relabel-itr[pipeline]'"),
-        (ModuleNotFoundError("No module named 'jgo'", name="jgo.maven"), 3, "pip install 'relabel-itr[spice]'"),
-        (ModuleNotFoundError("No module named 'transformers'", name="transformers"), 3, "'relabel-itr[pipeline]'"),
-        (ModuleNotFoundError("No module named 'numpy'", name="numpy.core"), 3, "pip install 'relabel-itr'"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )

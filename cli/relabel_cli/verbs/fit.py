@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from relabel.core.errors import command
 from relabel.core.tables import align
 from relabel_cli.options import verb
 from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
@@ -49,7 +49,7 @@ def _summary(result: TrainState, run: FitOptions) -> str:
         ("model", str(run.out / BEST)),
         ("to resume", f"{run.out / LAST}, by the same command; a larger --epochs continues"),
         ("log", str(run.out / NAME)),
-        ("next", command(*evaluate)),
+        ("next", f"`relabel {shlex.join(evaluate)}`"),
     ]
     return "\n".join(align(lines))
 

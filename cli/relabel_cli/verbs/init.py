@@ -20,13 +20,12 @@ def init(
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")] = False,  # noqa: ARG001 (read by `verb`)
 ) -> None:
     """Write a commented params.yaml into this folder; with --dvc, also dvc.yaml."""
-    from relabel.core.errors import command
     from relabel.stages.ingest import FETCHED
     from relabel.stages.init import init as write_files
     from relabel_cli.streams import write_result
 
     written = write_files(Path(), dataset, path, dvc, examples)
-    steps = [f"{command('run', '--dry-run')} previews the work", command("run")]
+    steps = ["`relabel run --dry-run` previews the work", "`relabel run`"]
     if dvc:
         steps = ["git init && dvc init    # unless done", "dvc repro"]
     if path is None and dataset not in FETCHED:

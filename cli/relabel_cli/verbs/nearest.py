@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relabel.core.errors import UsageError, command
+from relabel.core.errors import UsageError
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import label_option, verb
 
@@ -30,8 +30,7 @@ def nearest(
     from relabel_cli.output import nearest_table
 
     if text is None and caption_id is None:
-        example = command("nearest", "a dog on a surfboard")
-        todo = f"Give a caption, as in {example}, or --id with the id of one."
+        todo = "Give a caption, as in `relabel nearest 'a dog on a surfboard'`, or --id with the id of one."
         raise UsageError("nothing to search for", todo=todo)
     if text is not None and caption_id is not None:
         raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
@@ -51,7 +50,7 @@ def nearest(
         if name not in not_encoded:
             typer.echo(f"{name} is left out: {error}", err=True)
     if not_encoded:
-        todo = f"Run {command('encode', '--label', 'LABEL', *(['--split', split] if split else []))} for more."
+        todo = f"Run {project.command('encode', label='LABEL', split=split)} for more."
         typer.echo(f"not encoded: {', '.join(not_encoded)}. {todo}", err=True)
 
 

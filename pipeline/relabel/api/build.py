@@ -13,8 +13,8 @@ from typing import Any
 from relabel import stages
 from relabel.api.label import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import MissingError, UsageError, command, repeat_options
-from relabel.core.runtime import Runtime, default_data
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
@@ -162,7 +162,7 @@ def load(
     """
     project = _project(folder, params, settings, runtime)
     if not (project.layout.corpus / MANIFEST).exists():
-        todo = f'Name the folder of one dataset, such as "labels/coco", or build it with {command("run")}.'
+        todo = 'Name the folder of one dataset, such as "labels/coco", or build it with `relabel run`.'
         raise MissingError("no dataset", where=str(folder), todo=todo)
     return _open(project, label, split or _only_split(project, label))
 
@@ -297,15 +297,6 @@ def _project(
 ) -> Project:
     """Return the project of a dataset's folder, ``LABELS/DATASET``."""
     path, runtime = Path(folder), runtime or Runtime()
-    values: dict[str, list[Any]] = {
-        "--params": [params],
-        "--set": [f"{name}={value}" for name, value in (settings or {}).items()],
-        "--dataset": [path.name],
-        "--data": [runtime.data if runtime.data != default_data() else None],
-        "--labels": [path.parent if path.parent != Path("labels") else None],
-    }
-    # Messages name commands, which need the same options.
-    repeat_options([(option, str(value)) for option in values for value in values[option] if value is not None])
     overrides = {**(settings or {}), "ingest.dataset": path.name}
     file = params_file(path.parent) if params is None else Path(params)
     config = load_config(file, [], overrides)
@@ -321,8 +312,8 @@ def _only_split(project: Project, label: str) -> str:
     project.config.params(label)  # an unknown label is a better message than a missing encoding
     encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
     if not encoded:
-        where = str(project.layout.encoding("SPLIT", label))
-        raise MissingError(f"{label} is not encoded", where=where, todo=f"Run {command('encode', '--label', label)}.")
+        where, todo = str(project.layout.encoding("SPLIT", label)), f"Run {project.command('encode', label=label)}."
+        raise MissingError(f"{label} is not encoded", where=where, todo=todo)
     if len(encoded) > 1:
         todo = f'Name one of them: split="{encoded[0]}".'
         raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo=todo)

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the next steps that messages advise: commands, similar names, extras to install.
+"""Errors that a user can cause, and the next steps that messages advise: similar names, extras to install.
 
 Each error names the problem, the place and the next step, and carries an exit code. Any other exception that escapes is
 a bug in relabel (exit code 1).
@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -127,43 +126,7 @@ def system_error(error: OSError, where: object) -> RelabelError:
     return PartialError(problem, where=place, todo="Run it again; finished files are kept.")
 
 
-_ACCEPTED = {"fetch": ("--data",), "doctor": ("--data",), "verify": ("--data", "--labels")}
-"""Verb to the repeated options that concern it; all of them for any other verb."""
 _MAX_NAMES = 40  # names that a message lists
-
-_options: tuple[tuple[str, str], ...] = ()
-
-
-def repeat_options(options: Sequence[tuple[str, str]]) -> None:
-    """Set the options that `command` appends to every command, as pairs of option and value.
-
-    The options are those of this process, since a process works on one project at a time.
-    """
-    global _options
-    _options = tuple(options)
-
-
-def repeated_options() -> tuple[tuple[str, str], ...]:
-    """Return the options that `command` appends, for another process that works on the same project."""
-    return _options
-
-
-def command(*words: object, **overrides: object) -> str:
-    """Return a command of relabel for a message, with the options of the running command that it needs as well.
-
-    `words`: verb and arguments. An option among them is not repeated. `overrides`: values of repeated options by name,
-    such as ``dataset="mine"``; None leaves an option out.
-    """
-    values = {f"--{name}": value for name, value in overrides.items()}
-    options = [pair for pair in _options if pair[0] not in values]
-    options += [(option, str(value)) for option, value in values.items() if value is not None]
-    texts = [str(word) for word in words]
-    # A verb refuses an option that it does not have, so the command of the message would fail.
-    accepted = _ACCEPTED.get(texts[0])
-    for option, value in options:
-        if option not in words and (accepted is None or option in accepted):
-            texts += [option, value]
-    return f"`relabel {shlex.join(texts)}`"
 
 
 def choices(name: str, names: Iterable[str]) -> str:
@@ -179,21 +142,6 @@ def choices(name: str, names: Iterable[str]) -> str:
 
 
 PACKAGE = "relabel-itr"
-_DISTRIBUTIONS = {"faiss": "faiss-cpu", "jpype": "jpype1", "sklearn": "scikit-learn", "yaml": "pyyaml"}
-"""Distribution of each module whose name differs from it."""
-
-
-def requirement_of(module: str) -> str:
-    """Return the requirement that installs a module: this package, with the first extra that lists the module.
-
-    Modules that no extra lists are dependencies of those in `pipeline`.
-    """
-    # Distributions are compared in lower case and with hyphens, as packaging normalises their names.
-    name = module.partition(".")[0].lower()
-    name = _DISTRIBUTIONS.get(name, name.replace("_", "-"))
-    # The extras of developers list modules of other extras again.
-    extras = [extra for distribution, extra in _requirements() if distribution == name and extra not in ("dev", "docs")]
-    return f"{PACKAGE}[{extras[0]}]" if extras and extras[0] else PACKAGE if extras else f"{PACKAGE}[pipeline]"
 
 
 def missing_distributions(extra: str) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError, choices, command
+from relabel.core.errors import CheckError, MissingError, UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
@@ -146,7 +146,7 @@ class Corpus:
             raise MissingError(
                 "this corpus has no PTB tokens",
                 todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run "
-                f"{command('ingest')}, or set `tokenizer: lower_split` where the source has it.",
+                "`relabel ingest`, or set `tokenizer: lower_split` where the source has it.",
             )
         return self.tokens
 

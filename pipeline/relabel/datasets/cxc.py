@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, command
+from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, read_text
 from relabel.store.files import sha256_file, write_atomic
 
@@ -136,7 +136,7 @@ def _cells(path: Path, task: Task) -> Iterator[tuple[str, list[str]]]:
     """Yield `file:line` and the four cells of every data line."""
     left, right = SIDES[task]
     header = [f"{left}1", f"{right}2"] if left == right else [left, right]
-    check_regular(path, todo=f"Get it with {command('fetch', 'cxc')}.")
+    check_regular(path, todo="Get it with `relabel fetch cxc`.")
     # An empty `newline` leaves line ends to the csv module, since a quoted cell may hold one.
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, command, system_error
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.download import SilentError, download, open_content, save
 from relabel.datasets.local_files import jar_urls, kept_jar, local_path, mirror_folder, sources_of
@@ -214,8 +214,7 @@ class FetchJob:
         """Raise PartialError unless `size` bytes are free on the disk."""
         free = shutil.disk_usage(self.folder).free
         if free < size:
-            again = command("fetch", self.manifest.name)
-            todo = f"Free some space and run {again} again; what arrived is kept."
+            todo = f"Free some space and run `relabel fetch {self.manifest.name}` again; what arrived is kept."
             raise PartialError(f"needs {size} bytes, the disk has {free} free", where=str(self.folder), todo=todo)
 
     @contextmanager
@@ -247,7 +246,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
     problem = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
     pronoun = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"
     lines = [_by_hand(manifest.file(name), folder) for name in failed]
-    todo = f"Or put {pronoun} there by hand, then run {command('fetch', manifest.name)} again:"
+    todo = f"Or put {pronoun} there by hand, then run `relabel fetch {manifest.name}` again:"
     wrong = any(isinstance(r, CheckError) for reasons in failed.values() for r in reasons)
     kind = CheckError if wrong else MissingError
     return kind(problem, where=manifest.name, todo="\n".join([todo, *lines]))

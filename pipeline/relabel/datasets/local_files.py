@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.datasets.registry import (
     DataFile,
     Manifest,
@@ -83,10 +83,10 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
         try:
             return check_file(path, each.contents)
         except CheckError as error:
-            todo = f"Delete it, then {command('fetch', name)}."
+            todo = f"Delete it, then `relabel fetch {name}`."
             raise CheckError(error.problem, where=error.where, todo=todo) from None
     problem = f"{name} is not here" if file is None else f"{file} of {name} is not here"
-    raise MissingError(problem, where=str(data / name), todo=f"Get it with {command('fetch', name)}.")
+    raise MissingError(problem, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
 
 
 def _paths(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 from typing_extensions import override
 
-from relabel.core.errors import UsageError, command
+from relabel.core.errors import UsageError
 from relabel.core.tables import Table, markdown
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
@@ -60,7 +60,7 @@ class HfExport(Export[ExportHfParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None and not self._has_vectors(inputs):
-            todo = f"Run {command('neighbours', '--label', inputs.label, '--within', inputs.split)}."
+            todo = f"Run `relabel neighbours --label {inputs.label} --within {inputs.split}`."
             raise UsageError(f"{inputs.label} has neither vectors nor neighbours to export", todo=todo)
 
     @override
@@ -189,7 +189,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.source.spec.kind != "vectors":
-            todo = f"Use {command('export', 'lookup', '--label', inputs.label)}, which holds labels of any kind."
+            todo = f"Use `relabel export lookup --label {inputs.label}`, which holds labels of any kind."
             raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
 
     @override

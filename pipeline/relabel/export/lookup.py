@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError, command
+from relabel.core.errors import UsageError
 from relabel.corpus import REFERENCES, Corpus
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import write_neighbours
@@ -32,7 +32,7 @@ def check_lookup_support(source: Source[Any], label: str) -> None:
     reason = source.lookup_blocker()
     if reason is not None:
         message = f"{label} ({source.spec.name}) has no lookup: {reason}"
-        raise UsageError(message, todo=f"Use a batch plan: {command('export', 'plan', '--label', label)}.")
+        raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
 def lookup_spec(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, UsageError, command
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.types import Rows
 from relabel.corpus import Corpus
@@ -42,7 +42,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
             raise CheckError(
                 f"expected rows from {row} on, in order",
                 where=str(folder / name),
-                todo=_advice(),
+                todo="Run `relabel neighbours` again.",
             )
         sizes.append(pc.list_value_length(table["neighbours"]).to_numpy())
         row += table.num_rows
@@ -50,7 +50,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
         raise CheckError(
             f"expected rows {first} to {stop - 1}, found up to {row - 1}",
             where=str(folder),
-            todo=_advice(),
+            todo="Run `relabel neighbours` again.",
         )
     counts = np.concatenate(sizes)
     indptr = indptr_of(counts)
@@ -162,7 +162,7 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:
-        todo = f"Use fewer with --depth, or find more with {command('neighbours', '-k', least)}."
+        todo = f"Use fewer with --depth, or find more with `relabel neighbours -k {least}`."
         raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
     arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
@@ -181,10 +181,5 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     # A row that no shard holds would leave its part of the arrays undefined.
     if count != len(rows):
         message = f"{len(rows) - count} of rows {rows.start} to {rows.stop - 1} are not in the table of neighbours"
-        raise CheckError(message, where=str(folder), todo=_advice())
+        raise CheckError(message, where=str(folder), todo="Run `relabel neighbours` again.")
     return NeighbourTable(rows.start, *arrays)
-
-
-def _advice() -> str:
-    """Return the advice for a damaged table."""
-    return f"Run {command('neighbours')} again."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, UsageError, command
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import parse_size
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
@@ -64,7 +64,7 @@ class ScanExport(Export[ExportScanParams]):
             raise UsageError(message, todo=f"{todo} Or raise --max-bytes.")
         if inputs.source.is_pairwise():
             message = f"{inputs.label} scores pair by pair; a block has {images * lines:,} pairs"
-            plan = command("export", "plan", "--label", inputs.label)
+            plan = f"`relabel export plan --label {inputs.label}`"
             raise UsageError(message, todo=f"Leave it out with --no-block, and use a batch plan: {plan}.")
 
     @override

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportTrecParams
@@ -38,8 +38,8 @@ class TrecExport(Export[ExportTrecParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None:
-            search = command("neighbours", "--label", inputs.label, "--within", inputs.split, "--of", self.params.of)
-            raise MissingError(f"no neighbours of {self.params.of} by {inputs.label}", todo=f"Run {search}.")
+            todo = f"Run `relabel neighbours --label {inputs.label} --within {inputs.split} --of {self.params.of}`."
+            raise MissingError(f"no neighbours of {self.params.of} by {inputs.label}", todo=todo)
         if list(self.params.levels) != sorted(set(self.params.levels)):
             raise UsageError("cut points must rise", where="export.trec.levels")
         for name in ("caption_id", "image_id"):

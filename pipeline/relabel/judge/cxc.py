@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import MissingError, command
+from relabel.core.errors import MissingError
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
@@ -107,9 +107,7 @@ def read_cxc(folder: Path) -> dict[Task, pa.Table]:
         if files := sorted(folder.glob(f"{task}-*.parquet")):
             tables[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
     if not tables:
-        raise MissingError(
-            "no scores of human-judged pairs", where=str(folder), todo=f"Make them with {command('judge')}."
-        )
+        raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
     return tables
 
 

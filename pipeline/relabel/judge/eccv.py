@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import read_json
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
@@ -209,7 +209,7 @@ def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
     """Read the tables that `score_eccv` wrote."""
     files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
     if not all(files.values()):
-        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo=f"Make it with {command('judge')}.")
+        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo="Make it with `relabel judge`.")
     return {d: pa.concat_tables([pq.read_table(f) for f in files[d]]) for d in DIRECTIONS}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError, command
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -237,7 +237,7 @@ class Relevance(ABC):
         UsageError
             If this kind of source has no lookup.
         """
-        raise UsageError("it scores pair by pair", todo=f"Run {command('export', 'plan')} instead.")
+        raise UsageError("it scores pair by pair", todo="Run `relabel export plan` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
         """Estimate how many of `total` pairs like the given P are scored one by one, without scoring them.

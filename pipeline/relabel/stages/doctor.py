@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from relabel.core.errors import RelabelError, command, is_installed, missing_distributions
+from relabel.core.errors import RelabelError, is_installed, missing_distributions
 from relabel.core.runtime import Runtime
 from relabel.core.tables import WIDTH
 
@@ -114,7 +114,7 @@ def check_pipeline() -> CheckResult:
     if missing == ["sentence-transformers"]:
         cost = "labels of sbert and bert_sts cannot be built; all others can"
         return _gap("pipeline", state, cost, "pip install sentence-transformers")
-    cost = f"labels cannot be built; {command('init')} works without it, `fit` and `eval` need torch alone"
+    cost = "labels cannot be built; `relabel init` works without it, `fit` and `eval` need torch alone"
     return _gap("pipeline", state, cost, "pip install 'relabel-itr[pipeline]', or 'relabel-itr[train]' to train")
 
 
@@ -154,7 +154,7 @@ def check_gensim() -> CheckResult:
     """Check that word vectors can be trained."""
     if find_spec("gensim"):
         return CheckResult("gensim", "installed: cbow can train word vectors")
-    return _gap("gensim", "not installed", f"{command('tune', 'cbow')} cannot run", "pip install 'relabel-itr[tune]'")
+    return _gap("gensim", "not installed", "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'")
 
 
 def check_spice(runtime: Runtime) -> CheckResult:
@@ -194,7 +194,7 @@ def check_data(runtime: Runtime) -> CheckResult:
     missing = sorted({row.name for row in rows} - set(fetched))
     state = f"{', '.join(fetched) or 'none'} in {runtime.data}"
     if missing:
-        state += f"; not fetched: {', '.join(missing)} ({command('fetch', '--list')})"
+        state += f"; not fetched: {', '.join(missing)} (`relabel fetch --list`)"
     return CheckResult("data", state)
 
 

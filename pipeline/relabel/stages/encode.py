@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, encoding_variant, run_logged, run_tasks
@@ -86,14 +86,13 @@ def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> No
 
 def read_encoding(project: Project, label: str, split: str) -> Manifest:
     """Return the manifest of an encoding of this corpus under these parameters."""
-    job = encode(project, label, split)
+    job, todo = encode(project, label, split), f"Run {project.command('encode', label=label, split=split)}."
     try:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
-        raise MissingError(error.problem, where=error.where, todo=f"Run {_command(label, split)}.") from error
+        raise MissingError(error.problem, where=error.where, todo=todo) from error
     if manifest.fingerprint != job.artefact.fingerprint:
-        message, todo = "encoded from another corpus or under other parameters", f"Run {_command(label, split)}."
-        raise CheckError(message, where=str(job.out), todo=todo)
+        raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
     return manifest
 
 
@@ -111,7 +110,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
             if manifest.failed:
                 row, reason = manifest.facts["failed"]["first"][0]
                 message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
-                todo = f"Run {_command(label, split)} again to rebuild their shards."
+                todo = f"Run {project.command('encode', label=label, split=split)} again to rebuild their shards."
                 errors.append((label, FailedRowsError(message, where=str(folder), todo=todo)))
     return errors
 
@@ -146,8 +145,3 @@ def open_label(
 
     opened[label] = read_artefact(folder, "encoding", read)
     return opened[label]
-
-
-def _command(label: str, split: str) -> str:
-    """Return the command that encodes a label."""
-    return command("encode", "--label", label, "--split", split)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, RelabelError, command
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, Export, ExportInputs
@@ -106,7 +106,7 @@ def read_current_neighbours(
         return None
     # Stale neighbours are an error rather than left out: the user expects an export with neighbours.
     if manifest.inputs.get("encoding") != encoding.identity:
-        again = command("neighbours", "--label", label, "--within", within, "--of", of)
+        again = f"`relabel neighbours --label {label} --within {within} --of {of}`"
         todo = f"Run {again} again, or delete them to export without."
         raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
     return manifest
@@ -189,7 +189,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     # Called for its error: a label that the parameters lack is refused before any file is read.
     project.config.params(label)
     corpus, folder = project.corpus, project.layout.neighbours(within, of, label)
-    todo = f"Run {command('neighbours', '--label', label, '--within', within, '--of', of)}."
+    todo = f"Run {project.command('neighbours', label=label, within=within, of=of)}."
     try:
         table = read_manifest(folder, "neighbours")
     except MissingError as error:

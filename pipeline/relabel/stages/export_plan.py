@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
@@ -121,7 +121,7 @@ def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
     """Return the table of neighbours of captions that covers a split."""
     covering = covering_split(lambda s: project.layout.neighbours(s, "captions", label), split)
     folder = project.layout.neighbours(covering, "captions", label)
-    todo = f"Run {command('neighbours', '--label', label, '--within', split)}."
+    todo = f"Run {project.command('neighbours', label=label, within=split)}."
     try:
         manifest = read_manifest(folder, "neighbours")
     except MissingError as error:

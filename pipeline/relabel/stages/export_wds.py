@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest, refuse_replaced
@@ -88,7 +88,7 @@ def _prepare(project: Project, label: str, split: str) -> tuple[Manifest, Artefa
     # Called for its error: a label that the parameters lack is refused before any file is read.
     project.config.params(label)
     corpus, params = project.corpus, project.config.export.wds
-    folder, again = project.layout.lookup(split, label), command("export", "lookup", "--label", label, "--split", split)
+    folder, again = project.layout.lookup(split, label), project.command("export lookup", label=label, split=split)
     try:
         lookup = read_manifest(folder, "lookup")
     except MissingError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from relabel.config import load_config
-from relabel.core.errors import MissingError, UsageError, command
+from relabel.core.errors import MissingError, UsageError
 from relabel.core.layout import check_name
 from relabel.core.runtime import Runtime
 from relabel.stages.ingest import FETCHED
@@ -36,7 +36,7 @@ def init(
     paths = [folder / name for name in names]
     # All names are checked before the first file is written.
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
-        todo = f"Remove it, or run {command('init')} in another folder."
+        todo = "Remove it, or run `relabel init` in another folder."
         raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
     if dvc:
         # The stages need the `pipeline` extra. Without it, no file is written.

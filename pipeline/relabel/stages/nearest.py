@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, RelabelError, UsageError, command
+from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
@@ -45,7 +45,7 @@ def search_labels(
     names = list(labels) or list(project.config.sources)
     if not labels and not any(project.layout.encoding(split, label).exists() for label in names):
         where = str(project.layout.encoding(split))
-        raise MissingError("nothing is encoded", where=where, todo=f"Run {command('encode', '--split', split)}.")
+        raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
     opened, chosen = dict[str, Relevance](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
     # Sources that score pair by pair come first: their processes get ready while the other encodings are read.
@@ -114,7 +114,7 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
     folder = project.layout.encoding(split, label)
     # Before the source is prepared, which may hash the files of a model.
     if not folder.exists():
-        todo = f"Run {command('encode', '--label', label, '--split', split)}."
+        todo = f"Run {project.command('encode', label=label, split=split)}."
         raise NotEncodedError("not encoded", where=str(folder), todo=todo)
 
 

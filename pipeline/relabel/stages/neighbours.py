@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import MissingError, UsageError, command
+from relabel.core.errors import MissingError, UsageError
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
@@ -109,7 +109,7 @@ def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str
         return params.split, params.split
     # Nothing is named: the only encoding, or that of all captions.
     if not encoded:
-        todo = f"Run {command('encode', '--label', label, '--split', 'all')}."
+        todo = f"Run {project.command('encode', label=label, split='all')}."
         raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
     if len(encoded) > 1 and "all" not in encoded:
         raise UsageError(f"{label} is encoded for {', '.join(encoded)}", todo="Choose one with --within.")

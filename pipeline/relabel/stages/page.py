@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, RelabelError, command
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.types import Scores
 from relabel.datasets.cxc import TASKS
 from relabel.datasets.judged import set_names
@@ -248,7 +248,7 @@ class _Builder:
             if name in neighbours or source.spec.baseline:
                 continue
             if source.spec.neighbours_blocker is None or not fast:
-                todo = command("neighbours", "--label", name, "--within", self.split)
+                todo = self.project.command("neighbours", label=name, within=self.split)
                 self.notes["search"].append(f"{name} is not searched: its neighbours take long. {todo} finds them.")
                 continue
             neighbours[name] = rerank(relevance, self.captions, fast, name, self.project.runtime)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Self
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, choices, command
+from relabel.core.errors import CheckError, MissingError, choices
 from relabel.core.layout import Layout
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.sources.words.params import TUNED
+from relabel.stages.hints import command
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -93,13 +94,17 @@ class Project:
         """Folder of the sentence encoder that `relabel tune sbert` makes, where the model `tuned` of sbert is found."""
         return self.runtime.data / "sbert-cxc"
 
+    def command(self, verb: str, **options: object) -> str:
+        """Return a command on this dataset, for a message."""
+        return command(verb, self.config.ingest.dataset, **options)
+
     @cached_property
     def corpus(self) -> Corpus:
         """The ingested corpus."""
         if not (self.layout.corpus / MANIFEST).exists():
             dataset = self.config.ingest.dataset
-            path = () if dataset in PUBLISHED_FORMATS else ("--path", "PATH")
-            todo = f"Make it with {command('ingest', '--dataset', dataset, *path)}."
+            path = None if dataset in PUBLISHED_FORMATS else "PATH"
+            todo = f"Make it with {self.command('ingest', path=path)}."
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.sources.base import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status, model_guard
@@ -50,7 +50,7 @@ def check_model(project: Project, name: str) -> None:
     if name != "cbow" or word2vec_is_current(project):
         return
     dataset, where = project.training_dataset, str(project.word2vec)
-    train = command("tune", "cbow", "--dataset", dataset)
+    train = f"`relabel tune cbow --dataset {dataset}`"
     if not (project.word2vec / MANIFEST).exists():
         todo = f"Train them with {train}, or set `vectors` to glove or to a file."
         raise MissingError(f"no word vectors of {dataset}", where=where, todo=todo)

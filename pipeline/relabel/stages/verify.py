@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 from relabel import datasets
-from relabel.core.errors import CheckError, MissingError, command, system_error
+from relabel.core.errors import CheckError, MissingError, system_error
 from relabel.core.layout import place_of
 from relabel.core.runtime import SILENT, Progress, ProgressBar
 from relabel.datasets import DataFile
+from relabel.stages.hints import VERBS, build_command
 from relabel.store.artefact import WORK
 from relabel.store.input_index import Absent, Stale, check_references
-from relabel.store.manifest import MANIFEST, VERBS, Manifest, build_command, read_manifest
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign_files
 
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
@@ -171,7 +172,7 @@ class _Walk:
             if path.name in fetched:
                 self.findings.fetched += 1
                 accepted = tuple((c.sha256, c.bytes) for c in fetched[path.name].contents)
-                self.checks.append(_Check(path, accepted, f"Delete it, then {command('fetch', folder.name)}."))
+                self.checks.append(_Check(path, accepted, f"Delete it, then `relabel fetch {folder.name}`."))
             elif path.name.endswith(_UNFINISHED):
                 self._leftover(path)
             elif not in_data:

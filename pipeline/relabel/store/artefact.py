@@ -174,10 +174,9 @@ def _reuse_files(out: Path, folder: Path, wanted: str) -> None:
 
 
 def _register_finished(work: Work) -> None:
-    """Register the unchanged files of an artefact that was moved to the work folder, and read its facts."""
+    """Register the unchanged files of an artefact that was moved to the work folder."""
     with suppress(MissingError, CheckError):
         manifest = read_manifest(work.folder)
-        work.previous = manifest.facts
         work.register_existing(manifest.files)
 
 

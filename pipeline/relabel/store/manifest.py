@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, MissingError, command
-from relabel.core.layout import EXPORTS, check_name, place_of
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.layout import check_name
 from relabel.store.files import sha256_file
 
 FORMAT = 2
@@ -133,8 +133,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     try:
         body = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        todo = f"Make it with {build_command(kind, folder)}."
-        raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo=todo) from error
+        raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo="Build it first.") from error
     manifest = parse_manifest(body, str(path), todo)
     if kind not in (None, manifest.kind):
         raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
@@ -167,59 +166,6 @@ def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise CheckError(f"names a file outside its folder: {name!r}", where=where, todo=todo)
     return manifest
-
-
-def build_command(kind: str | None, folder: Path) -> str:
-    """Return the command that makes an artefact, for a message, with the label, split and dataset of its folder."""
-    words = VERBS.get(kind or "", "run").split()
-    place = place_of(folder)
-    if place is not None and place.kind == kind:
-        options = zip(_OPTIONS.get(kind, ()), place.names, strict=False)
-        # The folder of a trial has another name than its split.
-        words += [
-            str(word) for option, name in options if option != "--split" or name in _SPLITS for word in (option, name)
-        ]
-        # The folder may be of another dataset than that of the running command.
-        dataset, labels = place.layout.dataset, place.layout.labels
-        return command(
-            *words,
-            dataset=dataset if dataset != "coco" else None,
-            labels=labels if labels != Path("labels") else None,
-        )
-    return command(*words)
-
-
-VERBS: dict[str, str] = {
-    "corpus": "ingest",
-    "word_vectors": "tune cbow",
-    "sentence_encoder": "tune sbert",
-    "fuse_model": "tune fuse",
-    "cross_encoder": "tune bert_sts",
-    "encoding": "encode",
-    "neighbours": "neighbours",
-    "judgement": "judge",
-    "scores": "correlate",
-    "report": "correlate",
-    "page": "report",
-    "lookup": "export lookup",
-    "neighbour_ids": "export neighbours",
-    "wds": "export wds",
-    "plan": "export plan",
-    **{kind: f"export {kind}" for kind in EXPORTS},
-}
-"""Kind of artefact to the command that makes it."""
-_OPTIONS = {
-    "encoding": ("--split", "--label"),
-    "neighbours": ("--within", "--of", "--label"),
-    "judgement": ("--split", "--label"),
-    "lookup": ("--split", "--label"),
-    "wds": ("--split", "--label"),
-    "report": ("--split",),
-    "page": ("--split",),
-    **dict.fromkeys(EXPORTS, ("--split", "--label")),
-}
-"""Kind of artefact to the options that name its place (see `relabel.core.layout.Place.names`)."""
-_SPLITS = ("train", "val", "test", "all")
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:

@@ -12,7 +12,7 @@ import hashlib
 from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.store.artefact import build
 from relabel.store.manifest import (
@@ -116,7 +116,7 @@ def _upload(folder: Path, remote: RemoteFolder, name: str, entry: FileEntry, adv
     sha256 = remote.upload(folder / name, name, advance)
     if sha256 != entry.sha256:
         problem = f"expected sha256 {entry.sha256}, found {sha256}"
-        todo = f"Check it with {command('verify', folder)}, or run this again if another run has rebuilt it."
+        todo = f"Check it with `relabel verify {folder}`, or run this again if another run has rebuilt it."
         raise CheckError(problem, where=str(folder / name), todo=todo)
 
 

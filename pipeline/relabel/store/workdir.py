@@ -36,7 +36,6 @@ class Work:
     """A folder in which an artefact is built. A small record, written last, commits each file.
 
     `facts`, `runtime`: entries of the manifest to write.
-    `previous`: facts of a finished artefact with the same fingerprint and damaged files, else empty.
     `excluded`: names of committed files that are not part of the artefact. They are removed after the manifest is
         written. Facts computed from them therefore survive a kill: either these files or the manifest exist.
     `manifest`: manifest of an artefact that is copied, which is kept as it is.
@@ -45,7 +44,6 @@ class Work:
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
     runtime: dict[str, Any] = field(default_factory=dict)
-    previous: Mapping[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     manifest: Manifest | None = None
     # Names of files that this object has written or verified, so that none is hashed twice.

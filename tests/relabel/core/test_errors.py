@@ -1,9 +1,7 @@
 """Contract: an error of the operating system becomes an error with the matching advice and exit code.
 
-A message states the problem, its place and the remedy, and quotes at most 1,500 characters of each. Every command
-that a message names is written by `command`, which repeats the options of the running command. A mistyped name is
-answered with the names that exist and the ones that resemble it. The requirement of a module names the extra of
-pyproject.toml that lists its distribution.
+A message states the problem, its place and the remedy, and quotes at most 1,500 characters of each. The commands in
+messages exist. A mistyped name is answered with the names that exist and the ones that resemble it.
 """
 
 from __future__ import annotations
@@ -12,22 +10,13 @@ import ast
 import errno
 import os
 import re
-import shlex
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
-from relabel.core.errors import (
-    CheckError,
-    choices,
-    command,
-    is_installed,
-    missing_distributions,
-    repeat_options,
-    requirement_of,
-    system_error,
-)
+from relabel.core.errors import CheckError, choices, is_installed, missing_distributions, system_error
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
 from relabel_cli.root import VERBS
@@ -81,68 +70,22 @@ def test_a_message_has_three_parts_of_bounded_length() -> None:
 
 
 ROOT = Path(__file__).parents[3]
-COMMAND = re.compile(rf"\brelabel ({'|'.join(VERBS)})\b")
-HELP = {"Field", "Option", "Argument"}
-"""Functions whose texts are help, which names no command of the user's own."""
+COMMAND = re.compile(r"`relabel ([a-z][a-z-]*)(?: ([a-z_]+))?")
 
 
-def documentation(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield docstrings, other bare strings, and the arguments of fields and options."""
-    for node in ast.walk(tree):
-        # Comments in the files of `relabel init`.
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().startswith("#"):
-            yield node
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield node.value
-        elif isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in HELP:
-                yield from ast.walk(node)
-
-
-def literal_commands(source: str) -> list[str]:
-    """Return the strings of a module, outside its documentation, that name a command."""
-    tree = ast.parse(source)
-    left_out = set(map(id, documentation(tree)))
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [node.value for node in texts if id(node) not in left_out and COMMAND.search(node.value)]
-
-
-@pytest.mark.parametrize("package", ["pipeline/relabel", "cli/relabel_cli"])
-def test_no_message_holds_a_command_as_a_bare_literal(package: str) -> None:
-    modules = sorted((ROOT / package).rglob("*.py"))
-    assert len(modules) > 10
-    literals = {
-        str(path): commands for path in modules if (commands := literal_commands(path.read_text(encoding="utf-8")))
-    }
-    assert literals == {}
-
-
-def test_messages_name_commands_in_many_places_and_their_verbs_exist() -> None:
-    calls = []
-    for path in sorted((ROOT / "pipeline/relabel").rglob("*.py")):
+def test_commands_in_messages_exist() -> None:
+    named = set()
+    for path in [*(ROOT / "pipeline/relabel").rglob("*.py"), *(ROOT / "cli/relabel_cli").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "command":
-                calls += [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
-    assert len(calls) > 25
-    assert set(calls) <= set(VERBS)
-
-
-def test_a_bare_literal_is_detected() -> None:
-    assert literal_commands('"""Docstring of `relabel run`."""\nraise E(todo=f"Run `relabel encode --label {x}`.")')
-    assert not literal_commands('k = Field(1, description="Used by `relabel run`.")')
-
-
-def test_a_command_repeats_applicable_options_once() -> None:
-    repeat_options([("--set", "sources.a={source: sbert}"), ("--dataset", "mine"), ("--labels", "out")])
-    text = command("encode", "--label", "a")
-    assert shlex.split(text.strip("`"))[-6:] == [
-        "--set",
-        "sources.a={source: sbert}",
-        *["--dataset", "mine", "--labels", "out"],
-    ]
-    assert command("ingest", "--dataset", "coco").count("--dataset") == 1
-    assert command("fetch", "glove") == "`relabel fetch glove`"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named |= set(COMMAND.findall(node.value))
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "command" and node.args:
+                named |= set(COMMAND.findall(f"`relabel {ast.literal_eval(node.args[0])}"))
+    assert len(named) > 20
+    for verb, name in named:
+        assert verb in VERBS, verb
+        group = getattr(typer.main.get_command(import_module(f"relabel_cli.verbs.{verb}").app), "commands", None)
+        assert group is None or name in {"", *group}, (verb, name)
 
 
 @pytest.mark.parametrize(
@@ -162,44 +105,15 @@ def test_choices_of_no_name_and_of_many() -> None:
     assert choices("a", map(str, range(50))).endswith("39, and 10 more.")
 
 
-METADATA = [
-    "numpy>=1.26",
-    "pyyaml>=6",
-    "gensim>=4.3; extra == 'dev'",
-    "faiss-cpu>=1.8; extra == 'cpu'",
-    "scikit-learn>=1.4; extra == 'pipeline'",
-    "no-such-distribution; extra == 'pipeline'",
-    'torch>=2.4; extra == "pipeline"',
-    "torch>=2.4; extra == 'train'",
-    "gensim>=4.3; python_version < '3.14' and extra == 'tune'",
-]
-
-
-@pytest.fixture
-def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.requires", lambda name: METADATA)
-
-
-@pytest.mark.parametrize(
-    ("module", "requirement"),
-    [
-        ("numpy.linalg", "relabel-itr"),
-        ("yaml", "relabel-itr"),
-        ("faiss", "relabel-itr[cpu]"),
-        ("sklearn.svm", "relabel-itr[pipeline]"),
-        ("torch", "relabel-itr[pipeline]"),
-        ("gensim.models", "relabel-itr[tune]"),
-        ("huggingface_hub", "relabel-itr[pipeline]"),
-    ],
-)
-@pytest.mark.usefixtures("metadata")
-def test_the_requirement_names_the_extra(module: str, requirement: str) -> None:
-    assert requirement_of(module) == requirement
-
-
-@pytest.mark.usefixtures("metadata")
-def test_missing_distributions_are_those_of_the_extra() -> None:
+def test_missing_distributions_are_those_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = [
+        "numpy>=1.26",
+        "no-such-distribution; extra == 'pipeline'",
+        'torch>=2.4; extra == "pipeline"',
+        "torch",
+    ]
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: requirements)
     assert missing_distributions("pipeline") == [
-        name for name in ("scikit-learn", "no-such-distribution", "torch") if not is_installed(name)
+        name for name in ("no-such-distribution", "torch") if not is_installed(name)
     ]
     assert "no-such-distribution" in missing_distributions("pipeline")

@@ -18,8 +18,8 @@ from relabel.core.layout import place_of
 from relabel.export import EXPORTS, export_class
 from relabel.export.params import ExportParams
 from relabel.stages import Project
+from relabel.stages.hints import VERBS, build_command
 from relabel.stages.verify import verify
-from relabel.store.manifest import VERBS, build_command
 from relabel.store.workdir import Work
 
 
@@ -44,7 +44,7 @@ def test_tables_of_formats_agree(tmp_path: Path) -> None:
         place = place_of(folder)
         assert place is not None
         assert (place.kind, place.names) == (kind, ("test", "sbert"))
-        assert f"relabel export {kind} --split test --label sbert" in build_command(kind, folder)
+        assert build_command(kind, folder) == f"`relabel export {kind} --split test --label sbert --dataset coco`"
 
 
 def test_a_killed_export_resumes_to_the_same_bytes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

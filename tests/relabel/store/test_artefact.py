@@ -163,7 +163,7 @@ def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> No
 
 
 def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="relabel ingest"):
+    with pytest.raises(MissingError, match="none: no corpus here"):
         open_artefact(tmp_path / "none", "corpus")
     out = tmp_path / "out"
     build(out, artefact(), filler([]))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relabel.core.errors import CheckError, command
+from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, is_folder, read_json, split_name, typed
 from relabel.corpus.build import Caption
 from relabel.corpus.splits import Splitter
@@ -35,7 +35,7 @@ def coco_files(folder: Path) -> list[Path]:
     inner = folder / "annotations"
     paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
     for path in paths:
-        check_regular(path, todo=f"{command('fetch', 'coco-captions')} gets it.")
+        check_regular(path, todo="`relabel fetch coco-captions` gets it.")
     return paths
 
 

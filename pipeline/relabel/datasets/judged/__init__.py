@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, UsageError, choices, command
+from relabel.core.errors import MissingError, UsageError, choices
 from relabel.datasets.local_files import locate, mirror_folder
 from relabel.datasets.registry import load_manifest
 
@@ -108,7 +108,7 @@ class JudgedSet:
             if (folder / file).is_file():
                 return folder / file
         homepage = load_manifest(self.dataset).homepage
-        todo = f"Get it from {homepage} and put it there; {command('fetch', self.dataset)} gets the other files."
+        todo = f"Get it from {homepage} and put it there; `relabel fetch {self.dataset}` gets the other files."
         raise MissingError(f"no file {file}", where=str(data / self.dataset), todo=todo)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import MissingError, UsageError, command
+from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -184,7 +184,7 @@ class BertSts(Source[BertStsParams]):
             return find_model(self.params.model, self.params.revision, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
-            todo = f"Run {command('tune', 'bert_sts')}, or set `model` to a folder or a name on the hub."
+            todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
             raise MissingError("no cross-encoder was tuned here", where=str(folder), todo=todo)
         return find_model(str(folder))
 

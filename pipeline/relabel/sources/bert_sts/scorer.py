@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, UsageError, command
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.numeric.threads import inner_threads, one_thread_each
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.bert_sts.relevance import Output
@@ -81,9 +81,7 @@ def check_labels(folder: Path) -> None:
         raise CheckError(f"no configuration of a model: {error}", where=str(folder / "config.json")) from error
     if not kind.endswith(_HEAD):
         message = f"this model is no cross-encoder: {kind or 'it'} scores no pairs"
-        raise UsageError(
-            message, where=str(folder), todo=f"Make one of it: {command('tune', 'bert_sts', '--base', folder)}."
-        )
+        raise UsageError(message, where=str(folder), todo=f"Make one of it: `relabel tune bert_sts --base {folder}`.")
     if labels != 1:
         message = f"this cross-encoder has {labels} labels: a relevance is one number"
         raise UsageError(

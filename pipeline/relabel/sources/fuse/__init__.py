@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, command
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -106,7 +106,7 @@ class Fuse(Source[FuseParams]):
             if current != fitted:
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
                 message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
-                todo = f"Fit it again with {command('tune', 'fuse')}."
+                todo = "Fit it again with `relabel tune fuse`."
                 raise CheckError(message, where=str(self.params.folder), todo=todo)
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:

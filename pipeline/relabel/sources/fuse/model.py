@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, command
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
@@ -228,7 +228,7 @@ def without_rows(semantic: Mapping[str, Any]) -> Any:
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
     """Read `model.json`: its contents, and the parts."""
     _check_present(folder)
-    path, todo = folder / MODEL, f"Fit it again with {command('tune', 'fuse')}."
+    path, todo = folder / MODEL, "Fit it again with `relabel tune fuse`."
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["format"] != FORMAT:
@@ -241,7 +241,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
 def _check_present(folder: Path) -> None:
     """Raise MissingError, with the command that fits a model, if the folder has none."""
     if not (folder / MODEL).is_file():
-        todo = f"Fit one with {command('tune', 'fuse', '--on', 'cxc-val', '--out', folder)}."
+        todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
         raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from relabel.core.errors import UsageError, command
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -267,11 +267,11 @@ def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
     """Write the arrays of one part."""
     message = f"part {label} of this fuse has no lookup"
     if isinstance(part, FuseRelevance):  # the reader does not nest lookups
-        raise UsageError(f"{message}: it is a fuse itself", todo=_advice())
+        raise UsageError(f"{message}: it is a fuse itself", todo="Use a batch plan: `relabel export plan`.")
     try:
         return part.write_lookup(work)
     except UsageError as error:
-        raise UsageError(f"{message}: {error.problem}", todo=_advice()) from error
+        raise UsageError(f"{message}: {error.problem}", todo="Use a batch plan: `relabel export plan`.") from error
 
 
 def _write_heads(model: FuseModel, work: Work) -> None:
@@ -300,8 +300,3 @@ class _PrefixedWork(Work):
     @override
     def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
         self._work.file(self._prefix + name, write, rows)
-
-
-def _advice() -> str:
-    """Return the advice for a fuse without a lookup."""
-    return f"Use a batch plan: {command('export', 'plan')}."

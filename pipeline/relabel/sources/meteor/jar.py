@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from relabel.core.errors import command
 from relabel.core.java import JavaError, find_jar, java_command, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
 from relabel.sources.wordnet import find_meteor_jar
@@ -128,7 +127,7 @@ def _matched(form: re.Pattern[str], line: str) -> str:
 def _give_up(failure: Failure) -> NoReturn:
     """Raise the error of a line that no process has answered."""
     if not failure.started:
-        todo = f"Run {command('doctor')}. The parameter `heap` limits the memory of a process."
+        todo = "Run `relabel doctor`. The parameter `heap` limits the memory of a process."
         raise LineError(f"METEOR does not start: {failure.reason}", failure.question, todo)
     attempts = f"{failure.attempts} of {failure.ended} processes that ended did so here"
     todo = "Run it again. If it fails at the same line, check these captions."

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, check_weights, read_modules
 from relabel.store.files import sha256_file
@@ -85,8 +85,7 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
             raise UsageError("a folder has no revisions", where=name, todo="Leave `revision` out.")
         return _check_complete(ModelFiles(name, folder.resolve(), "folder"))
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
-        tune = command("tune", "sbert")
-        todo = f"Name a folder that holds a model, or a model of the hub; {tune} makes `tuned`."
+        todo = "Name a folder that holds a model, or a model of the hub; `relabel tune sbert` makes `tuned`."
         raise MissingError("no such folder", where=name, todo=todo)
     names = [name] if "/" in name else [f"{_ORGANISATION}/{name}", name]
     for full_name in names:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, command
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import REFERENCES, Corpus
@@ -103,7 +103,7 @@ def read_judged_set(corpus: Corpus, sentences: Sequence[SentenceSet] = ()) -> Ju
     absent = [i for i in ids if i not in corpus.image_of]
     if absent:
         message = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
-        raise MissingError(message, where=f"{absent[0]}, ...", todo=_ingest_advice())
+        raise MissingError(message, where=f"{absent[0]}, ...", todo=_INGEST)
     numbers = np.array(sorted(corpus.image_of[i] for i in ids), np.int64)
     starts, sizes = corpus.indptr[numbers], np.diff(corpus.indptr)[numbers]
     if sizes.min() < REFERENCES:
@@ -150,7 +150,7 @@ def _pairs(
         first = np.array([left[i] for i in human.left], np.int64)
         second = np.array([right[i] for i in human.right], np.int64)
     except KeyError as error:
-        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=_ingest_advice()) from None
+        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=_INGEST) from None
     return Pairs(
         first,
         second,
@@ -159,11 +159,7 @@ def _pairs(
     )
 
 
-def _ingest_advice() -> str:
-    """Return the advice for captions that the corpus lacks."""
-    return f"Ingest all of COCO: {command('ingest', '--dataset', 'coco')}."
-
-
+_INGEST = "Ingest all of COCO: `relabel ingest --dataset coco`."
 SentenceSetName = Literal["stsb", "sick"]
 _FILE: dict[SentenceSetName, str] = {"stsb": FILES["train"], "sick": TRAIN_FILE}
 

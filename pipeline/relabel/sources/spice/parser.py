@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, PartialError, command
+from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.java import OPTIONS, JavaError, find_jar, find_java, java_version
 from relabel.core.runtime import Advance, ignore_progress
 from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
@@ -28,6 +28,8 @@ from relabel.sources.spice import worker
 from relabel.store.files import sha256_file
 
 INSTALL = "pip install 'relabel-itr[spice]'"
+_FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
+_DOCTOR = "See `relabel doctor`."
 START = 600.0
 """Seconds that a start may take; an idle machine needs a few."""
 PROBE = "A man rides a horse."
@@ -115,7 +117,7 @@ def _failure(failure: Failure) -> Parsed:
     """Return the failure of a caption; raise JavaError if the process has not even answered the probe."""
     if failure.started:
         return ParseFailure(failure.reason)
-    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _doctor_advice()
+    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _DOCTOR
     raise JavaError(f"SPICE's parser does not work: {failure.reason}", todo=todo)
 
 
@@ -153,9 +155,9 @@ def corenlp_jars(data: Path) -> list[Path]:
         try:
             jars.append(locate("corenlp", file.name, data))
         except MissingError as error:
-            raise MissingError(_NO_CORENLP, where=error.where, todo=_fetch_advice()) from error
+            raise MissingError(_NO_CORENLP, where=error.where, todo=_FETCH) from error
         except CheckError as error:
-            todo = f"Delete it: the download is incomplete, or of another version. {_fetch_advice()}"
+            todo = f"Delete it: the download is incomplete, or of another version. {_FETCH}"
             raise CheckError(error.problem, where=error.where, todo=todo) from error
     return jars
 
@@ -179,11 +181,11 @@ def parser_files() -> dict[str, str]:
 def _check_jar(path: Path, contents: Sequence[Content]) -> Path:
     """Return the path of a jar in the user's folder if it has the expected contents."""
     if not path.is_file():
-        raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_fetch_advice())
+        raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_FETCH)
     try:
         return check_file(path, contents)
     except CheckError as error:
-        todo = f"The download is incomplete, or of another version. {_fetch_advice()}"
+        todo = f"The download is incomplete, or of another version. {_FETCH}"
         raise CheckError(error.problem, where=error.where, todo=todo) from error
 
 
@@ -207,26 +209,16 @@ def _library(java: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
     match = re.search(r"^\s*java\.home = (.+)$", done.stderr + done.stdout, re.MULTILINE)
     if match is None:
-        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_doctor_advice())
+        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_DOCTOR)
     home = Path(match[1].strip())
     for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "bin/server/jvm.dll"):
         for path in sorted(home.glob(pattern)):
             if path.suffix in (".so", ".dylib", ".dll"):
                 return path
-    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_doctor_advice())
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_DOCTOR)
 
 
 def _major(version: str) -> int:
     """Return the major version: 8 for `1.8.0_412`, 17 for `17.0.2`."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
-
-
-def _fetch_advice() -> str:
-    """Return the advice for a missing CoreNLP."""
-    return f"Get it with {command('fetch', 'corenlp')} (385 MB, GPL-3.0)."
-
-
-def _doctor_advice() -> str:
-    """Return the advice for a Java that does not work."""
-    return f"See {command('doctor')}."

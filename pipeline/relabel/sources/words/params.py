@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.sources.base import SourceParams
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact
@@ -60,7 +60,7 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     """
     if vectors == "glove":
         return _find_glove(data)
-    todo = f"Run {command('tune', 'cbow')}, or set `vectors` to glove or to a file."
+    todo = "Run `relabel tune cbow`, or set `vectors` to glove or to a file."
     if vectors == TUNED:  # a project replaces the name by the folder of its dataset
         raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)
     folder = Path(vectors)

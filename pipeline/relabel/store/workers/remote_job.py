@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from relabel.core.errors import CheckError, MissingError, repeat_options, repeated_options
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT, Runtime, ignore_progress
 from relabel.store.manifest import FORMAT, ArtefactSpec
 from relabel.store.tasks import Task, Tasks
@@ -57,7 +57,6 @@ class RemoteJob:
     `folder`: work folder.
     `token`: name of a file in the work folder that contains its own name. A process that reads it sees the same folder.
     `versions`: versions of relabel and of its file format.
-    `options`: tuple of (str, str); options that the commands of error messages repeat (see `relabel.core.errors`).
     """
 
     project: RemoteProject
@@ -67,7 +66,6 @@ class RemoteJob:
     folder: Path
     token: str = ""
     versions: str = ""
-    options: tuple[tuple[str, str], ...] = ()
 
     def for_worker(self, token: str, threads: int, memory: int) -> RemoteJob:
         """Return the job as it is sent: silent, with absolute paths and the resources of one worker.
@@ -90,7 +88,6 @@ class RemoteJob:
             folder=self.folder.absolute(),
             token=token,
             versions=versions(),
-            options=repeated_options(),
         )
 
     def check_place(self) -> None:
@@ -141,7 +138,6 @@ def worker_name() -> str:
 def run_task(remote: RemoteJob, task: Task) -> None:
     """Write the file of one task."""
     with _lock:
-        repeat_options(remote.options)
         remote.check_place()
         _tasks(remote).make(Work(remote.folder), task, ignore_progress)
 

@@ -23,12 +23,11 @@ import pytest
 from tests.relabel.store.workers.watching import once_there
 
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, command, repeat_options
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError
 from relabel.core.runtime import Runtime
 from relabel.core.worker_pool import LineError
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task
 from relabel.store.workers import dask_run, remote_job
 from relabel.store.workers.dask_run import gpus, worker_budget
 
@@ -282,18 +281,6 @@ def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for visible, expected in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpus() == expected
-
-
-def test_commands_in_messages_of_a_worker_repeat_the_options(tmp_path: Path) -> None:
-    local = Project(load_config(None, []), Runtime(data=tmp_path), tmp_path)
-    job = remote_job.RemoteJob(local, _older, (), remote_job.ArtefactSpec("demo", "demo", {}, {}), tmp_path / "work")
-    repeat_options([("--dataset", "mine")])
-    sent = pickle.loads(pickle.dumps(job.for_worker("t", 1, 5)))
-    # A worker is another process, which has parsed no options.
-    repeat_options(())
-    with pytest.raises((MissingError, CheckError)):
-        remote_job.run_task(sent, Task("part", 1))
-    assert command("encode") == "`relabel encode --dataset mine`"
 
 
 def test_sent_projects_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
