@@ -151,12 +151,6 @@ class WorkerPool:
                 raise
         return [answers[i] for i in range(len(questions))]
 
-    def start(self) -> None:
-        """Start the first process, unless one runs, and return before it is ready."""
-        with self._lock:
-            if not self._workers:
-                self._start()
-
     def close(self) -> None:
         """End all processes."""
         for worker in self._workers:

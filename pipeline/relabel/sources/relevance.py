@@ -249,9 +249,6 @@ class Relevance(ABC):
         """
         return total
 
-    def start(self) -> None:  # noqa: B027
-        """Start the helper process that the first scores need, and return before it is ready."""
-
     def close(self) -> None:  # noqa: B027
         """Stop helper processes. They start again when needed."""
 

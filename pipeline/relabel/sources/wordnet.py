@@ -1,4 +1,4 @@
-"""WordNet's synonym sets, read from METEOR's jar. METEOR and SPICE match words by them."""
+"""WordNet's synonym sets, read from METEOR's jar. SPICE matches words by them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from zipfile import ZipFile
 
 from relabel.core.java import find_jar
 
-SYNSETS, EXCEPTIONS = "english.synsets", "english.exceptions"
-"""Names of WordNet's tables in the jar. METEOR reads them from one folder."""
+_TABLES = ("english.synsets", "english.exceptions")
 _ENDINGS = (
     *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")),
     *(("ies", "y"), ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e")),
@@ -28,7 +27,7 @@ def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]
     Returns `synsets`: ids of the synonym sets of each word; `bases`: base forms of each irregularly inflected word.
     """
     with ZipFile(jar) as file:
-        synsets, exceptions = (file.read(f"synonym/{name}").decode().splitlines() for name in (SYNSETS, EXCEPTIONS))
+        synsets, exceptions = (file.read(f"synonym/{name}").decode().splitlines() for name in _TABLES)
     bases: dict[str, list[str]] = defaultdict(list)
     # A line with a base form is followed by a line with its irregular forms.
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):

@@ -48,18 +48,12 @@ def search_labels(
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
     opened, chosen = dict[str, Relevance](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
-    # Sources that score pair by pair come first: their processes get ready while the other encodings are read.
-    for label in sorted(names, key=lambda label: not project.config.source(label).is_pairwise()):
+    for label in names:
         try:
             _check_search(project, label, split, is_text=text is not None, named=bool(labels))
             chosen[label] = open_label(project, label, split, opened=opened)
-            # A new text needs another process.
-            if text is None:
-                chosen[label].start()
         except RelabelError as error:
             left_out.append((label, error))
-    left_out.sort(key=lambda one: names.index(one[0]))
-    chosen = {label: chosen[label] for label in names if label in chosen}
     if not chosen:
         raise left_out[0][1]
     # All labels encode the same rows of the corpus, so any of them can check the id.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -82,21 +81,10 @@ def test_a_program_that_never_becomes_ready(tmp_path: Path) -> None:
     assert starts(tmp_path) == 2
 
 
-def test_a_process_that_was_started_beforehand_answers(tmp_path: Path) -> None:
+def test_a_process_that_ended_between_two_calls_is_replaced(tmp_path: Path) -> None:
     workers = pool(tmp_path)
-    workers.start()
-    workers.start()
     assert workers.ask(QUESTIONS[:4], upper, given_up) == ANSWERS[:4]
-    assert starts(tmp_path) == 1
-    workers.close()
-
-
-def test_a_process_that_ended_before_the_first_question_is_replaced(tmp_path: Path) -> None:
-    workers = pool(tmp_path, start="if count == 1: sys.exit(3)")
-    workers.start()
-    while not (tmp_path / "log").exists():
-        time.sleep(0.01)
-    time.sleep(0.2)
+    workers._workers[0].process.kill()
     assert workers.ask(QUESTIONS[:4], upper, given_up) == ANSWERS[:4]
     assert starts(tmp_path) == 2
     workers.close()

@@ -9,9 +9,8 @@ counts. Captions are read as PTB tokens, as in pycocoevalcap. A text without wor
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +25,12 @@ from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.meteor.encode import MeteorTables, MeteorTasks
+from relabel.sources.meteor.encode import MeteorTasks
 from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import sha256_file
-from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+from relabel.store.manifest import read_parts
 
 BEAM = 40
 """Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""
@@ -58,7 +57,7 @@ class Meteor(Source[MeteorParams]):
         kind="pairs",
         bounds=(0.0, 1.0),
         symmetric=False,
-        version=1,
+        version=2,
         params=MeteorParams,
         neighbours_blocker="it scores pair by pair, and all pairs are too many",
     )
@@ -74,7 +73,7 @@ class Meteor(Source[MeteorParams]):
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorTasks:
-        """Cut the work that pairs share: each row's normalised text (`words`), and METEOR's tables cut to these texts.
+        """Divide the work that pairs share: each row's normalised text (`words`).
 
         Pairs themselves are scored by the opened encoding.
         """
@@ -93,9 +92,12 @@ class Meteor(Source[MeteorParams]):
             pooling=self.params.pooling,
             words=list(words),
             text=text,
-            scorer=make_scorer(self.params, encoding.folder, encoding.runtime, encoding.manifest),
+            scorer=MeteorScorer(
+                partial(scorer_command, self.params.language, self.params.heap),
+                self.params.processes or encoding.runtime.threads,
+                self.params.silence,
+            ),
             params=self.params,
-            runtime=encoding.runtime,
         )
 
 
@@ -116,7 +118,6 @@ class MeteorRelevance(Relevance):
     text: Rows
     scorer: MeteorScorer
     params: MeteorParams
-    runtime: Runtime
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -131,31 +132,21 @@ class MeteorRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text; this takes seconds, since METEOR's tables are cut for its words."""
+        """Score N captions against one new text."""
         tokens = tokenize_text(text)
         reference = normalise([tokens], self.params.language, self.params.silence)[0] if tokens.strip() else ""
         read = [self.words[i] for i in self._text(captions)]
         distinct = dict.fromkeys(w for w in read if w)
         if not reference or not distinct:
             return np.zeros(len(captions))
-        with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
-            MeteorTables(self.params.language, [reference, *distinct]).write_all(Path(folder))
-            scorer = make_scorer(self.params, Path(folder), self.runtime)
-            try:
-                values = scorer.score([f"{reference} ||| {w}" for w in distinct])
-            except LineError as error:
-                row = captions[read.index(list(distinct)[error.index])]
-                where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
-                raise PartialError(error.problem, where=where, todo=error.todo) from error
-            finally:
-                scorer.close()
+        try:
+            values = self.scorer.score([f"{reference} ||| {w}" for w in distinct])
+        except LineError as error:
+            row = captions[read.index(list(distinct)[error.index])]
+            where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
+            raise PartialError(error.problem, where=where, todo=error.todo) from error
         score = dict(zip(distinct, values, strict=True)) | {"": 0.0}
         return np.array([score[w] for w in read])
-
-    @override
-    def start(self) -> None:
-        """Start the first Java process; it is compiled for few pairs."""
-        self.scorer.start()
 
     def close(self) -> None:
         """End the Java processes; they start again when needed."""
@@ -190,18 +181,3 @@ class MeteorRelevance(Relevance):
         for score, pairs in zip(values, questions.values(), strict=True):
             scores[pairs] = score
         return scores
-
-
-def make_scorer(params: MeteorParams, tables: Path, runtime: Runtime, manifest: Manifest | None = None) -> MeteorScorer:
-    """Make a scorer that starts its processes when needed.
-
-    `tables`: folder of cut tables. `manifest`: of the encoding that holds the tables. The tables must still be its
-    files whenever a process starts.
-    """
-
-    def command(few_lines: bool) -> list[str]:
-        if manifest is not None:
-            refuse_replaced(tables, manifest)
-        return scorer_command(params.language, tables, params.heap, few_lines)
-
-    return MeteorScorer(command, params.processes or runtime.threads, params.silence)

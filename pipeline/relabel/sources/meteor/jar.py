@@ -19,8 +19,6 @@ from relabel.core.java import JavaError, find_jar, java_command, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
 from relabel.sources.wordnet import find_meteor_jar
 
-PARAPHRASES = "paraphrases.gz"
-"""Name of the cut paraphrase table."""
 RESTARTS = 10
 """Largest number of processes that may end within one call, over all lines."""
 _READY = re.compile(r"Error: specify Meteor stats")
@@ -34,17 +32,10 @@ def paraphrase_table(language: str) -> Path:
     return find_jar(f"meteor/data/paraphrase-{language}.gz")
 
 
-def scorer_command(language: str, tables: Path, heap: str, few_lines: bool = False) -> list[str]:
-    """Return the command line of a scorer of normalised texts.
-
-    `tables`: folder of cut tables (see `MeteorTables`). `heap`: largest heap of Java, as `2G`. `few_lines`: compile
-    with Java's fast compiler only. A process for some hundred lines then takes half a second less CPU time.
-    """
+def scorer_command(language: str, heap: str) -> list[str]:
+    """Return the command line of a scorer of normalised texts; `heap` is the largest heap of Java, as `2G`."""
     # `-norm` would normalise and convert to lower case; `-lower` does the second step only.
-    folder = tables.resolve()
-    options = ("-l", language, "-lower", "-a", folder / PARAPHRASES, "-d", folder)
-    compiler = ("-XX:TieredStopAtLevel=1",) if few_lines else ()
-    return java_command(*compiler, f"-Xmx{heap}", "-jar", find_meteor_jar(), "-", "-", "-stdio", *options)
+    return java_command(f"-Xmx{heap}", "-jar", find_meteor_jar(), "-", "-", "-stdio", "-l", language, "-lower")
 
 
 def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
@@ -71,23 +62,15 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
 class MeteorScorer:
     """Scorer of lines on up to `processes` Java processes, which stay for the next call.
 
-    `command`: takes `few_lines` and returns the command that starts one METEOR with `-stdio`; called at every start.
-    `silence`: seconds without an answer after which a process is considered hung.
+    `command`: returns the command that starts one METEOR with `-stdio`; called at every start. `silence`: seconds
+    without an answer after which a process is considered hung.
     """
 
-    def __init__(self, command: Callable[[bool], list[str]], processes: int, silence: float) -> None:
-        self._few_lines = False
-        program = Program(
-            lambda: command(self._few_lines), "EVAL", lambda line: bool(_READY.match(line)), silence, silence
-        )
+    def __init__(self, command: Callable[[], list[str]], processes: int, silence: float) -> None:
+        program = Program(command, "EVAL", lambda line: bool(_READY.match(line)), silence, silence)
         self._pool = WorkerPool(program, processes, RESTARTS)
         self._scores: dict[str, float] = {}
         self.close = self._pool.close
-
-    def start(self) -> None:
-        """Start the first process, and return before it is ready; all processes are then for few lines."""
-        self._few_lines = True
-        self._pool.start()
 
     def score(self, lines: Sequence[str]) -> list[float]:
         """Score lines of the form `reference ||| ... ||| candidate`.

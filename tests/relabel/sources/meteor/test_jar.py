@@ -52,8 +52,7 @@ class Fake:
         table = folder / "table.gz"
         with gzip.open(table, "wb") as file:
             file.write(b"0.5\na dog\na hound\n")
-        for module in ("meteor", "meteor.encode"):
-            patch.setattr(f"relabel.sources.{module}.paraphrase_table", lambda language: table)
+        patch.setattr("relabel.sources.meteor.paraphrase_table", lambda language: table)
 
     def opened(
         self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object
