@@ -81,6 +81,7 @@ class Config(Parameters):
 
     _file: Config | None = PrivateAttr(None)
     _models: tuple[Path, str] | None = PrivateAttr(None)
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def __init__(self, **parameters: Any) -> None:
         if parameters:
@@ -106,7 +107,7 @@ class Config(Parameters):
         return self._file or self
 
     def with_models(self, data: Path, dataset: str) -> Config:
-        """Return the same parameters with sources that find models in a data folder (see SourceParams.with_models)."""
+        """Return the same parameters with sources that find tuned models in a data folder."""
         # A shallow copy: the sources get the folder when they are made, and their parameters stay as recorded.
         copy = self.model_copy()
         copy._models = (data, dataset)
@@ -131,9 +132,26 @@ class Config(Parameters):
         raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *presets]))
 
     def source(self, label: str) -> Source[Any]:
-        """Return the source of a label."""
+        """Return the source of a label. Its paths are absolute, so that it may work in a process of another folder."""
         params = self.params(label)
-        return source_class(params.source)(params if self._models is None else params.with_models(*self._models))
+        return source_class(params.source)(params.model_copy(update=self._absolute_paths(params)))
+
+    def _absolute_paths(self, params: SourceParams) -> dict[str, str]:
+        """Return the parameters of `params` that name a file, a folder or a tuned model, with absolute paths."""
+        found = {}
+        for name, names in params.paths.items():
+            value = getattr(params, name)
+            place = names.get(value)
+            if place is not None and self._models is not None:
+                data, dataset = self._models
+                # Absolute, so that a missing folder is not looked up as a name on the hub.
+                found[name] = str((data / place.format(dataset=dataset)).absolute())
+            elif value not in names:
+                path = self._folder / Path(value).expanduser()
+                # `FILE.zip:MEMBER` names a member of an archive.
+                if path.exists() or ":" in value:
+                    found[name] = str(path)
+        return found
 
     def parts(self, label: str) -> dict[str, Source[Any]]:
         """Return the sources of the parts and gates of a label, with those of their own parts, by label."""

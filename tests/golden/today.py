@@ -252,7 +252,7 @@ class OpenLabel:
         self.images = self.corpus.image[self.rows.start : self.rows.stop] - self.corpus.image[self.rows.start]
         """Image of each caption."""
         self.poolings = (default, *(pooling for pooling in self.source.spec.poolings if pooling != default))
-        self.scores_texts = self.source.query_blocker() is None
+        self.scores_texts = self.source.supports("query") is None
 
     def pairs(self, images: Any, captions: Any, pooling: str) -> Any:
         """Score pairs of an image and a caption."""

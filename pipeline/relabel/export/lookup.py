@@ -29,7 +29,7 @@ _CHUNK = 1 << 16  # ids in memory as Python objects
 
 def check_lookup_support(source: Source[Any], label: str) -> None:
     """Check that a lookup can answer for a source."""
-    reason = source.lookup_blocker()
+    reason = source.supports("lookup")
     if reason is not None:
         message = f"{label} ({source.spec.name}) has no lookup: {reason}"
         raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")

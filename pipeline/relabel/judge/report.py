@@ -40,7 +40,7 @@ class JudgedLabel:
     `params`: the source's parameters, `source` and `pooling` among them; they decide which published figure applies.
     `own_model`: True if the label's model was found in a folder rather than by its name on the hub.
     `image_vectors`: labels, among this one and its parts, that compare an image's own vector
-        (`Source.compares_image_vectors`).
+        (`SourceSpec.image_vectors`).
     `uses`: model or word vectors of the label.
     """
 

@@ -22,10 +22,10 @@ Required methods of a `Source` are `fingerprint_params`, `tasks` and `open`. Req
 `pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
 Override these methods to add a capability:
 
-- finding exact neighbours: `Relevance.finder`, or set `SourceSpec.neighbours_blocker` to the reason why not;
+- finding exact neighbours: `Relevance.finder`, or give the reason why not in `SourceSpec.refused`;
 - scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.rounded_block`, `Relevance.block_scorer`;
-- exporting lookups: `Relevance.write_lookup`, or override `Source.lookup_blocker`;
-- searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
+- exporting lookups: `Relevance.write_lookup`, or give the reason why not;
+- searching with faiss: kind "vectors", `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
 - reading tokens from the corpus: `Source.tokenizer`;
 - needing several captions per image: `Source.single_caption_note`.

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -24,32 +24,26 @@ from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
+Capability = Literal["neighbours", "index", "lookup", "query"]
+"""Finding neighbours, a search by faiss, a lookup, and the score of captions against a new text."""
+Paths = Mapping[str, Mapping[str | None, str | None]]
 
 
 class SourceParams(Parameters):
     """Parameters that every source has. Each source adds its own and gives `source` and `pooling` a default.
 
-    A parameter that accepts a file, or the name of a model made by `relabel tune`, also needs the methods below.
+    Attributes
+    ----------
+    paths : mapping of str to mapping
+        Parameters that may name a file or folder. For each, the values that name none, with the folder of the data
+        folder that such a value stands for, or None; `{dataset}` is the name of the dataset. `Config.source` makes
+        paths absolute.
     """
+
+    paths: ClassVar[Paths] = {}
 
     source: str
     pooling: Pooling = Field(description="Pooling of an image's references into one number.")
-
-    def with_absolute_paths(self) -> Self:
-        """Return the same parameters with absolute paths, for a worker process that runs in another folder."""
-        return self
-
-    def with_models(self, data: Path, dataset: str) -> Self:
-        """Return the same parameters with the name of a model replaced by its folder.
-
-        Parameters
-        ----------
-        data : Path
-            Folder of fetched files and tuned models.
-        dataset : str
-            Dataset whose models are used, where each dataset has its own.
-        """
-        return self
 
     def tuned_models(self) -> tuple[str, ...]:
         """Return the tuned models that these parameters use, each by the NAME of `relabel tune NAME`."""
@@ -77,8 +71,10 @@ class SourceSpec:
     params : type of SourceParams
     refused_poolings : mapping of Pooling to str
         Poolings that the source does not support, with the reason.
-    neighbours_blocker : str or None
-        Reason why the source cannot find neighbours; None if it can.
+    refused : mapping of Capability to str
+        What the source cannot do, with the reason (see `Source.supports`).
+    image_vectors : bool
+        True if the source compares a vector of the image itself, not only the image's captions.
 
     Examples
     --------
@@ -95,7 +91,8 @@ class SourceSpec:
     version: int
     params: type[SourceParams]
     refused_poolings: Mapping[Pooling, str] = field(default_factory=dict)
-    neighbours_blocker: str | None = None
+    refused: Mapping[Capability, str] = field(default_factory=dict)
+    image_vectors: bool = False
 
     @property
     def pairwise(self) -> bool:
@@ -207,41 +204,21 @@ class Source(ABC, Generic[P]):
         """Return the label that decides which pairs are scored; None if all pairs are."""
         return None
 
-    def without_gate(self) -> Source[P] | None:
-        """Return the same source without its gate; None if it has no gate or depends on it."""
-        return None
-
     def is_pairwise(self) -> bool:
         """Return True if the source scores pair by pair, or is made of a label that does."""
         return self.spec.pairwise
-
-    def compares_image_vectors(self) -> bool:
-        """Return True if the source compares a vector of the image itself, not only the image's captions."""
-        return False
 
     def single_caption_note(self) -> str | None:
         """Return the consequence of having one caption per image; None if the source needs no more."""
         return None
 
-    def query_blocker(self) -> str | None:
-        """Return the reason why a new text cannot be scored against captions; None if it can."""
-        return None
-
-    def with_documents(self, split: str) -> Source[P]:
-        """Return the source with its document frequencies taken from one split; itself if it has none."""
-        return self
-
-    def for_scoring(self) -> Source[P]:
-        """Return the source without files of its encoding that relevance does not read; itself if it has none."""
-        return self
-
-    def index_blocker(self) -> str | None:
-        """Return the reason why faiss cannot search the encoding; None if it can."""
-        return f"faiss searches vectors, and {self.spec.name} has none"
-
-    def lookup_blocker(self) -> str | None:
-        """Return the reason why a lookup cannot hold the source; None if it can."""
-        return "it scores pair by pair" if self.is_pairwise() else None
+    def supports(self, what: Capability) -> str | None:
+        """Return None if the source can do something, else the reason why not."""
+        if what == "index" and self.spec.kind != "vectors":
+            return f"faiss searches vectors, and {self.spec.name} has none"
+        if what == "lookup" and self.is_pairwise():
+            return "it scores pair by pair"
+        return self.spec.refused.get(what)
 
     def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
         """Return the parameters of the export that change the source's arrays in a lookup."""

@@ -186,14 +186,6 @@ class VectorSource(Source[P]):
     """Source whose encoding is one vector per caption."""
 
     @override
-    def for_scoring(self) -> VectorSource[P]:
-        return type(self)(self.params.model_copy(update={"index": None}))
-
-    @override
-    def index_blocker(self) -> str | None:
-        return None
-
-    @override
     def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
         return {"dtype": dtype}
 

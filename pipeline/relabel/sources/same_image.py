@@ -67,16 +67,12 @@ class SameImage(Source[SameImageParams]):
         symmetric=True,
         version=1,
         params=SameImageParams,
-        neighbours_blocker="it knows image ids alone",
+        refused={"neighbours": "it knows image ids alone", "query": "a new text belongs to no image"},
     )
 
     @override
     def single_caption_note(self) -> str:
         return "relevance is 1 for a caption and its own image and 0 for every other pair, so no pair is graded"
-
-    @override
-    def query_blocker(self) -> str | None:
-        return "a new text belongs to no image"
 
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the name of the source only; the corpus determines everything else."""

@@ -115,7 +115,7 @@ def score_texts(
     temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
     """
     for one in (source, *parts.values()):
-        if (reason := one.query_blocker()) is not None:
+        if (reason := one.supports("query")) is not None:
             raise UsageError(f"{one.spec.name} cannot score texts: {reason}", todo="Use another label.")
     started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
@@ -200,8 +200,11 @@ def _open(
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        documented = source.for_scoring().with_documents(REFERENCE_SPLIT)
-        make_all(documented.tasks(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
+        documented = {"df": REFERENCE_SPLIT, "index": None}  # candidates are no documents, and no index is searched
+        params = source.params
+        params = params.model_copy(update={n: v for n, v in documented.items() if n in type(params).model_fields})
+        tasks = type(source)(params).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
+        make_all(tasks, work, runtime.progress)
 
     identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)

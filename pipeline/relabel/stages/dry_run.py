@@ -82,7 +82,7 @@ def _export_steps(project: Project, split: Split, label: str, rows: int | None) 
     lists = 0 if rows is None else rows * 8 * min(config.k, rows - 1)
     # The cost of an approximate search depends on its index.
     steps = [_with_cost(near, typical_cost(NEIGHBOURS, params) if config.index is None else None, lists)]
-    if project.config.source(label).lookup_blocker() is None:
+    if project.config.source(label).supports("lookup") is None:
         lookup = Step("export", label, str(project.layout.lookup(split, label)), rows=rows)
         lookup = _look_up(lookup, partial(stages.export_lookup, project, label, split))
         ids = 0 if rows is None else rows * _ID_BYTES

@@ -101,7 +101,7 @@ def _own_model(encoding: Manifest) -> bool:
 def _image_vectors(project: Project, label: str) -> list[str]:
     """Return the labels, among a label and its parts, that compare a vector of the image itself."""
     source = project.config.source(label)
-    labels = [label] if source.compares_image_vectors() else []
+    labels = [label] if source.spec.image_vectors else []
     for part in source.input_labels():
         labels += _image_vectors(project, part)
     # Two parts may share one of their own parts.

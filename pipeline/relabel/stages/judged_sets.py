@@ -110,7 +110,7 @@ def _judge_set(
     for label in request.labels:
         try:
             for name, source, parts in _variants(project, label):
-                reasons = [component.query_blocker() for component in (source, *parts.values())]
+                reasons = [component.supports("query") for component in (source, *parts.values())]
                 # A source that cannot take new texts has no fault. The report says why it is left out.
                 if reason := next(filter(None, reasons), None):
                     left_out[name] = reason
@@ -146,5 +146,6 @@ def _variants(project: Project, label: str) -> Iterator[tuple[str, Source[Any], 
         for model in project.config.params(name).tuned_models():
             stages.ensure_model(project, model)
     yield label, source, parts
-    if (alone := source.without_gate()) is not None:
-        yield f"{label} without its gate", alone, {}
+    # A fuse needs its gate for neighbours alone.
+    if source.gate() is not None and source.spec.pairwise:
+        yield f"{label} without its gate", type(source)(source.params.model_copy(update={"gate": None})), {}

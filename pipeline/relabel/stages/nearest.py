@@ -115,7 +115,7 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
 def _text_obstacle(project: Project, label: str) -> str | None:
     """Return the reason why a label, or any of its parts, cannot score a new text; None if it can."""
     source = project.config.source(label)
-    reasons = (source.query_blocker(), *(_text_obstacle(project, part) for part in source.input_labels()))
+    reasons = (source.supports("query"), *(_text_obstacle(project, part) for part in source.input_labels()))
     return next((reason for reason in reasons if reason is not None), None)
 
 

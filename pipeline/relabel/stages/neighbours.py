@@ -67,7 +67,7 @@ def _values(config: Config, label: str) -> Values:
 
 def labels_with_neighbours(project: Project) -> list[str]:
     """Return the labels of the parameters whose source has neighbours."""
-    return [label for label in project.config.sources if project.config.source(label).spec.neighbours_blocker is None]
+    return [label for label in project.config.sources if project.config.source(label).supports("neighbours") is None]
 
 
 def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
@@ -91,11 +91,9 @@ def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
 
 
 def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
-    if source.spec.neighbours_blocker is not None:
-        raise UsageError(
-            f"{label} has no neighbours: {source.spec.neighbours_blocker}", todo="Use a label of sbert, cbow or cider."
-        )
-    if params.index is not None and (reason := source.index_blocker()) is not None:
+    if (reason := source.supports("neighbours")) is not None:
+        raise UsageError(f"{label} has no neighbours: {reason}", todo="Use a label of sbert, cbow or cider.")
+    if params.index is not None and (reason := source.supports("index")) is not None:
         raise UsageError(f"{label} takes no index: {reason}", todo="Leave `index` out: its exact search is fast.")
 
 

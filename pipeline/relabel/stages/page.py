@@ -247,7 +247,7 @@ class _Builder:
             source = self.project.config.source(name)
             if name in neighbours or source.spec.baseline:
                 continue
-            if source.spec.neighbours_blocker is None or not fast:
+            if source.supports("neighbours") is None or not fast:
                 todo = self.project.command("neighbours", label=name, within=self.split)
                 self.notes["search"].append(f"{name} is not searched: its neighbours take long. {todo} finds them.")
                 continue

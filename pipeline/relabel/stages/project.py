@@ -44,10 +44,8 @@ class Project:
         return f"<Project {self.layout.root}: {self.config.describe_labels()}; data in {self.runtime.data}>"
 
     def for_worker(self, runtime: Runtime) -> Self:
-        """Return the same project for a process in another folder: with this runtime and absolute paths."""
-        sources = {label: params.with_absolute_paths() for label, params in self.config.sources.items()}
-        config = self.config.model_copy(update={"sources": sources})
-        return replace(self, config=config, runtime=runtime, labels=self.labels.absolute())
+        """Return the same project for a process in another folder, with this runtime."""
+        return replace(self, runtime=runtime, labels=self.labels.absolute())
 
     @property
     def training_dataset(self) -> str:

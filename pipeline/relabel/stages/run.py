@@ -56,7 +56,7 @@ def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
     """
     config = project.config
     candidates = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in candidates if config.source(label).spec.neighbours_blocker is None]
+    return [label for label in candidates if config.source(label).supports("neighbours") is None]
 
 
 def resolve_split(
@@ -91,7 +91,7 @@ def neighbours_params(project: Project, split: Split) -> NeighboursParams:
 def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
     """Log why named labels get neither neighbours nor a lookup."""
     for label in labels:
-        if (reason := project.config.source(label).spec.neighbours_blocker) is not None:
+        if (reason := project.config.source(label).supports("neighbours")) is not None:
             project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
 
 
@@ -116,7 +116,7 @@ def encode_labels(project: Project, split: Split, labels: Sequence[str]) -> Eval
 def _search_and_export(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
     stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
-    if (reason := project.config.source(label).lookup_blocker()) is None:
+    if (reason := project.config.source(label).supports("lookup")) is None:
         stages.run_logged(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")

@@ -61,7 +61,7 @@ def test_representation_of_an_image(label: PairScores, expected: str) -> None:
 )
 def test_vectors_of_images_matter_only_if_they_are_compared(changed: dict[str, Any], expected: bool) -> None:
     source = source_class("vectors")
-    assert source(source.spec.params(source="vectors", **changed)).compares_image_vectors() == expected
+    assert source(source.spec.params(source="vectors", **changed)).spec.image_vectors == expected
 
 
 def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> None:

@@ -308,7 +308,7 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     if name in stages.labels_with_neighbours(before):
         one, two = (stages.neighbours(p, name).artefact.fingerprint for p in (before, after))
         assert one != two
-    if before.config.source(name).lookup_blocker() is None:
+    if before.config.source(name).supports("lookup") is None:
         one, two = (stages.export_lookup(p, name, "train").artefact.fingerprint for p in (before, after))
         assert one != two
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders, Output
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
@@ -43,6 +43,7 @@ TUNED = "tuned"
 class BertStsParams(SourceParams):
     """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
 
+    paths: ClassVar[Paths] = {"model": {TUNED: None}}
     source: Literal["bert_sts"] = "bert_sts"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(
@@ -78,11 +79,6 @@ class BertStsParams(SourceParams):
     )
 
     @override
-    def with_absolute_paths(self) -> Self:
-        folder = Path(self.model).expanduser()
-        return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
-
-    @override
     def tuned_models(self) -> tuple[str, ...]:
         return ("bert_sts",) if self.model == TUNED else ()
 
@@ -107,10 +103,6 @@ class BertSts(Source[BertStsParams]):
     @override
     def gate(self) -> str | None:
         return self.params.gate
-
-    @override
-    def without_gate(self) -> BertSts | None:
-        return None if self.params.gate is None else BertSts(self.params.model_copy(update={"gate": None}))
 
     @override
     def model_folder(self) -> Path | None:

@@ -82,10 +82,6 @@ class Cider(Source[CiderParams]):
         )
 
     @override
-    def with_documents(self, split: str) -> Cider:
-        return Cider(self.params.model_copy(update={"df": split}))
-
-    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.shards import NoTasks
@@ -29,6 +29,7 @@ from relabel.store.manifest import Manifest
 class FuseParams(SourceParams):
     """Parameters of fuse. The labels that it combines are stored in its model."""
 
+    paths: ClassVar[Paths] = {"model": {None: "fuse"}}
     source: Literal["fuse"] = "fuse"
     pooling: Pooling = Field("refs", description="refs scores the set; paired, max and mean score single references.")
     model: str | None = Field(
@@ -48,14 +49,6 @@ class FuseParams(SourceParams):
     def folder(self) -> Path:
         """Folder of the model."""
         return default_data() / "fuse" if self.model is None else Path(self.model).expanduser()
-
-    @override
-    def with_absolute_paths(self) -> Self:
-        return self if self.model is None else self.model_copy(update={"model": str(self.folder.absolute())})
-
-    @override
-    def with_models(self, data: Path, dataset: str) -> Self:
-        return self if self.model is not None else self.model_copy(update={"model": str(data / "fuse")})
 
 
 class Fuse(Source[FuseParams]):

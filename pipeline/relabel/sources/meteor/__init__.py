@@ -59,7 +59,7 @@ class Meteor(Source[MeteorParams]):
         symmetric=False,
         version=2,
         params=MeteorParams,
-        neighbours_blocker="it scores pair by pair, and all pairs are too many",
+        refused={"neighbours": "it scores pair by pair, and all pairs are too many"},
     )
 
     @override

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Advance, Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, SourceParams
+from relabel.sources.base import OpenEncoding, Paths, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
     StoredType,
@@ -56,6 +56,7 @@ _TRIED = 8  # captions that are encoded first, to distinguish a broken model fro
 class SbertParams(SourceParams):
     """Parameters of sbert. Vectors always have unit length."""
 
+    paths: ClassVar[Paths] = {"model": {TUNED: TUNED_FOLDER}}
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(
@@ -71,18 +72,6 @@ class SbertParams(SourceParams):
     dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
-
-    @override
-    def with_absolute_paths(self) -> Self:
-        folder = Path(self.model).expanduser()
-        return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
-
-    @override
-    def with_models(self, data: Path, dataset: str) -> Self:
-        if self.model != TUNED:
-            return self
-        # Absolute, so that a missing folder is not looked up as a name on the hub.
-        return self.model_copy(update={"model": str((data / TUNED_FOLDER).absolute())})
 
 
 class Sbert(VectorSource[SbertParams]):

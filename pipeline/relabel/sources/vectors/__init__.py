@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding, SourceParams
+from relabel.sources.base import OpenEncoding, Paths, SourceParams
 from relabel.sources.cosine import (
     INDEX,
     STORED,
@@ -54,12 +54,12 @@ IMAGES = "images.parquet"
 
 _UNIT_TOLERANCE = 1e-3  # rounding error of a float16 vector's length
 _SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those of 1 / 1e-150 still fit
-_FILES = ("captions", "caption_ids", "images", "image_ids")
 
 
 class VectorsParams(SourceParams):
     """Parameters of vectors."""
 
+    paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "caption_ids", "images", "image_ids")}
     source: Literal["vectors"] = "vectors"
     pooling: Pooling = Field(
         "max",
@@ -86,18 +86,15 @@ class VectorsParams(SourceParams):
             return {"pooling": "refs", **values}
         return values
 
-    @override
-    def with_absolute_paths(self) -> Self:
-        files = {name: getattr(self, name) for name in _FILES}
-        return self.model_copy(
-            update={name: str(Path(path).expanduser().absolute()) for name, path in files.items() if path}
-        )
-
 
 class Vectors(VectorSource[VectorsParams]):
     """Cosine of embeddings from files."""
 
-    spec = replace(make_vector_spec("vectors", VectorsParams, version=1), refused_poolings={})
+    spec = replace(
+        make_vector_spec("vectors", VectorsParams, version=1),
+        refused_poolings={},
+        refused={"query": "given vectors have no model, so that a new text has no vector"},
+    )
 
     def __init__(self, params: VectorsParams) -> None:
         has_images = params.images is not None
@@ -106,16 +103,10 @@ class Vectors(VectorSource[VectorsParams]):
         )
         # The vector of an image is not that of a caption, so the order of the two counts.
         symmetric = not (has_images and params.captions is not None and params.pooling == "refs")
-        self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric)
+        # The vectors of images beside those of captions are read by one pooling alone.
+        compared = has_images and (params.pooling == "refs" or params.captions is None)
+        self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric, image_vectors=compared)
         super().__init__(params)
-
-    @override
-    def compares_image_vectors(self) -> bool:
-        return self.params.images is not None and (self.params.pooling == "refs" or self.params.captions is None)
-
-    @override
-    def query_blocker(self) -> str | None:
-        return "given vectors have no model, so that a new text has no vector"
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
-from relabel.sources.base import OpenEncoding, Source, SourceSpec
+from relabel.sources.base import OpenEncoding, Paths, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
@@ -73,6 +73,7 @@ ENGLISH = frozenset(word for words in _CLASSES.values() for word in words.split(
 class WmdParams(WordVectorParams):
     """Parameters of wmd."""
 
+    paths: ClassVar[Paths] = {**WordVectorParams.paths, "stop_words": dict.fromkeys(NAMED)}
     source: Literal["wmd"] = "wmd"
     pooling: Pooling = Field(
         "max",
@@ -84,13 +85,6 @@ class WmdParams(WordVectorParams):
     )
     unit_vectors: bool = Field(False, description="Scale word vectors to length 1; the paper does not.")
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
-
-    @override
-    def with_absolute_paths(self) -> Self:
-        params = super().with_absolute_paths()
-        if self.stop_words in NAMED:
-            return params
-        return params.model_copy(update={"stop_words": str(Path(self.stop_words).absolute())})
 
 
 class Wmd(Source[WmdParams]):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.sources.base import SourceParams
+from relabel.sources.base import Paths, SourceParams
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact
 
@@ -20,20 +20,12 @@ TUNED = "word2vec"
 class WordVectorParams(SourceParams):
     """Parameters of a source that uses word vectors."""
 
+    paths: ClassVar[Paths] = {"vectors": {TUNED: f"{TUNED}/{{dataset}}", "glove": None}}
     vectors: str = Field(
         TUNED,
         description="Word vectors: word2vec (trained on the dataset by `relabel tune cbow`), glove (fetched by "
         "`relabel fetch glove`), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
     )
-
-    @override
-    def with_absolute_paths(self) -> Self:
-        is_name = self.vectors in (TUNED, "glove")
-        return self if is_name else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
-
-    @override
-    def with_models(self, data: Path, dataset: str) -> Self:
-        return self if self.vectors != TUNED else self.model_copy(update={"vectors": str(data / TUNED / dataset)})
 
     @override
     def tuned_models(self) -> tuple[str, ...]:

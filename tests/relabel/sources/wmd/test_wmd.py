@@ -295,10 +295,6 @@ def test_the_label_records_its_inputs(tmp_path: Path, vectors: Path) -> None:
     write_vectors(vectors, WORDS, 9)
     variants.append(semantic())
     assert all(other != base for other in variants)
-    params = WmdParams(vectors="words.txt", stop_words="stop.txt").with_absolute_paths()
-    assert Path(params.vectors).is_absolute()
-    assert Path(params.stop_words).is_absolute()
-    assert WmdParams().with_absolute_paths() == WmdParams()
 
 
 @pytest.mark.java

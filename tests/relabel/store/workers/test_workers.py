@@ -286,14 +286,23 @@ def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sent_projects_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
-    sources = "sources={a: {source: sbert, model: model}, b: {source: cbow, vectors: v.txt}, c: {source: cbow}}"
+    for name in ("v.zip", "stop.txt", "x.npy"):
+        Path(name).touch()
+    named = ("a: {source: sbert, model: model}", "b: {source: wmd, vectors: 'v.zip:m.txt', stop_words: stop.txt}")
+    other = ("c: {source: wmd}", "d: {source: vectors, images: x.npy}", "e: {source: fuse}")
+    sources = f"sources={{{', '.join((*named, *other))}}}"
     local = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
     artefact = remote_job.ArtefactSpec("demo", "demo", {}, {})
     sent = remote_job.RemoteJob(local, _older, (), artefact, Path("work")).for_worker("t", 1, 5)
-    params: dict[str, Any] = dict(sent.project.config.sources)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    config = pickle.loads(pickle.dumps(sent)).project.config
+    params: dict[str, Any] = {label: config.source(label).params for label in config.sources}
     assert params["a"].model == str(tmp_path / "model")
-    assert params["b"].vectors == str(tmp_path / "v.txt")
-    assert params["c"].vectors == "word2vec"
+    assert (params["b"].vectors, params["b"].stop_words) == (str(tmp_path / "v.zip:m.txt"), str(tmp_path / "stop.txt"))
+    assert (params["c"].vectors, params["c"].stop_words) == (str(tmp_path / "data/word2vec/coco"), "english")
+    assert (params["d"].captions, params["d"].images) == (None, str(tmp_path / "x.npy"))
+    assert params["e"].model == str(tmp_path / "data/fuse")
     assert sent.folder == tmp_path / "work"
     assert sent.project.labels == tmp_path / "labels"
     assert sent.project.runtime == Runtime(data=tmp_path / "data", threads=1, memory=5)
