@@ -13,11 +13,12 @@ from typing import Any
 from relabel import stages
 from relabel.api.label import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
+from relabel.stages.encode import encoded_split
 from relabel.stages.report import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
@@ -164,7 +165,7 @@ def load(
     if not (project.layout.corpus / MANIFEST).exists():
         todo = 'Name the folder of one dataset, such as "labels/coco", or build it with `relabel run`.'
         raise MissingError("no dataset", where=str(folder), todo=todo)
-    return _open(project, label, split or _only_split(project, label))
+    return _open(project, label, split or encoded_split(project, label))
 
 
 def export_label(
@@ -212,7 +213,7 @@ def export_label(
     """
     overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
     project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
-    chosen = split or _only_split(project, label)
+    chosen = split or encoded_split(project, label)
     job = _EXPORTS[kind](project, label, chosen) if kind in _EXPORTS else stages.export(project, kind, label, chosen)
     stages.run_logged(project, job)
     return job.out
@@ -305,16 +306,3 @@ def _project(
 
 def _open(project: Project, label: str, split: str) -> Label:
     return Label(project, label, split, stages.open_label(project, label, split))
-
-
-def _only_split(project: Project, label: str) -> str:
-    """Return the split for which a label is encoded, if there is only one."""
-    project.config.params(label)  # an unknown label is a better message than a missing encoding
-    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
-    if not encoded:
-        where, todo = str(project.layout.encoding("SPLIT", label)), f"Run {project.command('encode', label=label)}."
-        raise MissingError(f"{label} is not encoded", where=where, todo=todo)
-    if len(encoded) > 1:
-        todo = f'Name one of them: split="{encoded[0]}".'
-        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo=todo)
-    return encoded[0]

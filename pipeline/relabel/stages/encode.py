@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
@@ -13,7 +14,7 @@ from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, encoding_variant, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, ensure_model
-from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_artefact, read_manifest
 from relabel.store.workdir import Work
 
 
@@ -94,6 +95,26 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
     if manifest.fingerprint != job.artefact.fingerprint:
         raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
     return manifest
+
+
+def encoded_split(project: Project, label: str) -> str:
+    """Return the split that a label is encoded for, if there is only one."""
+    project.config.params(label)  # an unknown label is a better message than a missing encoding
+    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    if not encoded:
+        todo = f"Run {project.command('encode', label=label)}."
+        raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("SPLIT", label)), todo=todo)
+    if len(encoded) > 1:
+        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo="Name one of them.")
+    return encoded[0]
+
+
+def serving_split(project: Project, folder: Callable[[str], Path], split: str) -> str:
+    """Return the split whose artefact serves a split: the split itself, else `all` if it has one, which is logged."""
+    if (folder(split) / MANIFEST).exists() or not (folder("all") / MANIFEST).exists():
+        return split
+    project.runtime.progress.note(f"{folder(split)} does not exist: {folder('all')} serves split {split}")
+    return "all"
 
 
 def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:

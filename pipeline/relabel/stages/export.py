@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -14,19 +14,19 @@ from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, Export, ExportInputs
-from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.encode import open_label, read_encoding, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, Values, label_values, variant
 from relabel.stages.judge import judge
 from relabel.stages.project import Project
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
+from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 
 
 def export(project: Project, kind: str, label: str, split: str) -> Job:
     """Prepare to write a label in a format of another tool.
 
-    Encoding and neighbours are those of the split if they exist, else those of all captions.
+    Encoding and neighbours are those of the split if they exist, else those of all captions (`serving_split`).
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
@@ -64,11 +64,11 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
 def export_inputs(project: Project, exporter: Export[Any], label: str, split: str) -> ExportInputs:
     """Return everything that an export of a label over a split may read; raises as `export`."""
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
-    covering = covering_split(lambda s: layout.encoding(s, label), split)
+    covering = serving_split(project, lambda s: layout.encoding(s, label), split)
     encoding = ArtefactRef(layout.encoding(covering, label), read_encoding(project, label, covering))
     neighbours, of = None, exporter.neighbours_of()
     if of is not None:
-        within = covering_split(lambda s: layout.neighbours(s, of, label), split)
+        within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
         near = layout.neighbours(within, of, label)
         table = read_current_neighbours(near, label, within, encoding.manifest, of)
         neighbours = None if table is None else ArtefactRef(near, table)
@@ -89,11 +89,6 @@ def export_inputs(project: Project, exporter: Export[Any], label: str, split: st
         open_relevance=partial(open_label, project, label, covering, encoding.manifest),
         progress=project.runtime.progress,
     )
-
-
-def covering_split(folder: Callable[[str], Path], split: str) -> str:
-    """Return the split itself if its folder has an artefact, else `all` if that has one."""
-    return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split
 
 
 def read_current_neighbours(

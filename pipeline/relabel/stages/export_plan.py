@@ -16,8 +16,7 @@ from relabel.export.plan.spec import PlanSpec
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, Cost, typical_cost
-from relabel.stages.encode import open_label, read_encoding
-from relabel.stages.export import covering_split
+from relabel.stages.encode import open_label, read_encoding, serving_split
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
@@ -29,7 +28,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     """Prepare to plan batches of a split's captions with the blocks of a label.
 
     Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
-    they exist, else those of all captions.
+    they exist, else those of all captions (`serving_split`).
 
     `name`: name of the plan and of its folder; by default made of label, sampler, batch size, epochs and seed.
     """
@@ -83,7 +82,7 @@ def _outline(
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
-    covering = covering_split(lambda s: project.layout.encoding(s, label), split)
+    covering = serving_split(project, lambda s: project.layout.encoding(s, label), split)
     encoding = read_encoding(project, label, covering)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     near = (params.neighbours or label) if params.sampler != "random" else None
@@ -119,7 +118,7 @@ class _NeighbourFolder:
 
 def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
     """Return the table of neighbours of captions that covers a split."""
-    covering = covering_split(lambda s: project.layout.neighbours(s, "captions", label), split)
+    covering = serving_split(project, lambda s: project.layout.neighbours(s, "captions", label), split)
     folder = project.layout.neighbours(covering, "captions", label)
     todo = f"Run {project.command('neighbours', label=label, within=split)}."
     try:

@@ -6,15 +6,15 @@ from functools import partial
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
 from relabel.sources.vector_index import make_index
-from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.encode import encoded_split, open_label, read_encoding, serving_split
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
-from relabel.store.manifest import MANIFEST, ArtefactSpec
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 
 
@@ -99,16 +99,5 @@ def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
 
 def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
     """Return the split of the queries, and the split whose encoding covers it."""
-    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
-    if params.within is not None:
-        same = params.within if params.within in encoded or "all" not in encoded else "all"
-        return params.within, params.split or same
-    if params.split is not None:
-        return params.split, params.split
-    # Nothing is named: the only encoding, or that of all captions.
-    if not encoded:
-        todo = f"Run {project.command('encode', label=label, split='all')}."
-        raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
-    if len(encoded) > 1 and "all" not in encoded:
-        raise UsageError(f"{label} is encoded for {', '.join(encoded)}", todo="Choose one with --within.")
-    return encoded[-1], encoded[-1]
+    within = params.within or params.split or encoded_split(project, label)
+    return within, params.split or serving_split(project, lambda s: project.layout.encoding(s, label), within)

@@ -170,7 +170,7 @@ def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_line
 def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "test"))
     folder = project.layout.encoding("all", "near")
-    with pytest.raises(MissingError, match="relabel encode --label cider --split all"):
+    with pytest.raises(MissingError, match="relabel encode --label cider"):
         stages.neighbours(project, "cider")
     folder.rename(project.layout.encoding("all", "cider"))
     with pytest.raises(CheckError, match="under other parameters"):
@@ -188,7 +188,9 @@ def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, data
     assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}
     stages.encode(project, "near", "test").run()
     test = read_manifest(project.layout.encoding("test", "near"), "encoding").fingerprint
-    assert (encoding(), encoding(within="test"), encoding(within="train")) == (fingerprint, test, fingerprint)
+    assert (encoding(within="test"), encoding(within="train")) == (test, fingerprint)
+    with pytest.raises(UsageError, match="test, all"):
+        encoding()
     assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
         encoding(within="train", split="test")

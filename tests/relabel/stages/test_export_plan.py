@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus, References
 from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
@@ -131,7 +132,9 @@ def test_a_plan_is_rebuilt_only_if_its_parameters_change(small: Project) -> None
 
 def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
     stages.encode(small, "same_image", "all").run()
-    job = stages.export_plan(small, "same_image", "val")
+    notes = Mock(wraps=SILENT)
+    job = stages.export_plan(replace(small, runtime=replace(small.runtime, progress=notes)), "same_image", "val")
+    assert "encodings/all/same_image serves split val" in notes.note.call_args.args[0]
     job.run()
     plan = open_plan(job.out)
     rows = np.concatenate([plan.rows(n) for n in range(len(plan))])
