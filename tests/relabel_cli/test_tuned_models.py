@@ -95,7 +95,7 @@ def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: 
     config = load_config(None, settings, {"ingest.dataset": "first"})
     remaining = remaining_project(Project(config, Runtime(data=Path("there"))))
     assert remaining.word2vec == Path("there/word2vec/first")
-    assert remaining.config.source("one").params.vectors == "there/word2vec/first"
+    assert remaining.config.source("one").params.vectors == str(Path("there/word2vec/first").absolute())
     assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
     assert stages.needs_word2vec(params)
 

@@ -45,7 +45,8 @@ def lookup_spec(
 ) -> ArtefactSpec:
     """Return the parameters and inputs of a lookup."""
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
-    semantic |= source.lookup_fingerprint_params(params.dtype)
+    if source.spec.kind == "vectors":
+        semantic["dtype"] = params.dtype
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
         inputs["neighbours"] = neighbours.identity

@@ -220,10 +220,6 @@ class Source(ABC, Generic[P]):
             return "it scores pair by pair"
         return self.spec.refused.get(what)
 
-    def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
-        """Return the parameters of the export that change the source's arrays in a lookup."""
-        return {}
-
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
     ) -> LookupArrays:
@@ -240,7 +236,7 @@ class Source(ABC, Generic[P]):
         opened : callable
             Opens the encoding.
         semantic : mapping
-            Semantic parameters of the lookup, with those of `lookup_fingerprint_params`.
+            Semantic parameters of the lookup; those of vectors have a `dtype`.
         work : Work
             Work folder of the lookup.
         """

@@ -186,10 +186,6 @@ class VectorSource(Source[P]):
     """Source whose encoding is one vector per caption."""
 
     @override
-    def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
-        return {"dtype": dtype}
-
-    @override
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
     ) -> LookupArrays:
