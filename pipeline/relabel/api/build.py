@@ -133,7 +133,7 @@ def load(
     label : str
         Name of the label in the parameter file, or of a source.
     split : {"train", "val", "test", "all"}, optional
-        May be left out where the label is built for one split only.
+        By default the only split that the label is built for, or `all` if it is one of several.
     params : str or Path, optional
         Parameter file. Defaults to ``params.yaml`` in the working folder, else beside the folder of labels. Without
         such a file, all parameters have their defaults.
@@ -188,7 +188,7 @@ def export_label(
     kind : str
         "lookup", "neighbours", "plan", "wds", or a format of another tool: "hf", ... (`relabel export --help`).
     split : {"train", "val", "test", "all"}, optional
-        May be left out where the label is built for one split only.
+        By default the only split that the label is built for, or `all` if it is one of several.
     **parameters
         Parameters of `export.KIND` in the parameter file.
 

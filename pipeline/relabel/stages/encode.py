@@ -98,15 +98,15 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
 
 
 def encoded_split(project: Project, label: str) -> str:
-    """Return the split that a label is encoded for, if there is only one."""
+    """Return the split that a label is encoded for: the only one, or `all` if it is among several."""
     project.config.params(label)  # an unknown label is a better message than a missing encoding
     encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
     if not encoded:
         todo = f"Run {project.command('encode', label=label)}."
         raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("SPLIT", label)), todo=todo)
-    if len(encoded) > 1:
+    if len(encoded) > 1 and "all" not in encoded:
         raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo="Name one of them.")
-    return encoded[0]
+    return encoded[-1]
 
 
 def serving_split(project: Project, folder: Callable[[str], Path], split: str) -> str:
