@@ -22,7 +22,7 @@ ENCODE = {
     "same_image": Cost(0, 0),
     "cbow": Cost(0.104, 809),
     "cider": Cost(0.028, 197),
-    "meteor": Cost(1.48, 54),
+    "meteor": Cost(0.24, 24),
     "sbert": Cost(0.986, 3_101),
     "spice": Cost(31.6, 65),
 }

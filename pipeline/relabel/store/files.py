@@ -121,7 +121,7 @@ def _remove_leftovers(path: Path) -> None:
             path.with_name(name).unlink(missing_ok=True)
 
 
-def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+def write_plain(sink: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
     """Write tables as the row groups of one Parquet file, without compression, dictionaries or statistics.
 
     The size of the file then depends on the shape of the tables and on the length of their strings, never on numbers.
@@ -130,10 +130,3 @@ def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: 
     with pq.ParquetWriter(sink, schema, version="2.6", data_page_version="1.0", **plain) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, len(table)))
-
-
-def plain_bytes(table: pa.Table) -> int:
-    """Return the size in bytes of a table as one file, by writing it to a sink that only counts."""
-    sink = pa.MockOutputStream()
-    write_plain(sink, [table], table.schema)
-    return int(sink.size())
