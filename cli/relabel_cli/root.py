@@ -38,8 +38,6 @@ GROUPS = {
     },
     "Maintain": {
         "verify": "Read everything back against its manifest; name every file that differs.",
-        "push": "Copy artefacts to an object store or another remote file system.",
-        "pull": "Copy artefacts from an object store or another remote file system, and verify them.",
     },
 }
 """Group to verb to the verb's line of help, which is the first line of its docstring."""

@@ -55,7 +55,6 @@ class Target:
 
 def targets(root: Path) -> list[Target]:
     """List the artefacts of a folder, the fetched files, and the checkpoints of a training."""
-    # `verify` reads no remote files, and copies are read like the artefacts that they were made from.
     folders = [p.parent for top in ("labels", "data") for p in sorted((root / top).rglob(MANIFEST))]
     listed = [Target(read_manifest(f).kind, f.relative_to(root).as_posix()) for f in folders]
     return [*listed, Target("fetched", "data/eccv"), Target("checkpoint", "runs/fit")]

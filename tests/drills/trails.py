@@ -83,8 +83,6 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90"),
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
-    ("push", "labels/drill/encodings/all/cider", "file://bucket/cider"),
-    ("pull", "file://bucket", "pulled"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
     ("judge", "--label", "cider"),
     ("correlate", "--cxc", "--split", "val", "--label", "cider,same_image"),

@@ -29,8 +29,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "run": ("run", "--label", "LABEL", "--split", "train"),
     "run --dataset mine": ("run", "--dataset", "mine", "--label", "LABEL", "--split", "val"),
     "judge --dataset mine": ("judge", "--dataset", "mine", "--label", "LABEL"),
-    "push": ("push", "labels/coco/encodings/val/LABEL", "file://bucket/LABEL"),
-    "pull": ("pull", "file://bucket/LABEL", "labels/pulled/LABEL"),
     "verify": ("verify", "labels"),
 }
 MADE: dict[str, str] = {
@@ -40,7 +38,6 @@ MADE: dict[str, str] = {
     "export lookup": "coco/exports/val/lookup/LABEL",
     "judge": "coco/judgements/val/LABEL",
     "run": "coco/encodings/train/LABEL",
-    "pull": "pulled/LABEL",
     "run --dataset mine": "mine/encodings/val/LABEL",
 }
 """Folder that a verb fills."""

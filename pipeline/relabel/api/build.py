@@ -22,7 +22,6 @@ from relabel.stages.encode import encoded_split
 from relabel.stages.report import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
-from relabel.store.remote import is_url
 
 _EXPORTS: dict[str, Callable[[Project, str, str], stages.Job]] = {
     "lookup": stages.export_lookup,
@@ -67,7 +66,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     ['mine:1', 'mine:2']
     """
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    place = "ingest.url" if is_url(str(captions)) else "ingest.path"
+    place = "ingest.url" if "://" in str(captions) else "ingest.path"
     project = _project(folder, None, {place: str(captions), **values}, runtime)
     stages.ingest(project)
     return project.corpus

@@ -195,7 +195,7 @@ def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) ->
         if not isinstance(error, Exception) or (full := full_disk(error)) is None:
             raise
         raise full from error
-    manifest = work.manifest or _manifest(artefact, work, earlier + time.monotonic() - started)
+    manifest = _manifest(artefact, work, earlier + time.monotonic() - started)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, UsageError, system_error
 from relabel.store.files import is_temporary, sha256_file, write_hashed, write_plain, write_text
-from relabel.store.manifest import MANIFEST, MODELS, ArtefactSpec, FileEntry, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, MODELS, ArtefactSpec, FileEntry, read_manifest
 
 DONE = ".done"
 """Name of the folder of records inside the work folder."""
@@ -38,14 +38,12 @@ class Work:
     `facts`, `runtime`: entries of the manifest to write.
     `excluded`: names of committed files that are not part of the artefact. They are removed after the manifest is
         written. Facts computed from them therefore survive a kill: either these files or the manifest exist.
-    `manifest`: manifest of an artefact that is copied, which is kept as it is.
     """
 
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
     runtime: dict[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
-    manifest: Manifest | None = None
     # Names of files that this object has written or verified, so that none is hashed twice.
     _verified: set[str] = field(default_factory=set, init=False, repr=False)
 

@@ -99,7 +99,7 @@ def _text_endings(columns: Columns) -> set[str | None]:
     return {"txt", "json", columns.text}
 
 
-def copy_captions(stream: IO[bytes] | io.RawIOBase, copy: Path, text: str | None, where: str) -> None:
+def copy_captions(stream: IO[bytes], copy: Path, text: str | None, where: str) -> None:
     """Write a shard with the captions of another one: its images keep their names and lose their content.
 
     `stream`: a tar file, plain or compressed, which is read from start to end. `text`: ending of the members with
