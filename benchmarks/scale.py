@@ -98,8 +98,8 @@ def generate(rows: int, folder: Path, file_format: str, seed: int = 0) -> None:
     with (folder / "vectors.txt").open("w", encoding="utf-8") as file:
         for word in words:
             file.write(f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=WIDTH))}\n")
-    cbow = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split", "index": None}
-    body = {"ingest": {"dataset": "scale"}, "sources": {"cbow": cbow, "sbert": {"source": "sbert", "index": None}}}
+    cbow = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"}
+    body = {"ingest": {"dataset": "scale"}, "sources": {"cbow": cbow, "sbert": {"source": "sbert"}}}
     # JSON is YAML. This file comes last: it marks complete captions.
     (folder / "params.yaml").write_text(json.dumps(body))
 

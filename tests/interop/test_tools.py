@@ -1,4 +1,4 @@
-"""Contract: faiss reads the index and the vectors, ir_measures reads neighbours as a run, and numpy computes a
+"""Contract: faiss reads the vectors, ir_measures reads neighbours as a run, and numpy computes a
 block.
 """
 
@@ -20,21 +20,16 @@ def shards(folder: Path) -> list[dict[str, Any]]:
     return [line for path in sorted(folder.glob("part-*.parquet")) for line in pq.read_table(path).to_pylist()]
 
 
-def test_faiss_reads_the_index_and_the_vectors(small_project: Project) -> None:
+def test_faiss_reads_the_vectors(small_project: Project) -> None:
     faiss = pytest.importorskip("faiss")
-    encoding, lookup = small_project.layout.encoding("all", "cbow"), small_project.layout.lookup("all", "cbow")
+    lookup = small_project.layout.lookup("all", "cbow")
     vectors = np.load(lookup / "vectors.npy", mmap_mode="r")
     built = faiss.IndexFlatIP(vectors.shape[1])
     built.add(np.ascontiguousarray(vectors))
-    indexes = [built]
-    if (encoding / "index.faiss").exists():
-        indexes.append(faiss.read_index(str(encoding / "index.faiss")))
-        assert len(indexes) == 2
     expected = open_lookup(lookup).block([3, 50], np.arange(len(vectors)), "paired")
-    for index in indexes:
-        scores, rows = index.search(np.ascontiguousarray(vectors[[3, 50]]), 10)
-        np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :10], atol=1e-6)
-        np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-6)
+    scores, rows = built.search(np.ascontiguousarray(vectors[[3, 50]]), 10)
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :10], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-6)
 
 
 def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from relabel.core.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-EXPORTS = ("hf", "pairs", "tuples", "trec", "safetensors", "scan")
+EXPORTS = ("hf", "pairs", "tuples", "trec", "safetensors", "faiss", "scan")
 """Formats of other tools in which labels are exported (see `relabel.export`)."""
 RULE = (
     "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "

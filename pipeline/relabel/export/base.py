@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError
+from relabel.core.errors import CheckError, UsageError, command
 from relabel.core.parameters import Parameters
-from relabel.core.runtime import SILENT, Progress
+from relabel.core.runtime import SILENT, Device, Progress
 from relabel.core.types import Of
 from relabel.corpus import Corpus
 from relabel.sources.base import Source
@@ -88,12 +88,20 @@ class ExportInputs:
     figures: tuple[Mapping[str, str], ...] = ()
     open_relevance: Callable[[], Relevance]
     progress: Progress = field(default=SILENT)
+    device: Device = "auto"
 
     @property
     def rows(self) -> range:
         """All rows to write."""
         parts = list(self.splits.values())
         return range(parts[0].start, parts[-1].stop)
+
+
+def require_vectors(inputs: ExportInputs) -> None:
+    """Raise if the label is not one of vectors."""
+    if inputs.source.spec.kind != "vectors":
+        todo = f"Use {command('export', 'lookup', '--label', inputs.label)}, which holds labels of any kind."
+        raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
 
 
 class Export(ABC, Generic[P]):

@@ -20,7 +20,7 @@ from typing_extensions import override
 from relabel.core.errors import UsageError
 from relabel.core.tables import Table, markdown
 from relabel.core.types import Of
-from relabel.export.base import Export, ExportInputs
+from relabel.export.base import Export, ExportInputs, require_vectors
 from relabel.export.neighbours import id_schema, neighbour_ids
 from relabel.export.params import ExportHfParams, ExportSafetensorsParams
 from relabel.sources.cosine import vectors_from_table
@@ -188,9 +188,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
 
     @override
     def check(self, inputs: ExportInputs) -> None:
-        if inputs.source.spec.kind != "vectors":
-            todo = f"Use `relabel export lookup --label {inputs.label}`, which holds labels of any kind."
-            raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
+        require_vectors(inputs)
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

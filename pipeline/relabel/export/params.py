@@ -189,6 +189,23 @@ class ExportSafetensorsParams(Parameters):
     rows_per_shard: int = Field(500_000, ge=1, le=10_000_000, description="Captions per file.")
 
 
+class ExportFaissParams(Parameters):
+    """Parameters of indexes of faiss."""
+
+    index: str = Field(
+        "Flat",
+        description="Index factory string of faiss, with parameters of the search after a semicolon: Flat, HNSW32, "
+        "'IVF1024,Flat;nprobe=32', 'IVF1024,PQ48'.",
+    )
+    training: int = Field(
+        500_000,
+        ge=1,
+        le=10_000_000,
+        description="Captions that an index is trained on at most, evenly spaced.",
+    )
+    rows_per_shard: int = Field(250_000, ge=1, le=10_000_000, description="Captions per index.")
+
+
 class ExportScanParams(Parameters):
     """Parameters of SCAN's files."""
 
@@ -204,7 +221,8 @@ class ExportParams(Parameters):
     """Parameters of the exports, one block each."""
 
     labels: tuple[str, ...] = Field(
-        ("sbert", "cider"), description="Labels whose neighbours `relabel run` finds and whose lookups it writes."
+        ("sbert", "cider"),
+        description="Labels whose neighbours `relabel run` finds, and whose lookups and indexes of faiss it writes.",
     )
 
     lookup: ExportLookupParams = ExportLookupParams()
@@ -215,6 +233,7 @@ class ExportParams(Parameters):
     tuples: ExportTuplesParams = ExportTuplesParams()
     trec: ExportTrecParams = ExportTrecParams()
     safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
+    faiss: ExportFaissParams = ExportFaissParams()
     scan: ExportScanParams = ExportScanParams()
 
 

@@ -18,10 +18,10 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
-from relabel.sources.vector_index import MAX_GPU_NEIGHBOURS, build_index, import_faiss, to_device
 from relabel.store.arrays import save_index
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
+from relabel.topk.vector_index import MAX_GPU_NEIGHBOURS, change_index, import_faiss, make_index, to_device
 
 FILE = "search.faiss"
 QUERIES, SEED = 1000, 0
@@ -53,8 +53,14 @@ class IndexFinder(Finder):
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
         """Train and fill the index."""
         vectors = self._vectors(self.search.candidates)
-        device = self.runtime.device
-        index = build_index(self.factory, [vectors], lambda: vectors, vectors.shape[1], device, advance)
+
+        def build(place: Any) -> None:
+            if not place.is_trained:
+                place.train(vectors)
+            place.add(vectors)
+
+        index = change_index(make_index(self.factory, vectors.shape[1]), self.factory, self.runtime.device, build)
+        advance(len(vectors))
         work.file(FILE, lambda path: save_index(path, index))
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

@@ -1,12 +1,11 @@
-"""Shared parts of the sources of vectors: shards of unit vectors, a FAISS index beside them, and cosine relevance."""
+"""Shared parts of the sources of vectors: shards of unit vectors, and cosine relevance."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,24 +14,20 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import Advance, Device, Runtime, ignore_progress
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import ShardTasks, read_failed_rows
-from relabel.sources.vector_index import build_index, import_faiss
-from relabel.store.arrays import combine_chunks, save_index, view_column, write_array, write_pieces
+from relabel.store.arrays import combine_chunks, view_column, write_array, write_pieces
 from relabel.store.manifest import Manifest, read_columns
-from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
 REFUSED_POOLINGS: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
-INDEX = "index.faiss"
-_GRAPH = re.compile("HNSW|NSG|NNDescent")
 STORED = {"float32": "<f4", "float16": "<f2"}
 """Types of the values of a `.npy` file, by the name of the type in the parameters."""
 _ROUNDED_CELLS = 1 << 22  # float64 cosines in memory while a block is rounded: 32 MiB
@@ -66,22 +61,6 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
         vectors[start : start + size] = vectors_from_table(read_columns(folder / name, ["vector"]))
         start += size
     return vectors
-
-
-def write_index(work: Work, factory: str, device: Device, advance: Advance = ignore_progress) -> None:
-    """Write `index.faiss` over all shards in `work`: inner product, with faiss row i for the encoding's i-th row.
-
-    `factory`: index factory string, as `faiss.index_factory` takes it. `advance`: receives the number of further
-    vectors that are added.
-    """
-    if work.done(INDEX):
-        return
-    parts = [work.folder / n for n in sorted(work.entries()) if n.startswith("part-")]
-    # Vectors are added shard by shard, except that a graph depends on the batches it was built from.
-    batches = [_all_vectors(parts)] if _GRAPH.search(factory) else map(_shard_vectors, parts)
-    width = _shard_vectors(parts[0]).shape[1]
-    index = build_index(factory, batches, lambda: _all_vectors(parts), width, device, advance)
-    work.file(INDEX, lambda p: save_index(p, index), rows=index.ntotal)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,49 +187,17 @@ def make_vector_spec(name: str, params: type[SourceParams], version: int) -> Sou
     )
 
 
-class VectorParams(Protocol):
-    """Parameters that all sources of vectors have."""
-
-    @property
-    def stored(self) -> StoredType:
-        """Type of the stored values."""
-
-    @property
-    def index(self) -> str | None:
-        """Index factory string; None for no index."""
-
-
 class VectorTasks(ShardTasks):
-    """Work on shards of unit vectors (see `make_vector_table`), and a faiss index of all of them.
+    """Work on shards of unit vectors (see `make_vector_table`).
 
-    `rows`: corpus rows to encode. `runtime`: names the device that the index is built on.
+    `rows`: corpus rows to encode. `stored`: type of the stored values.
     """
 
-    derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
     plain: ClassVar[bool] = True
 
-    def __init__(
-        self, corpus: Corpus, rows: range, rows_per_shard: int, params: VectorParams, runtime: Runtime
-    ) -> None:
+    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, stored: StoredType) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.index, self.stored, self.device = params.index, params.stored, runtime.device
-
-    def start(self, work: Work) -> None:
-        """Check that an index can be made at all, before anything is encoded."""
-        super().start(work)
-        if self.index is not None:
-            import_faiss()
-
-    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task group that indexes all vectors."""
-        if self.index is not None:
-            yield TaskGroup(f"index ({self.index})", "captions", [Task(INDEX, len(self.rows))])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the index."""
-        if task.file != INDEX or self.index is None:
-            return super().make_other(work, task, advance)
-        return write_index(work, self.index, self.device, advance)
+        self.stored = stored
 
 
 def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:
@@ -278,21 +225,3 @@ def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
     """Return the vectors of one or more shards: (N, D) float32."""
     column = combine_chunks(table["vector"])
     return np.asarray(view_column(column.flatten()), np.float32).reshape(len(column), -1)
-
-
-def _shard_vectors(shard: Path) -> NDArray[np.float32]:
-    """Read the vectors of a shard, with zeros in place of NaN."""
-    vectors = vectors_from_table(pq.read_table(shard, columns=["vector"]))
-    # The sum is finite only if all values are: one pass instead of a mask. A failed row keeps its position as zeros.
-    return vectors if np.isfinite(vectors.sum()) else np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
-
-
-def _all_vectors(shards: Sequence[Path]) -> NDArray[np.float32]:
-    """Read the vectors of all shards into one array, with one shard at a time beside it."""
-    sizes = [pq.read_metadata(shard).num_rows for shard in shards]
-    stops = np.cumsum(sizes)
-    first = _shard_vectors(shards[0])
-    out = np.empty((int(stops[-1]), first.shape[1]), np.float32)
-    for shard, size, stop in zip(shards, sizes, stops.tolist(), strict=True):
-        out[stop - size : stop] = _shard_vectors(shard)
-    return out

@@ -200,9 +200,9 @@ def _open(
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        documented = {"df": REFERENCE_SPLIT, "index": None}  # candidates are no documents, and no index is searched
         params = source.params
-        params = params.model_copy(update={n: v for n, v in documented.items() if n in type(params).model_fields})
+        if "df" in type(params).model_fields:
+            params = params.model_copy(update={"df": REFERENCE_SPLIT})
         tasks = type(source)(params).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
         make_all(tasks, work, runtime.progress)
 

@@ -20,14 +20,15 @@ class Cost(NamedTuple):
 INGEST = Cost(0.017, 53)
 ENCODE = {
     "same_image": Cost(0, 0),
-    "cbow": Cost(0.104, 809),
+    "cbow": Cost(0.104, 409),
     "cider": Cost(0.028, 197),
     "meteor": Cost(0.24, 24),
-    "sbert": Cost(0.986, 3_101),
+    "sbert": Cost(0.986, 1_565),
     "spice": Cost(31.6, 65),
 }
 NEIGHBOURS = {"cider": Cost(0.277), "sbert": Cost(0.487)}
 LOOKUP = {"cbow": Cost(0.008, 400), "cider": Cost(0.023, 678), "sbert": Cost(0.019, 1_536)}
+FAISS = {"cbow": Cost(0.008, 416), "sbert": Cost(0.019, 1_552)}
 PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.127), "bert_sts": Cost(3.5)}
 
 _MEASURED_AT_DEFAULT = ("model", "vectors", "weighting")  # parameters on which the cost depends

@@ -126,7 +126,7 @@ def check_faiss() -> CheckResult:
         fix = "pip uninstall faiss-cpu faiss-gpu, then pip install 'relabel-itr[cpu]' or 'relabel-itr[gpu]'"
         return _gap("faiss", f"{' and '.join(installed)} are both installed", cost, fix)
     if not find_spec("faiss"):
-        cost = "no index of vectors: labels of sbert, cbow and vectors need `index: null`; exact search works"
+        cost = "no `export faiss` and no approximate neighbours; exact search works"
         fix = "pip install 'relabel-itr[cpu]', or 'relabel-itr[gpu]' with a CUDA GPU"
         return _gap("faiss", "not installed", cost, fix)
     import faiss

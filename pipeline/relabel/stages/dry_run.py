@@ -10,7 +10,7 @@ from typing import Literal
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError
 from relabel.neighbours.spec import Within as Split
-from relabel.sources.typical_costs import ENCODE, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
+from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
 from relabel.stages import Job, Project
 from relabel.stages.ingest import FETCHED
 from relabel.stages.page import page_folder, page_is_current
@@ -87,6 +87,10 @@ def _export_steps(project: Project, split: Split, label: str, rows: int | None) 
         lookup = _look_up(lookup, partial(stages.export_lookup, project, label, split))
         ids = 0 if rows is None else rows * _ID_BYTES
         steps.append(_with_cost(lookup, typical_cost(LOOKUP, params), lists + ids))
+    if project.config.source(label).spec.kind == "vectors":
+        index = Step("export faiss", label, str(project.layout.export(split, "faiss", label)), rows=rows)
+        index = _look_up(index, partial(stages.export, project, "faiss", label, split))
+        steps.append(_with_cost(index, typical_cost(FAISS, params)))
     return steps
 
 

@@ -88,6 +88,7 @@ def export_inputs(project: Project, exporter: Export[Any], label: str, split: st
         figures=figures,
         open_relevance=partial(open_label, project, label, covering, encoding.manifest),
         progress=project.runtime.progress,
+        device=project.runtime.device,
     )
 
 

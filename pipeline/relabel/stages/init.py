@@ -120,6 +120,9 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
             built.append(table)
             out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
             add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
+            if config.source(label).spec.kind == "vectors":
+                out, command = layout.export(split, "faiss", label), f"export faiss --label {label} --split {split}"
+                add(f"faiss-{label}", command, [corpus, encoding], ["export.faiss", parameters], out)
     if judged:
         report = layout.report(split)
         add("correlate", f"correlate --on {','.join(map(str, judged))}", judgements, ["judge"], report)

@@ -10,12 +10,12 @@ from relabel.core.errors import UsageError
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
-from relabel.sources.vector_index import make_index
 from relabel.stages.encode import encoded_split, open_label, read_encoding, serving_split
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
+from relabel.topk.vector_index import make_index
 
 
 def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:

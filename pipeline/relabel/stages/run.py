@@ -24,8 +24,8 @@ def run(
     """Run all stages for one split of a dataset; finished work is not repeated.
 
     The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
-    neighbours, a lookup for training, and the report. A label that lacks something (Java, a model, vectors) is left out
-    and named; all others are built.
+    neighbours, a lookup for training, indexes of faiss for labels of vectors, and the report. A label that lacks
+    something (Java, a model, vectors) is left out and named; all others are built.
 
     `split`: by default `judge.split`, or the only split of the corpus. `labels`: labels to build. If empty, every label
     on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
@@ -114,12 +114,14 @@ def encode_labels(project: Project, split: Split, labels: Sequence[str]) -> Eval
 
 
 def _search_and_export(project: Project, split: Split, label: str) -> None:
-    """Find neighbours of captions within the split and write the lookup."""
+    """Find neighbours of captions within the split, and write the lookup and, for vectors, the indexes of faiss."""
     stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
     if (reason := project.config.source(label).supports("lookup")) is None:
         stages.run_logged(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
+    if project.config.source(label).spec.kind == "vectors":
+        stages.run_logged(project, stages.export(project, "faiss", label, split))
 
 
 def _output_folders(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:

@@ -99,7 +99,7 @@ def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> Non
 
 
 def test_float16(tmp_path: Path) -> None:
-    project, vector_of = clip_project(tmp_path, ("export.lookup.dtype=float16", "sources.clip.index=null"))
+    project, vector_of = clip_project(tmp_path, ("export.lookup.dtype=float16",))
     lookup = exported(project)
     assert lookup.about.arrays["image_vectors"].dtype == "<f2"
     assert lookup.block([0], [9])[0, 0] == pytest.approx(expected(project.corpus, vector_of, 0, 9, "refs"), abs=2e-3)

@@ -1,5 +1,5 @@
-"""Contract: the relevance of vector sources is the cosine of an explicit loop, pooled. A zero vector has relevance 0, a
-row that is not encoded is an error, and the index holds exactly the vectors, row by row.
+"""Contract: the relevance of vector sources is the cosine of an explicit loop, pooled. A zero vector has relevance 0,
+and a row that is not encoded is an error.
 """
 
 from __future__ import annotations
@@ -7,17 +7,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
-from relabel.sources.cosine import INDEX, VectorRelevance, make_vector_table, read_vectors, write_index
+from relabel.sources.cosine import VectorRelevance, make_vector_table, read_vectors
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work, part_ranges
@@ -101,15 +99,13 @@ def test_rows_need_not_start_at_zero_and_a_row_outside_is_an_error() -> None:
             part.query("1", rows(outside))
 
 
-def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32", index: str | None = "Flat") -> Manifest:
+def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32") -> Manifest:
     def fill(work: Work) -> None:
         parts = part_ranges(range(len(vectors)), 16)
         for i, part in enumerate(parts):
             work.part(i, len(parts), lambda part=part: make_vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
-        if index is not None:
-            write_index(work, index, "auto")
 
-    return build(folder / "encoding", ArtefactSpec("encoding", "t", {"index": index, "stored": kind}, {}), fill)[0]
+    return build(folder / "encoding", ArtefactSpec("encoding", "t", {"stored": kind}, {}), fill)[0]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
@@ -119,39 +115,3 @@ def test_shards_come_back_in_row_order(kind: str, tmp_path: Path) -> None:
     vectors = read_vectors(tmp_path / "encoding", manifest)
     assert vectors.dtype == np.float32
     np.testing.assert_array_equal(vectors, unit().astype(kind).astype(np.float32))
-
-
-def test_the_index_finds_what_brute_force_finds(tmp_path: Path) -> None:
-    stored(tmp_path, unit())
-    index = faiss.read_index(str(tmp_path / "encoding" / INDEX))
-    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
-    scores, rows_found = index.search(unit(), 5)
-    product = unit() @ unit().T
-    nonzero = np.flatnonzero(unit().any(axis=1))
-    np.testing.assert_array_equal(rows_found[nonzero], np.argsort(-product, axis=1, kind="stable")[nonzero, :5])
-    np.testing.assert_allclose(scores, -np.sort(-product, axis=1)[:, :5], atol=1e-6)
-    np.testing.assert_allclose(index.reconstruct(17), unit()[17])
-
-
-@pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])
-def test_every_index_is_reproducible(factory: str, tmp_path: Path) -> None:
-    threads = faiss.omp_get_max_threads()
-    vectors = unit(2000)
-    first = stored(tmp_path / "a", vectors, index=factory).files[INDEX]
-    second = stored(tmp_path / "b", vectors, index=factory).files[INDEX]
-    assert first == second
-    assert first.rows == 2000
-    assert faiss.omp_get_max_threads() == threads
-
-
-def test_no_index(tmp_path: Path) -> None:
-    assert INDEX not in stored(tmp_path, unit(), index=None).files
-
-
-@pytest.mark.parametrize(("factory", "reason"), [("Flatt", "could not parse index string Flatt"), ("IVF99,Flat", "99")])
-def test_a_factory_string_that_faiss_refuses(factory: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=reason) as caught:
-        stored(tmp_path, unit(), index=factory)
-    assert caught.value.exit_code == 2
-    assert "Error in" not in str(caught.value)
-    assert not (tmp_path / "encoding").exists()

@@ -79,7 +79,7 @@ def test_a_kept_encoding_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "vectors.txt"
     words = ("dog", "runs", "two", "cats", "sofa", "wave")
     file.write_text("".join(f"{word} {n + 1} {(7 * n) % 5} 1\n" for n, word in enumerate(words)))
-    source = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
+    source = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split"))
     tasks, encoded = Cbow.tasks, []
     monkeypatch.setattr(Cbow, "tasks", lambda self, *a: encoded.append(1) or tasks(self, *a))
     first = score_texts(source, SETS, TEXTS, Runtime(), folder=tmp_path / "kept", label="near")
@@ -94,7 +94,7 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     rng = np.random.default_rng(0)
     file.write_text("".join(f"{w} {' '.join(map(str, rng.normal(size=5).round(3)))}\n" for w in words))
-    near = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
+    near = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split"))
 
     class GatedCider(Cider):
         def input_labels(self) -> tuple[str, ...]:

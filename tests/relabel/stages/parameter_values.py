@@ -71,9 +71,9 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("export.wds", "image_id_column"): ["id"],
     ("export.wds", "captions_per_shard"): [3],
     ("export.tuples", "negatives"): [2],
+    ("export.faiss", "index"): ["HNSW8"],
     ("sources.cbow", "vectors"): ["others.txt"],
     ("sources.cbow", "tagger"): ["en_core_web_sm"],
-    ("sources.cbow", "index"): [None, "IVF1,Flat"],
     ("sources.wmd", "vectors"): ["others.txt"],
     ("sources.wmd", "stop_words"): ["none"],
     ("tune.bert_sts", "base"): ["another"],
@@ -97,7 +97,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.vectors", "images"): ["images2.npy"],
     ("sources.vectors", "image_ids"): ["images2.ids.txt"],
     ("sources.vectors", "tensor"): ["text"],
-    ("sources.vectors", "index"): [None],
     ("tune.bert_sts", "revision"): ["main"],
     ("sources.bert_sts", "model"): ["another"],
     ("sources.bert_sts", "revision"): ["main"],
@@ -113,7 +112,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.sbert", "revision"): ["main"],
     ("sources.sbert", "prompt"): ["caption: "],
     ("sources.sbert", "max_length"): [20],
-    ("sources.sbert", "index"): [None],
 }
 """Changed values where the type alone does not tell one."""
 

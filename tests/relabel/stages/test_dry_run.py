@@ -49,13 +49,16 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
 def test_an_empty_project_is_close_to_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
     measured = json.loads((RESULTS / f"full_run_{dataset}.json").read_text(encoding="utf-8"))
     steps = plan("all", [], f"ingest.dataset={dataset}")
-    assert len(measured["steps"]) == len(steps) - 2  # the benchmark has neither the download nor the page
+    # The benchmark has neither the download nor the page nor the export for faiss.
+    assert len(measured["steps"]) == len(steps) - 3
     for row in measured["steps"]:
         step = steps[row["stage"], row["name"]]
         assert step.rows == row["rows"]
         assert step.bytes is not None
         assert step.seconds is not None
-        assert 1 / bytes_factor < step.bytes / row["bytes"] < bytes_factor, row
+        # The measured encoding held an index of the same vectors.
+        index = row["rows"] * 4 * 384 if (row["stage"], row["name"]) == ("encode", "sbert") else 0
+        assert 1 / bytes_factor < step.bytes / (row["bytes"] - index) < bytes_factor, row
         assert 1 / seconds_factor < step.seconds / row["seconds"] < seconds_factor, row
 
 

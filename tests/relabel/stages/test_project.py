@@ -20,7 +20,7 @@ ingest: {dataset: mine, path: captions.csv, tokenizer: none}
 sources:
   same_image: {source: same_image}
   cider: {source: cider, tokenizer: lower_split}
-  vectors: {source: vectors, captions: vectors.parquet, index: null}
+  vectors: {source: vectors, captions: vectors.parquet}
 """
 
 

@@ -70,7 +70,6 @@ class CbowParams(WordVectorParams):
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; not used by weighting ladder.")
     tagger: str = Field("en_core_web_lg", description="spaCy model of weighting ladder.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
-    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
 
 class Cbow(VectorSource[CbowParams]):
@@ -85,7 +84,7 @@ class Cbow(VectorSource[CbowParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the word vectors identified by their sha256."""
-        params = self.params.model_dump(include={"source", "weighting", "stored", "index"})
+        params = self.params.model_dump(include={"source", "weighting", "stored"})
         if self.params.weighting == "ladder":
             params["tagger"] = tagger_version(self.params.tagger)
         else:
@@ -187,7 +186,7 @@ class CbowTasks(WordTasks, VectorTasks):
         runtime: Runtime,
         bags: Callable[[range], WordBags],
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        super().__init__(corpus, rows, rows_per_shard, params.stored)
         tokenizer = params.tokenizer if params.weighting == "mean" else "spacy"
         self.configure(params.find_file(runtime.data), bags, tokenizer)
         self._loaded: tuple[dict[str, int], NDArray[np.float32]] | None = None

@@ -35,7 +35,6 @@ from relabel.sources.cosine import (
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import ModelTasks
 from relabel.sources.shards import mark_failed, read_failed_rows
-from relabel.sources.vector_index import make_index
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import Task, exclude_blocks, write_in_blocks
 from relabel.store.workdir import Work
@@ -71,7 +70,6 @@ class SbertParams(SourceParams):
     )
     dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
-    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
 
 class Sbert(VectorSource[SbertParams]):
@@ -87,9 +85,7 @@ class Sbert(VectorSource[SbertParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
         files = self._files(runtime)
-        params = self.params.model_dump(
-            include={"source", "revision", "prompt", "max_length", "dtype", "stored", "index"}
-        )
+        params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype", "stored"})
         return params | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertTasks:
@@ -99,7 +95,7 @@ class Sbert(VectorSource[SbertParams]):
         """
         files = self._files(runtime)
         load = partial(self._encoder, files, runtime)
-        return SbertTasks(corpus, rows, rows_per_shard, self.params, runtime, files, load)
+        return SbertTasks(corpus, rows, rows_per_shard, self.params, files, load)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
@@ -173,11 +169,10 @@ class SbertTasks(ModelTasks, VectorTasks):
         rows: range,
         rows_per_shard: int,
         params: SbertParams,
-        runtime: Runtime,
         files: ModelFiles,
         load: Callable[[], SentenceEncoder],
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        super().__init__(corpus, rows, rows_per_shard, params.stored)
         self.files, self.dtype, self._load = files, params.dtype, load
 
     @cached_property
@@ -193,8 +188,6 @@ class SbertTasks(ModelTasks, VectorTasks):
 
     @override
     def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        if self.index is not None:
-            make_index(self.index, self.encoder.width)
         first = self.corpus.read("text", range(self.rows.start, min(self.rows.start + _TRIED, self.rows.stop)))
         if not np.isfinite(self.encoder.encode(first).vectors).any():
             where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."

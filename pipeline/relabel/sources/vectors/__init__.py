@@ -27,7 +27,6 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Paths, SourceParams
 from relabel.sources.cosine import (
-    INDEX,
     STORED,
     StoredType,
     VectorRelevance,
@@ -40,7 +39,6 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, positions_in
-from relabel.sources.vector_index import make_index
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.store.arrays import write_array
 from relabel.store.files import write_plain
@@ -76,7 +74,6 @@ class VectorsParams(SourceParams):
         "normalise", description="Vectors not of unit length: normalise divides by it, refuse names the first."
     )
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
-    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +110,7 @@ class Vectors(VectorSource[VectorsParams]):
         """Return the parameters, with the files identified by their sha256."""
         p = self.params
         self._check_files()
-        params = p.model_dump(include={"source", "tensor", "length", "stored", "index"})
+        params = p.model_dump(include={"source", "tensor", "length", "stored"})
         for side, file, ids in (("captions", p.captions, p.caption_ids), ("images", p.images, p.image_ids)):
             params[side] = (
                 None if file is None else vector_file_digests(_path(file), None if ids is None else _path(ids))
@@ -125,7 +122,7 @@ class Vectors(VectorSource[VectorsParams]):
         p = self.params
         self._check_files()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return ExternalVectorTasks(corpus, rows, rows_per_shard, p, runtime, captions, images)
+        return ExternalVectorTasks(corpus, rows, rows_per_shard, p, captions, images)
 
     @override
     def write_lookup(
@@ -182,19 +179,16 @@ class ExternalVectorTasks(VectorTasks):
     of captions, a caption has that of its image.
     """
 
-    derived_files = (INDEX, IMAGES)
-
     def __init__(
         self,
         corpus: Corpus,
         rows: range,
         rows_per_shard: int,
         params: VectorsParams,
-        runtime: Runtime,
         captions: Callable[[], ExternalVectors] | None,
         images: Callable[[], ExternalVectors] | None,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        super().__init__(corpus, rows, rows_per_shard, params.stored)
         self._captions, self._images, self.length = captions, images, params.length
 
     @override
@@ -214,9 +208,6 @@ class ExternalVectorTasks(VectorTasks):
         if len(set(widths.values())) > 1:
             listing = ", ".join(f"{name} {width}" for name, width in widths.items())
             raise CheckError(f"vectors of captions and images differ in width: {listing}")
-        if self.index is not None:
-            # A factory string that faiss rejects is reported before any vector is read.
-            make_index(self.index, next(iter(widths.values())))
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Return the task group that gathers the vectors of images."""
@@ -224,7 +215,7 @@ class ExternalVectorTasks(VectorTasks):
             yield TaskGroup("given vectors of images", "images", [Task(IMAGES, len(self.images))])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the vectors of images, or the index."""
+        """Write the vectors of images."""
         if task.file != IMAGES:
             return super().make_other(work, task, advance)
         vectors = self._vectors(self._image_vectors, np.array(self.images), self.corpus.image_ids)

@@ -171,7 +171,6 @@ def test_the_label_records_its_vectors_in_the_fingerprint(tmp_path: Path) -> Non
         semantic(vectors=str(two)),
         semantic(vectors=str(one), tokenizer="lower_split"),
         semantic(vectors=str(one), stored="float16"),
-        semantic(vectors=str(one), index=None),
     ]
     two.replace(one)
     variants.append(semantic(vectors=str(one)))
@@ -294,7 +293,7 @@ def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, c
     vectors = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
     if not vectors.exists():
         pytest.skip(f"the mirror has no {vectors.relative_to(mirror)}")
-    relevance, manifest = encode(tmp_path, coco_test, vectors=str(vectors), index=None)
+    relevance, manifest = encode(tmp_path, coco_test, vectors=str(vectors))
     assert manifest.facts["without_vector"] == 0
     assert manifest.facts["oov"]["most_frequent"][0][0] == "a"
     assert agreement(relevance, "test") == pytest.approx((0.756, 0.421, 0.429), abs=0.001)

@@ -172,7 +172,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
     runtime = Runtime(data=tmp_path)
     corpus = coco.with_tokens(tokenize(coco.texts, runtime))
     tune_cbow(TuneCbowParams(), corpus, tmp_path / "word2vec", runtime)
-    source, rows = Cbow(CbowParams(index=None, vectors=str(tmp_path / "word2vec"))), corpus.rows(["test"])
+    source, rows = Cbow(CbowParams(vectors=str(tmp_path / "word2vec"))), corpus.rows(["test"])
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]

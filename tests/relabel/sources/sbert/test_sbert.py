@@ -27,7 +27,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
-from relabel.sources.cosine import INDEX, VectorRelevance, read_vectors
+from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
 from relabel.sources.sbert import Sbert, SbertParams, SbertTasks
@@ -119,7 +119,6 @@ def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
     assert manifest.runtime["model"]["place"] in ("package", "hub cache")
     assert manifest.runtime["backend"].startswith("batches of equal length")
     assert manifest.runtime["device"] == "cpu"
-    assert manifest.files[INDEX].rows == 10
     table = pq.read_table(tmp_path / "e" / manifest.parts[0])
     assert table.schema.names == ["row", "vector", "truncated"]
     assert str(table.schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
@@ -133,7 +132,6 @@ def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
         {"max_length": 12},
         {"dtype": "bfloat16"},
         {"stored": "float16"},
-        {"index": None},
     ],
 )
 def test_each_parameter_is_in_the_fingerprint(
@@ -302,14 +300,6 @@ def test_a_missing_model(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_a_bad_index_is_refused_before_any_work(
-    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SbertTasks, "make_shard", lambda *_: pytest.fail("encoded in vain"))
-    with pytest.raises(UsageError, match="Flatt"):
-        encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
-
-
 def test_invalid_parameters() -> None:
     with pytest.raises(UsageError, match="no pooling 'refs'"):
         Sbert(SbertParams(pooling="refs"))
@@ -322,7 +312,7 @@ def test_invalid_parameters() -> None:
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=fast_bfloat16)])
 def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
     rows = coco.rows(("test",))
-    source, runtime = Sbert(SbertParams(model=str(minilm), dtype=dtype, index=None)), Runtime()  # type: ignore[arg-type]
+    source, runtime = Sbert(SbertParams(model=str(minilm), dtype=dtype)), Runtime()  # type: ignore[arg-type]
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]

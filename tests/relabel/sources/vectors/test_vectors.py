@@ -309,7 +309,7 @@ def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
         encoded(corpus, tmp_path, **params)
     with pytest.raises(UsageError, match="no tensor image"):
         encoded(corpus, tmp_path, **params, tensor="image")
-    label = encoded(corpus, tmp_path, **params, tensor="text", index=None)
+    label = encoded(corpus, tmp_path, **params, tensor="text")
     assert label.vectors == pytest.approx(unit(vectors), abs=1e-6)
 
 

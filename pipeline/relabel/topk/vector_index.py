@@ -1,17 +1,14 @@
-"""faiss indexes of vectors: checked factory strings, and building and searching on the GPU where there is one."""
+"""faiss indexes of vectors: checked factory strings, and training and filling on the GPU where there is one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Advance, Device, ignore_progress
+from relabel.core.runtime import Device
 
 MAX_GPU_NEIGHBOURS = 2048
 """Largest number of results per query that faiss's GPU indexes return."""
@@ -26,19 +23,17 @@ def import_faiss() -> Any:
     try:
         import faiss
     except ModuleNotFoundError as error:
-        todo = (
-            "Run `pip install 'relabel-itr[cpu]'`, or 'relabel-itr[gpu]' on a machine with a CUDA GPU; "
-            "or do without an index, as in `--set sources.sbert.index=null`."
-        )
+        todo = "Run `pip install 'relabel-itr[cpu]'`, or 'relabel-itr[gpu]' on a machine with a CUDA GPU."
         raise MissingError("an index of vectors needs faiss, which is not installed", todo=todo) from error
     return faiss
 
 
-def make_index(factory: str, width: int) -> Any:
+def make_index(factory: str, width: int, by_id: bool = False) -> Any:
     """Make an empty faiss index for inner products. Callers also use it to check a factory string before long work.
 
     `factory`: index factory string, as `faiss.index_factory` takes it. Parameters of the search may follow a semicolon:
-    `IVF1024,Flat;nprobe=32`, `HNSW32,Flat;efSearch=64`. `width`: dimension D of the vectors.
+    `IVF1024,Flat;nprobe=32`, `HNSW32,Flat;efSearch=64`. `width`: dimension D of the vectors. `by_id`: whether the index
+    holds ids of its vectors; without, a vector is identified by its position.
     """
     faiss = import_faiss()
     # faiss aborts the process on a graph without links, so such strings never reach it.
@@ -46,44 +41,30 @@ def make_index(factory: str, width: int) -> Any:
         todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
         raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
     structure, _, search_parameters = factory.partition(";")
+    # Of all types, the inverted lists alone hold ids themselves.
+    wrapped = by_id and structure and not re.search("IVF|IDMap", structure)
     with _index_errors(factory):
-        index = faiss.index_factory(width, structure, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(width, f"IDMap2,{structure}" if wrapped else structure, faiss.METRIC_INNER_PRODUCT)
         # The index carries them: they are stored with it and copied to a GPU.
         if search_parameters:
             faiss.ParameterSpace().set_index_parameters(index, search_parameters)
     return index
 
 
-def build_index(
-    factory: str,
-    batches: Iterable[NDArray[np.float32]],
-    training: Callable[[], NDArray[np.float32]],
-    width: int,
-    device: Device,
-    advance: Advance = ignore_progress,
-) -> Any:
-    """Train and fill a faiss index; return it in main memory.
+def change_index(index: Any, factory: str, device: Device, change: Callable[[Any], object]) -> Any:
+    """Train or fill an index by a function; return it in main memory.
 
-    An index that is trained (IVF, PQ) is built on the GPU where there is one. All others only copy the vectors, or are
-    graphs, for which faiss has no GPU version.
-
-    `factory`: index factory string. `batches`: iterable of (n, width) float32; vectors, in the order of their positions
-    in the index. `training`: returns the vectors to train on, if the index needs any. `advance`: receives the number of
-    further vectors that are added.
+    Inverted lists are changed on the GPU where there is one. faiss has no GPU version of graphs, and all others only
+    copy the vectors.
     """
-    index = make_index(factory, width)
     faiss = import_faiss()
     threads = faiss.omp_get_max_threads()
     # One thread: with more, training sums in another order and graphs grow differently from run to run.
     faiss.omp_set_num_threads(1)
     try:
         with _index_errors(factory):
-            place = index if index.is_trained else to_device(index, device)
-            if not place.is_trained:
-                place.train(training())
-            for vectors in batches:
-                place.add(vectors)
-                advance(len(vectors))
+            place = to_device(index, device) if "IVF" in factory else index
+            change(place)
             return place if place is index else faiss.index_gpu_to_cpu(place)
     finally:
         faiss.omp_set_num_threads(threads)

@@ -1,0 +1,73 @@
+"""Indexes of faiss over the vectors of a label, one per shard, with the rows of the corpus as ids."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from relabel.export.base import Export, ExportInputs, require_vectors
+from relabel.export.params import ExportFaissParams
+from relabel.sources.cosine import vectors_from_table
+from relabel.store.arrays import save_index
+from relabel.store.workdir import Work, part_ranges
+from relabel.topk.vector_index import change_index, import_faiss, make_index
+
+CAPTIONS = "captions.parquet"
+"""Columns row (the ids of the indexes), caption_id and image_id."""
+_TRAINED = "trained.faiss"  # empty index from which every shard starts; not part of the finished export
+
+
+class FaissExport(Export[ExportFaissParams]):
+    """Files ``SPLIT-00000-of-000NN.faiss``, by inner product, and `CAPTIONS`. Failed rows are left out.
+
+    All shards share one training, so that their results are those of one index, and their inverted lists can be merged.
+    """
+
+    @override
+    def check(self, inputs: ExportInputs) -> None:
+        require_vectors(inputs)
+        make_index(self.params.index, int(inputs.encoding.manifest.facts["width"]), by_id=True)
+
+    @override
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        work.file(_TRAINED, partial(self._train, inputs))
+        work.excluded.add(_TRAINED)
+        with inputs.progress.bar(f"index ({self.params.index})", len(inputs.rows), "captions") as bar:
+            for split, rows in inputs.splits.items():
+                shards = part_ranges(rows, self.params.rows_per_shard)
+                for i, shard in enumerate(shards):
+                    name = f"{split}-{i:05d}-of-{len(shards):05d}.faiss"
+                    work.file(name, partial(self._write_shard, inputs, work.folder / _TRAINED, shard), rows=len(shard))
+                    bar.advance(len(shard))
+        ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
+        work.file(CAPTIONS, lambda path: pq.write_table(ids, path, compression="zstd"), rows=len(ids))
+        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "index": self.params.index}
+
+    def _train(self, inputs: ExportInputs, path: Path) -> None:
+        """Write the index without vectors, trained on captions that are evenly spaced over all rows."""
+        index = make_index(self.params.index, int(inputs.encoding.manifest.facts["width"]), by_id=True)
+        if not index.is_trained:
+            step = -(-len(inputs.rows) // self.params.training)
+            parts = part_ranges(inputs.rows, self.params.rows_per_shard)
+            sample = np.concatenate([_read(inputs, part)[1][::step] for part in parts])
+            index = change_index(index, self.params.index, inputs.device, lambda place: place.train(sample))
+        save_index(path, index)
+
+    def _write_shard(self, inputs: ExportInputs, trained: Path, rows: range, path: Path) -> None:
+        ids, vectors = _read(inputs, rows)
+        index = import_faiss().read_index(str(trained))
+        # At once, because a graph depends on the batches from which it was built.
+        filled = change_index(index, self.params.index, inputs.device, lambda place: place.add_with_ids(vectors, ids))
+        save_index(path, filled)
+
+
+def _read(inputs: ExportInputs, rows: range) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the rows that have an encoding, and their vectors."""
+    vectors = vectors_from_table(inputs.encoding.read_rows(rows, ["vector"]))
+    encoded = np.isfinite(vectors).all(axis=1)
+    return np.arange(rows.start, rows.stop)[encoded], vectors[encoded]

@@ -1,0 +1,190 @@
+"""Contract: faiss reads the indexes of `relabel export faiss`. Their ids are rows of the corpus, which captions.parquet
+names. Merged results are those of brute force (exact indexes) or of one index over all captions (trained ones). Labels
+without vectors and strings that faiss refuses end in one line before any work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from tests.relabel.export.formats import with_params
+
+from relabel import stages
+from relabel.core.errors import UsageError
+from relabel.export.faiss import CAPTIONS, FaissExport
+from relabel.export.params import ExportFaissParams
+from relabel.stages import Project, open_label
+from relabel.stages.export import export_inputs
+from relabel.store.workdir import Work
+from relabel.topk import vector_index
+
+faiss = pytest.importorskip("faiss")
+K = 10
+
+
+@pytest.fixture
+def project(small_project: Project, tmp_path: Path) -> Project:
+    """Return the small project with a new folder of exports."""
+    root = small_project.layout.root.absolute()
+    for name in ("corpus", "encodings"):
+        (tmp_path / "labels" / root.name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "labels" / root.name / name).symlink_to(root / name)
+    return replace(small_project, labels=tmp_path / "labels")
+
+
+def exported(project: Project, split: str = "all", **values: Any) -> Path:
+    job = stages.export(with_params(project, "faiss", **values), "faiss", "cbow", split)
+    job.run()
+    return job.out
+
+
+def merged_search(folder: Path, queries: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Search every shard and keep the K best, as a user would."""
+    found = [faiss.read_index(str(path)).search(queries, K) for path in sorted(folder.glob("*.faiss"))]
+    scores, rows = (np.concatenate(side, axis=1) for side in zip(*found, strict=True))
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :K]
+    return np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
+
+
+def vectors_of(project: Project) -> NDArray[np.float32]:
+    vectors = open_label(project, "cbow", "all").unit_vectors()
+    assert vectors is not None
+    return vectors
+
+
+@pytest.mark.parametrize("index", ["Flat", "HNSW32;efSearch=500", "IVF4,Flat;nprobe=4"])
+def test_merged_shards_find_what_brute_force_finds(index: str, project: Project) -> None:
+    folder, vectors = exported(project, index=index, rows_per_shard=30), vectors_of(project)
+    names = sorted(path.name for path in folder.glob("*.faiss"))
+    assert names == [
+        f"{split}-{i:05d}-of-{count:05d}.faiss"
+        for split, count in sorted((split, -(-len(rows) // 30)) for split, rows in project.corpus.splits.items())
+        for i in range(count)
+    ]
+    scores, rows = merged_search(folder, vectors)
+    product = vectors @ vectors.T
+    np.testing.assert_allclose(scores, -np.sort(-product, axis=1)[:, :K], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(product, rows, 1), scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("index", ["IVF8,Flat;nprobe=2", "IVF8,PQ4x4;nprobe=2", "PCA4,IVF8,SQ8;nprobe=2"])
+def test_merged_shards_find_what_one_index_finds(index: str, project: Project) -> None:
+    queries = vectors_of(project)[:40]
+    expected = merged_search(exported(project, "train", index=index), queries)
+    several = exported(project, "train", index=index, rows_per_shard=30)
+    assert len(list(several.glob("*.faiss"))) > 1
+    np.testing.assert_allclose(merged_search(several, queries)[0], expected[0], atol=1e-6)
+    joined, *others = (faiss.read_index(str(path)) for path in sorted(several.glob("*.faiss")))
+    for other in others:
+        joined.merge_from(other, 0)
+    np.testing.assert_allclose(joined.search(queries, K)[0], expected[0], atol=1e-6)
+
+
+def test_ids_are_rows_and_captions_have_names(project: Project) -> None:
+    folder, corpus = exported(project, "test"), project.corpus
+    rows = corpus.rows(["test"])
+    table = pq.read_table(folder / CAPTIONS).to_pydict()
+    assert table["row"] == list(rows)
+    assert table["caption_id"] == corpus.caption_ids[rows.start : rows.stop]
+    assert table["image_id"] == [corpus.image_ids[corpus.image[row]] for row in rows]
+    index = faiss.read_index(str(folder / "test-00000-of-00001.faiss"))
+    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
+    np.testing.assert_array_equal(index.reconstruct(rows.start + 3), vectors_of(project)[rows.start + 3])
+
+
+def test_failed_rows_are_left_out(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from relabel.export import faiss as module
+
+    def broken(table: Any) -> NDArray[np.float32]:
+        vectors = vectors_from_table(table).copy()
+        vectors[5] = np.nan
+        return vectors
+
+    vectors_from_table = module.vectors_from_table
+    monkeypatch.setattr(module, "vectors_from_table", broken)
+    folder, rows = exported(project, "test", index="IVF2,Flat"), project.corpus.rows(["test"])
+    index = faiss.read_index(str(folder / "test-00000-of-00001.faiss"))
+    ids = np.concatenate([faiss.rev_swig_ptr(index.invlists.get_ids(i), index.invlists.list_size(i)) for i in range(2)])
+    assert sorted(ids) == [row for row in rows if row != rows.start + 5]
+
+
+@pytest.mark.parametrize("index", ["HNSW8", "IVF4,Flat"])
+def test_a_killed_export_resumes_to_the_same_bytes(
+    index: str, project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = exported(project, index=index, rows_per_shard=30, training=100)
+    expected = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+    assert "trained.faiss" not in expected
+    folder.rename(tmp_path / "first")
+    written: list[str] = []
+    original = Work.file
+
+    def stop(self: Work, name: str, *arguments: Any, **options: Any) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(name)
+        original(self, name, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "file", stop)
+        with pytest.raises(KeyboardInterrupt):
+            exported(project, index=index, rows_per_shard=30, training=100)
+    monkeypatch.setattr(FaissExport, "_train", lambda *_: pytest.fail("trained again"))
+    assert not folder.exists()
+    exported(project, index=index, rows_per_shard=30, training=100)
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "manifest.json"} == expected
+
+
+def test_an_index_is_trained_on_a_sample(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Trained:
+        is_trained = False
+
+        def train(self, vectors: NDArray[np.float32]) -> None:
+            sizes.append(len(vectors))
+            raise RuntimeError("enough")
+
+    monkeypatch.setattr("relabel.export.faiss.make_index", lambda *_, **__: Trained())
+    with pytest.raises(UsageError, match="enough"):
+        exported(project, training=50, rows_per_shard=30)
+    # Every part of 30 rows gives at least one.
+    assert 25 < sizes[0] <= 50 + len(project.corpus) // 30 + 1
+
+
+@pytest.mark.parametrize("index", ["nonsense", "IVF0,Flat", "HNSW1", "Flat;nprobe=x", "IDMap2,nonsense"])
+def test_a_string_that_faiss_refuses(index: str, project: Project) -> None:
+    with pytest.raises(UsageError, match=index.split(";")[0]):
+        stages.export(with_params(project, "faiss", index=index), "faiss", "cbow", "all")
+
+
+def test_too_few_captions_to_train_on(project: Project) -> None:
+    with pytest.raises(UsageError, match=r"IVF5000,Flat.*5000"):
+        exported(project, index="IVF5000,Flat")
+
+
+def test_a_label_without_vectors_is_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match=r"cider .* has no vectors"):
+        stages.export(project, "faiss", "cider", "all")
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_builds_the_same_index(project: Project, tmp_path: Path) -> None:
+    if not faiss.get_num_gpus():
+        pytest.skip("faiss sees no GPU")
+    queries, found = vectors_of(project), {}
+    for device in ("cpu", "cuda"):
+        inputs = export_inputs(project, FaissExport(ExportFaissParams()), "cbow", "all")
+        work = Work(tmp_path / device)
+        params = ExportFaissParams(index="IVF4,Flat;nprobe=4", rows_per_shard=30)
+        FaissExport(params).write(replace(inputs, device=device), work)  # type: ignore[arg-type]
+        (tmp_path / device / "trained.faiss").unlink()
+        found[device] = merged_search(tmp_path / device, queries)[0]
+    np.testing.assert_allclose(found["cuda"], found["cpu"], atol=1e-5)
+    assert vector_index.to_device(faiss.IndexFlatIP(4), "cuda") is not None
