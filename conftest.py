@@ -24,7 +24,6 @@ DRILLS = {
     "kills": (40, "runs that are killed"),
     "flips": (100, "files that are changed"),
     "inputs": (600, "inputs that are fuzzed"),
-    "opens": (400, "opens while another process rebuilds"),
     "disks": (20, "runs that find the disk full"),
     "seed": (0, "seed of all random choices"),
 }

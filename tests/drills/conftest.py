@@ -22,15 +22,14 @@ class Budget:
 
     Attributes
     ----------
-    kills, flips, inputs, opens, disks : int
-        Killed runs, changed files, fuzzed inputs, opens during rebuilds, and runs on a full disk.
+    kills, flips, inputs, disks : int
+        Killed runs, changed files, fuzzed inputs, and runs on a full disk.
     seed : int
     """
 
     kills: int
     flips: int
     inputs: int
-    opens: int
     disks: int
     seed: int
 

@@ -1,27 +1,24 @@
-"""Contract: an exported folder is read as one export or refused. A reader gets all files of one export even if another
-one replaces it meanwhile. Files are verified before their first use, once per machine.
+"""Contract: an open export stays readable after another one has replaced it, and a worker refuses the other one. Files
+are verified before their first use, once per machine.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.relabel_train.exported import opener
 
 from relabel.store.artefact import _move
-from relabel_train import folder as module
 from relabel_train import stamps
 from relabel_train.batches import Plan, open_plan
-from relabel_train.folder import ExportFolder, LookupFileError, MappedArray
+from relabel_train.folder import LookupFileError, MappedArray
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.stamps import _stamp
 
@@ -47,30 +44,6 @@ def label_and_scale(opened: Lookup | Plan) -> tuple[int, int]:
     return int(opened.about.label), round(float(opened.block(list(opened.rows)[:40], pooling="paired").max()))
 
 
-@pytest.mark.parametrize("handles", [True, False])
-@pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_an_export_that_replaces_one_being_opened_is_not_mixed_with_it(
-    kind: str, handles: bool, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HAS_HANDLES", handles)
-    real = ExportFolder.map
-    for at in range(8):  # the new export replaces the old one before array number `at` is mapped
-        (tmp_path / str(at)).mkdir()
-        out, calls = variant(exports, kind, tmp_path / str(at) / "x", 2), iter(range(1000))
-        new = variant(exports, kind, tmp_path / str(at) / "new", 3)
-
-        def swap(*args: Any, out: Path = out, new: Path = new, at: int = at, calls: Any = calls) -> MappedArray:
-            if next(calls) == at:
-                _move(new, out)
-            return real(*args)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(ExportFolder, "map", swap)
-            opened = opener(kind)(out, verify=False)
-        assert label_and_scale(opened) in ((2, 2), (3, 3))
-        assert label_and_scale(opener(kind)(out, verify=False)) == (3, 3)
-
-
 @pytest.mark.parametrize("kind", ["cbow", "plan"])
 def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     kind: str, exports: dict[str, Path], tmp_path: Path
@@ -83,43 +56,6 @@ def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     assert label_and_scale(opened) == (2, 2)
     with pytest.raises(LookupFileError, match="was exported there meanwhile"):
         pickle.loads(packed)
-
-
-def read_on(kind: str, out: Path, sender: Any, stop: Any) -> None:
-    """Open repeatedly; send the number of openings and the mismatches."""
-    count, wrong = 0, []
-    while not stop.is_set():
-        try:
-            label, scale = label_and_scale(opener(kind)(out, verify=False))
-        except Exception as error:
-            wrong.append(repr(error))
-        else:
-            wrong += [f"{label} {scale}"] * (label != scale)
-        count += 1
-    sender.send((count, wrong))
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:This process")
-@pytest.mark.parametrize("times", [60, pytest.param(2000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_a_reader_in_another_process_gets_complete_exports(
-    kind: str, times: int, exports: dict[str, Path], tmp_path: Path
-) -> None:
-    out = variant(exports, kind, tmp_path / "x", 2)
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    stop = context.Event()
-    reader = context.Process(target=read_on, args=(kind, out, sender, stop))
-    reader.start()
-    for i in range(times):
-        _move(variant(exports, kind, tmp_path / f"new-{i}", 2 + i % 3), out)
-    stop.set()
-    assert receiver.poll(60)
-    count, wrong = receiver.recv()
-    reader.join()
-    assert wrong == []
-    assert count > times / 10
 
 
 # Verification once per machine
