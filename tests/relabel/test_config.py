@@ -95,16 +95,9 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("judge: {seed: -1}", "judge.seed"),
         ("judge: {seed: 2024-01-01}", "judge.seed"),
         ("judge: {seed: true}", "judge.seed"),
-        ("judge: {resamples: 1000000000000}", "judge.resamples"),
-        ("judge: {seed: " + "9" * 5000 + "}", "digits"),
         ("export: {plan: {levels: [0.1, .nan]}}", "export.plan.levels.1"),
-        ("export: {plan: {max_bytes: " + "'" + "9" * 400 + "'}}", "export.plan.max_bytes"),
-        ("1: {}", "expected text as a key"),
         ("judge: {}\njudge: {}", "appears twice"),
-        ("judge: " + "[" * 5000, "nested too deeply"),
-        ("judge: " + "[" * 50 + "]" * 50, "judge: "),
         ('sources: {mine: {source: cbow, vectors: "a\\0b"}}', "sources.mine.vectors"),
-        ("#" * 2_000_000, "at most 1,048,576 bytes"),
     ],
 )
 def test_unknown_parameters_are_refused(body: str, said: str, tmp_path: Path) -> None:

@@ -79,14 +79,6 @@ def test_a_field_of_numbers_accepts_only_numbers_in_its_bounds(model: type[BaseM
                 model(**{field: field_value})
 
 
-@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
-def test_text_that_cannot_be_written_is_refused(text: str) -> None:
-    with pytest.raises(ValidationError, match=r"NUL|surrogate"):
-        source_class("cbow").spec.params(vectors=text)
-    with pytest.raises(ValidationError, match=r"NUL|surrogate"):
-        Config(export={"labels": [text]})
-
-
 @pytest.mark.parametrize("options", [FitOptions, EvalOptions])
 def test_the_trainer_checks_its_own_bounds(options: type) -> None:
     """Check the options of `relabel_train`, which is also used without the command line."""

@@ -92,10 +92,6 @@ def _leaves(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-MAX_NODES = 100_000
-"""Maximum number of values of one document, with aliases expanded: nine lines of aliases can name 10^9 values."""
-
-
 class _Loader(yaml.SafeLoader):
     # PyYAML keeps its tables on the class. Empty ones drop the tags and patterns of YAML 1.1.
     yaml_implicit_resolvers = {}  # noqa: RUF012
@@ -181,7 +177,7 @@ for _name, _pattern, _first, _read in (
 def parse_yaml(text: str) -> Any:
     """Parse one YAML document."""
     try:
-        value = yaml.load(text, _Loader)
+        return yaml.load(text, _Loader)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:
@@ -189,12 +185,3 @@ def parse_yaml(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ValueError(at + str(getattr(error, "problem", None) or " ".join(str(error).split()))) from error
-    # Aliases share one Python object, so the document is small in memory however many values it names.
-    stack, count = [value], 0
-    while stack:
-        node = stack.pop()
-        count += 1
-        if count + len(stack) > MAX_NODES:
-            raise ValueError(f"more than {MAX_NODES:,} values")
-        stack += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return value

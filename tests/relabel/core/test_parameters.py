@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from relabel.core.parameters import MAX_NODES, Parameters, Seed, describe, parse_yaml
+from relabel.core.parameters import Parameters, Seed, describe, parse_yaml
 
 
 class Inner(Parameters):
@@ -39,7 +39,6 @@ class Params(Parameters):
         ({"seed": -1}, "seed", "greater than or equal to 0"),
         ({"seed": 2**32}, "seed", "less than or equal to"),
         ({"inner": {"name": "a\0b"}}, "inner.name", "NUL"),
-        ({"inner": {"names": ["a", "\ud800"]}}, "inner.names", "lone surrogate"),
     ],
 )
 def test_a_wrong_value_is_named(values: dict[str, Any], name: str, reason: str) -> None:
@@ -91,9 +90,6 @@ def test_values_that_are_not_finite() -> None:
     assert math.isnan(nan)
 
 
-BOMB = "\n".join(["a0: &a0 [1, 1]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10))])
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -101,22 +97,12 @@ BOMB = "\n".join(["a0: &a0 [1, 1]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] *
         ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' appears twice"),
         ("1: x", "line 1, column 1: expected text as a key"),
         ("[a]: x", "expected text as a key"),
-        ("? {a: b}\n: x", "expected text as a key"),
-        ("true: x", "expected text as a key"),
-        ("9" * 5000, "digits"),
         ("!!int x", "invalid literal"),
-        ("!!bool x", "not true or false"),
-        ("!!float x", "could not convert"),
         ("!!int [1]", "expected a single value"),
         ("!!map [1]", "expected a mapping"),
-        ("!!seq {a: 1}", "expected a list"),
         ("!!timestamp x", "unknown tag"),
-        ("!!set {a, b}", "unknown tag"),
-        ("!!binary x", "unknown tag"),
         ("!!python/object/apply:os.getcwd []", "unknown tag"),
         ("&a [*a]", "recursive"),
-        ("[" * 5000, "nested too deeply"),
-        (BOMB, f"more than {MAX_NODES:,} values"),
         ("a: \x00", "not allowed"),
         ("--- 1\n--- 2", "another document"),
         ("*a", "undefined alias"),
