@@ -205,7 +205,7 @@ def settings() -> Input:
     )
 
     def read(folder: Path) -> Any:
-        text = (folder / "settings.yaml").read_bytes().decode(errors="surrogateescape")
+        text = (folder / "settings.yaml").read_bytes().decode(errors="replace")
         return load_config(folder / "params.yaml", [line.replace(": ", "=", 1) for line in text.split("\n") if line])
 
     return Input({"settings.yaml": lines.encode(), "params.yaml": b""}, read, fixed=("params.yaml",))

@@ -1,6 +1,6 @@
 """Parameter models and the YAML of parameter files.
 
-Models have no unknown fields and are immutable, with finite numbers and encodable text.
+Models have no unknown fields and are immutable, with finite numbers.
 
 A parameter file holds mappings with text keys, lists, text, numbers, true, false and null. Scalars follow the core
 schema of YAML 1.2, as in DVC: ``on`` and ``2024-01-01`` are text, ``1e-4`` is a number. The schema of PyYAML (YAML 1.1)
@@ -77,10 +77,6 @@ def describe(error: ValidationError, *parents: str) -> str:
 def _check_text(text: str) -> None:
     if "\0" in text:
         raise ValueError("text holds a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("text is not Unicode: it holds a lone surrogate") from None
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:

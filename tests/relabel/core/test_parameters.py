@@ -1,5 +1,5 @@
-"""Contract: parameter models reject unknown fields, booleans as numbers, numbers that are not finite, and text that
-cannot be written. The description of an error names the field, the reason and a shortened value.
+"""Contract: parameter models reject unknown fields, booleans as numbers, numbers that are not finite, and NUL in
+text. The description of an error names the field, the reason and a shortened value.
 
 YAML is read by the core schema of YAML 1.2; any other syntax is a ValueError that names line and column.
 """
