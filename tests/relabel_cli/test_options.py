@@ -1,5 +1,5 @@
 """Contract: the fields of a pydantic model are options of a verb, with name, type, default and help, after the
-verb's own options. Options of a section are unset by default, and errors become exit codes.
+verb's own options. Options of a section are unset by default.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel_cli.options import Overrides, verb
 
 
@@ -68,34 +67,6 @@ def test_help_shows_the_descriptions_and_defaults_of_the_model(run: Any) -> None
     assert "nested" not in text
 
 
-def test_help_lists_shared_options_last_at_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = typer.main.get_command(verb(do))
-    context = command.make_context("do", [], resilient_parsing=True)
-    for columns in (60, 150):
-        monkeypatch.setenv("COLUMNS", str(columns))  # CliRunner would set 80
-        text = command.get_help(context)
-        flags = ["--more", "--rows-per-shard", "--include-self", "--out", "--names"]
-        assert sorted(flags, key=text.index) == flags
-        assert 0.6 * columns < max(map(len, text.splitlines())) <= columns
-
-
 def test_a_wrong_type_is_a_usage_error(run: Any) -> None:
     assert run("--rows-per-shard", "many").exit_code == 2
     assert run("--form", "c").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (UsageError("u"), 2),
-        (MissingError("m"), 3),
-        (CheckError("c"), 4),
-        (PartialError("p"), 5),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
-    def fail() -> None:
-        raise error
-
-    assert CliRunner().invoke(verb(fail), []).exit_code == code
