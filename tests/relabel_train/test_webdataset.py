@@ -171,15 +171,6 @@ def test_damage_is_found_when_a_file_is_read(exported: tuple[list[str], Path, Lo
         open_sidecar(folder).find(key, "00000.tar")
 
 
-def test_a_truncated_shard_is_refused_without_verification(tmp_path: Path) -> None:
-    folder = write_sidecar(tmp_path)
-    raw = (folder / "00000.tar").read_bytes()
-    for size in (0, 700, 3000):
-        (folder / "00000.tar").write_bytes(raw[:size])
-        with pytest.raises(LookupFileError, match=r"00000.tar: not a valid shard"):
-            open_sidecar(folder, verify=False).find("0001")
-
-
 def test_ambiguous_batches_are_refused(exported: tuple[list[str], Path, Lookup]) -> None:
     urls, folder, _ = exported
     sidecar = open_sidecar(folder)

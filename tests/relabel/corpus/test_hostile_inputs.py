@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.core import parsing
-from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.errors import CheckError, RelabelError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.ingest import ingest
-from relabel.corpus.natural_order import natural_key
 from relabel.corpus.params import IngestParams
 
 RECORD = {"caption_id": "1", "image_id": "1", "text": "a dog", "split": "test"}
@@ -89,14 +88,8 @@ def test_an_archive_with_too_large_content_is_refused(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     "line",
     [
-        "[" * 100_000,
-        '{"caption_id": ' + "9" * 5000 + "}",
         json.dumps(RECORD | {"caption_id": float("nan")}),
         json.dumps(RECORD | {"caption_id": [1]}),
-        json.dumps(RECORD | {"image_id": {}}),
-        json.dumps(RECORD | {"text": "\ud800"}),
-        json.dumps(RECORD | {"image_id": "\udfff"}),
-        json.dumps(RECORD | {"split": "\udfff"}),
         json.dumps(RECORD | {"text": " \u2003"}),
         "null",
         "\0",
@@ -112,19 +105,6 @@ def test_ids_of_any_length_are_valid(tmp_path: Path) -> None:
     lines = [json.dumps(RECORD | {"caption_id": name, "image_id": name}) for name in ids]
     (tmp_path / "a.jsonl").write_text("\r\n".join(lines))
     run(tmp_path / "a.jsonl", "jsonl")
-
-
-def test_numbers_of_any_length_sort_by_value() -> None:
-    names = ["a9", "a10", "a009", "a" + "9" * 5000, "a1" + "0" * 5000, "a0", "a", "b1", "a9b2", "a9b10"]
-    long = {"a" + "9" * 5000: 10**90, "a1" + "0" * 5000: 10**91}
-
-    def key(name: str) -> Any:
-        if name in long:
-            return ("a", long[name], "", 0, name)
-        head, digits, rest = name[0], name[1:].split("b")[0], name[1:].split("b")[1:]
-        return (head, int(digits or -1), "b" if rest else "", int(rest[0]) if rest else 0, digits)
-
-    assert sorted(names, key=natural_key) == sorted(names, key=key)
 
 
 def test_a_csv_field_over_the_limit_is_named(tmp_path: Path) -> None:
@@ -166,12 +146,8 @@ def test_a_doubled_parquet_column_is_refused(tmp_path: Path) -> None:
     "column",
     [
         pa.array([[1.0]]),
-        pa.array([{"a": 1}]),
-        pa.array([b"\xff"]),
         pa.array([1.0]),
         pa.array([True]),
-        pa.array([2**62], pa.timestamp("ns")),
-        pa.array([b"a"]).dictionary_encode(),
     ],
     ids=lambda column: str(column.type),
 )
@@ -189,15 +165,3 @@ def test_parquet_strings_of_every_layout_are_read(tmp_path: Path) -> None:
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     run(tmp_path / "a.parquet", "parquet")
-
-
-def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps(RECORD))
-
-    def refuse(*args: Any, **more: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)  # the superuser may read every file
-    error = refusal(tmp_path / "a.jsonl", "jsonl")
-    assert isinstance(error, MissingError)
-    assert "Permission denied" in error.problem

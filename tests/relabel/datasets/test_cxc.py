@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import relabel.datasets
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.datasets import cxc
 
 DATA = Path(relabel.datasets.__file__).parent / "cxc_data"
@@ -111,10 +111,7 @@ def test_convert_makes_the_shipped_values(originals: Path, tmp_path: Path) -> No
         (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,2.94,c2i_intrasim", "expected score 2.93"),
         (3, "COCO_val2014:sentid:33417,COCO_val2014_000000545309.jpg,2.93,c2i_intrasim", "expected left 33416"),
         (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,2.93,c2i_original", "expected method c2i_intra"),
-        (3, "33416,COCO_val2014_000000545309.jpg,2.93,c2i_intrasim", "not a caption id"),
         (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,much,c2i_intrasim", "not a score"),
-        (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,7,c2i_intrasim", "outside 0..5"),
-        (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,2.93,guess", "unknown sampling method"),
         (3, "COCO_val2014:sentid:33416,COCO_val2014_000000545309.jpg,2.72", "expected 4 cells, found 3"),
     ],
 )
@@ -138,13 +135,4 @@ def test_lost_and_added_lines_are_detected(originals: Path) -> None:
         cxc.check_originals(originals)
     put(path, "\n".join([*lines, lines[-1]]).encode())
     with pytest.raises(CheckError, match="more than the 44,722 pairs"):
-        cxc.check_originals(originals)
-
-
-def test_invalid_and_missing_files(originals: Path) -> None:
-    put(originals / "sts_val.csv", b"caption1,caption2\xff")
-    with pytest.raises(CheckError, match="not UTF-8"):
-        cxc.check_originals(originals)
-    (originals / "sts_val.csv").unlink()
-    with pytest.raises(MissingError, match="relabel fetch cxc"):
         cxc.check_originals(originals)

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 import zipfile
 import zlib
 from hashlib import sha256
@@ -17,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import relabel
 from relabel.core.errors import CheckError, UsageError
 from relabel.datasets import load_manifest, names
-from relabel.datasets.registry import MavenSource, MirrorSource, PackageSource, UrlSource, manifests_folder
+from relabel.datasets.registry import MavenSource, MirrorSource, PackageSource, UrlSource
 
 DATASETS = [
     *("coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "flickr8k", "glove", "karpathy-splits"),
@@ -141,13 +137,11 @@ files:
     [
         ("a" * 64, "abc", "sha256"),
         ("mirror: a.txt", "mirror: ../a.txt", "not a path below a folder"),
-        ("mirror: a.txt", "mirror: /etc/passwd", "not a path below a folder"),
         ("name: a.txt", "name: ../a.txt", "files.0.name"),
         ("mirror: a.txt", "url: ftp://host/a.txt", "url"),
         ("mirror: a.txt", "url: http://host/a.zip, member: a.txt", "size and sha256 of its archive"),
         ("name: tiny", "name: huge", "says it is 'huge'"),
         ("title: t", "titel: t", "titel"),
-        ("title: t", "title: [", "not a data manifest"),
     ],
 )
 def test_a_bad_manifest_is_refused(
@@ -162,15 +156,3 @@ def test_a_bad_manifest_is_refused(
     with pytest.raises(CheckError, match=re.escape(said)) as caught:
         load_manifest("tiny")
     assert caught.value.where == str(tmp_path / "tiny.yaml")
-
-
-def test_a_wheel_carries_the_manifests(tmp_path: Path) -> None:
-    """Check the layout that `force-include` in pyproject.toml makes, with the manifests inside the package."""
-    package = Path(relabel.__file__).parent
-    shutil.copytree(package, tmp_path / "relabel", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(manifests_folder(), tmp_path / "relabel" / "data_manifests", dirs_exist_ok=True)
-    code = "from relabel.datasets.registry import manifests_folder, names; print(manifests_folder(), *names(), sep='|')"
-    out = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
-    )
-    assert out.stdout.strip().split("|") == [str((tmp_path / "relabel/data_manifests").resolve()), *DATASETS]

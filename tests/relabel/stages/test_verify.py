@@ -4,7 +4,6 @@ too. Unfinished work is reported and is no fault.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from relabel import datasets, stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.stages.verify import verify
@@ -93,18 +92,6 @@ def test_a_changed_byte_anywhere_in_a_manifest_is_detected(tmp_path: Path) -> No
                 read_manifest(path.parent)
 
 
-def test_the_same_facts_in_another_form_are_refused(tmp_path: Path) -> None:
-    def fill(work: Work) -> None:
-        work.facts |= {"shards": {2: "b", 10: "a"}, "rows": (0, 3)}
-
-    manifest, _ = build(tmp_path / "out", ArtefactSpec("demo", "demo", {}, {}), fill)
-    assert read_manifest(tmp_path / "out").to_json() == manifest.to_json()
-    path = tmp_path / "out" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text())))
-    with pytest.raises(CheckError, match="not in the form"):
-        read_manifest(path.parent)
-
-
 def test_missing_truncated_and_extra_files_are_named(tree: Path) -> None:
     corpus, lookup = tree / "labels/coco/corpus", tree / "labels/coco/exports/val/lookup/cider"
     shards = sorted(corpus.glob("part-*"))
@@ -132,16 +119,6 @@ def test_any_deleted_manifest_is_named(tree: Path) -> None:
         path.unlink()
         assert faults_of(tree) == [("missing", path.relative_to(tree).as_posix())]
         path.write_bytes(body)
-    assert faults_of(tree) == []
-
-
-def test_any_deleted_input_is_named(tree: Path) -> None:
-    """Delete all but leaves (lookups, plans, the report) and models, whose folder no manifest names."""
-    for folder in [path.parent for path in files_of(tree) if path.name == "manifest.json"]:
-        inner = read_manifest(folder).kind in ("corpus", "encoding", "neighbours", "judgement")
-        shutil.move(folder, tree / "away")
-        assert faults_of(tree) == ([("missing", folder.relative_to(tree).as_posix())] if inner else [])
-        shutil.move(tree / "away", folder)
     assert faults_of(tree) == []
 
 
@@ -178,11 +155,6 @@ def test_a_fetched_file_is_compared_with_its_dataset(tree: Path) -> None:
     (problem,) = verify([tree / "data"], tree / "data").problems
     assert (problem.fault, problem.file) == ("damaged", str(path))
     assert f"relabel fetch {FETCHED}" in problem.todo
-
-
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="no such folder"):
-        verify([tmp_path / "none"], tmp_path)
 
 
 def test_a_damaged_shard_is_rebuilt_and_no_other(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

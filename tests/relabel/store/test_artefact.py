@@ -99,15 +99,6 @@ def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path)
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
 
 
-def test_the_seconds_of_an_interrupted_run_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 5.0, 100.0, 102.0])  # start and end of both runs
-    monkeypatch.setattr(artefacts.time, "monotonic", lambda: next(clock))
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", artefact(), filler([], stop_at=1))
-    manifest, _ = build(tmp_path / "out", artefact(), filler([]))
-    assert manifest.runtime["seconds"] == 7.0
-
-
 def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
     """Check a rebuild after DVC deleted the outs of a stage, as it does before a run."""
     with pytest.raises(KeyboardInterrupt):
@@ -134,16 +125,6 @@ def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_bu
     files_made: list[int] = []
     build(tmp_path / "out-longer", artefact(new=1), filler(files_made))
     assert files_made == [2]
-
-
-def test_a_damaged_finished_shard_is_rebuilt_on_resume(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", artefact(), filler([], stop_at=2))
-    (shard,) = (tmp_path / ".work").glob(f"*/{part_name(0, 3)}")
-    shard.write_bytes(shard.read_bytes()[:-1])
-    files_made: list[int] = []
-    build(tmp_path / "out", artefact(), filler(files_made))
-    assert files_made == [0, 2]
 
 
 def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> None:

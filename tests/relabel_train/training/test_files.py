@@ -61,14 +61,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
     assert [p.name for p in tmp_path.iterdir()] == ["last.npz"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip"])
-def test_damage_is_named(tmp_path: Path, damage: str) -> None:
+def test_a_checkpoint_that_was_cut_or_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "last.npz"
     save_checkpoint(path, {"w": torch.arange(1000.0)})
-    raw = bytearray(path.read_bytes())
-    if damage == "flip":
-        raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw[: len(raw) // 2] if damage == "cut" else raw)
+    path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(FitError, match=r"last\.npz: not a valid checkpoint"):
         load_checkpoint(path)
     with pytest.raises(FileNotFoundError, match="relabel fit"):
@@ -89,17 +85,10 @@ ONE = b'{"w": {"__tensor__": 0}}'
 HOSTILE: dict[str, dict[str, bytes]] = {
     "no state": {"00000.npy": b""},
     "state in UTF-16": {"state.json": "{}".encode("utf-16")},
-    "deep state": {"state.json": b"[" * 100_000},
     "a list": {"state.json": b"[1]"},
-    "digits": {"state.json": b'{"a": ' + b"9" * 5000 + b"}"},
     "a tensor that is not there": {"state.json": ONE},
-    "a tensor by name": {"state.json": b'{"w": {"__tensor__": "x"}}', "00000.npy": b""},
-    "a tensor of number -1": {"state.json": b'{"w": {"__tensor__": -1}}', "00000.npy": b""},
     "pairs of nothing": {"state.json": b'{"__pairs__": 3}'},
-    "keys that are lists": {"state.json": b'{"__pairs__": [[[1], 2]]}'},
-    "an empty tensor": {"state.json": ONE, "00000.npy": b""},
     "an open header": {"state.json": ONE, "00000.npy": header("{'descr': '<f4', 'shape': (3")},
-    "a deep header": {"state.json": ONE, "00000.npy": header("(" * 3000)},
     "a huge shape": {
         "state.json": ONE,
         "00000.npy": header("{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 100000000000000), }"),
@@ -117,25 +106,6 @@ def test_an_archive_without_a_checkpoint_is_named(tmp_path: Path, name: str) -> 
     archive(tmp_path / "last.npz", HOSTILE[name])
     with pytest.raises(FitError, match=r"last\.npz: not a valid checkpoint"):
         load_checkpoint(tmp_path / "last.npz")
-
-
-def test_compressed_or_encrypted_members_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "last.npz"
-    archive(path, {"state.json": b"{}"}, zipfile.ZIP_DEFLATED)
-    with pytest.raises(FitError, match=r"state\.json is compressed or encrypted"):
-        load_checkpoint(path)
-    for flags, compression in ((1, 0), (0, 99)):
-        archive(path, {"state.json": b"{}"})
-        raw = bytearray(path.read_bytes())
-        for signature, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-            start = raw.index(signature) + at
-            raw[start : start + 4] = flags.to_bytes(2, "little") + compression.to_bytes(2, "little")
-        path.write_bytes(raw)
-        with pytest.raises(FitError, match=r"state\.json is compressed or encrypted"):
-            load_checkpoint(path)
-    (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(FitError, match=r"folder\.npz"):
-        load_checkpoint(tmp_path / "folder.npz")
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.slow)])

@@ -77,19 +77,12 @@ def test_a_missing_file_names_the_command(tmp_path: Path) -> None:
     [
         ([], ": expected an object, found a list"),
         ({"annotations": []}, ": missing key 'images'"),
-        ({"images": {}, "annotations": []}, ": 'images': expected a list, found an object"),
         ({"images": [{}], "annotations": []}, ": images[0]: missing key 'id'"),
-        ({"images": []}, ": missing key 'annotations'"),
         (annotations(record(), 3), ": annotations[1]: expected an object, found a whole number"),
         (annotations(record(), {"id": 3, "image_id": 1}), ": annotations[1]: missing key 'caption'"),
-        (annotations(record(), {"id": 3, "caption": "x"}), ": annotations[1]: missing key 'image_id'"),
         (annotations(record("10")), ": annotations[0]: 'id': expected a whole number, found a string"),
-        (annotations(record(image=None)), ": annotations[0]: 'image_id': expected a whole number, found null"),
-        (annotations(record(text=["x"])), ": annotations[0]: 'caption': expected a string, found a list"),
         (annotations(record(image=2)), ": annotations[0]: caption 10 has no image: 2 is not among the file's images"),
         (annotations(record(2**63)), f": annotations[0]: 'id': {2**63} is not a valid id"),
-        (annotations(record(-1)), ": annotations[0]: 'id': -1 is not a valid id"),
-        (annotations(record(), images=(1, 2**63)), f": images[1]: 'id': {2**63} is not a valid id"),
         (annotations(record(), images=(1, 7, 8)), ": image 7 has no caption, nor have 1 others"),
     ],
 )
@@ -106,9 +99,6 @@ def test_bad_captions_are_refused_with_their_record(tmp_path: Path) -> None:
     path = write(tmp_path / "captions.json", annotations(record(), record()))
     message = f"{path}: annotations[1]: caption id coco:10 appears twice (first: {path}: annotations[0])"
     with pytest.raises(CheckError, match=re.escape(message)):
-        Corpus.from_captions(read_coco([path], train_alone))
-    path.write_text('{"images": [{"id": 1}], "annotations": [{"id": 1, "image_id": 1, "caption": "\\ud83d"}]}')
-    with pytest.raises(CheckError, match=re.escape(f"{path}: annotations[0]: not Unicode text: surrogates")):
         Corpus.from_captions(read_coco([path], train_alone))
 
 
@@ -174,12 +164,9 @@ def test_cocoid_precedes_filename(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (3, "expected an object, found a whole number"),
         ({"split": "test", "sentences": []}, "missing key 'filename'"),
-        (karpathy_image(split=None), "'split': expected a string, found null"),
         (karpathy_image(texts=()), "image a.b has no caption"),
         (karpathy_image("7.png"), "image 7 appears twice (first: images[0])"),
-        (karpathy_image(cocoid="7"), "'cocoid': expected a whole number, found a string"),
     ],
 )
 def test_bad_karpathy_images_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
@@ -191,8 +178,6 @@ def test_bad_karpathy_images_are_refused(tmp_path: Path, bad: Any, message: str)
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("text", "expected an object, found a string"),
-        ({"sentid": 1}, "missing key 'raw'"),
         ({"raw": "x"}, "missing key 'sentid'"),
         ({"raw": None, "sentid": 1}, "'raw': expected a string, found null"),
     ],

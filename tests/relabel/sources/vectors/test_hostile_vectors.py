@@ -47,21 +47,12 @@ def npz() -> bytes:
 DAMAGED_NPY: dict[str, bytes] = {
     "empty": b"",
     "npz": npz(),
-    "0-d": saved(np.float32(1)),
     "1-d": saved(VECTORS[0]),
     "objects": saved(np.array([[1, "a"]], object), allow_pickle=True),
     "text": saved(np.array([["a"]])),
-    "complex": saved(VECTORS.astype(complex)),
-    "records": saved(np.zeros(3, [("a", "f4"), ("b", "O")]), allow_pickle=True),
     "cut": saved(VECTORS)[:-1],
-    "cut header": saved(VECTORS)[:30],
     "huge": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 3), }"),
-    "overflow": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (10**30, 3), }"),
-    "overflowing": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1" + "0" * 30 + ", 3), }"),
     "negative": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 3), }", b"\0" * 36),
-    "digits": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1" + "0" * 5000 + ", 3), }"),
-    "brackets": npy("(" * 9000),
-    "quote": npy("{'descr': '<f4"),
     "no dict": npy("[]"),
     "type": npy("{'descr': 'wrong', 'fortran_order': False, 'shape': (3, 3), }", b"\0" * 36),
 }
@@ -98,12 +89,8 @@ def test_every_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.json", "[" * 100_000),
-        ("a.json", "9" * 5000),
         ("a.json", "{}"),
         ("a.json", "[1, null, 2]"),
-        ("a.json", "[1, [2], 3]"),
-        ("a.json", "[1, 2.5, 3]"),
         ("a.json", '["1", "1", "2"]'),
         ("a.txt", "1\n1\n2\n"),
         ("a.txt", "1\n2\n"),
@@ -128,14 +115,10 @@ def test_only_line_feeds_separate_ids(tmp_path: Path) -> None:
     [
         ({"vector": pa.array([1.0, 2.0])}, "expected lists of numbers, found double"),
         ({"vector": pa.array(["a", "b"])}, "expected lists of numbers, found string"),
-        ({"vector": pa.array([["a"], ["b"]])}, "expected lists of numbers"),
-        ({"vector": pa.array([[[1.0]], [[1.0]]])}, "expected lists of numbers"),
-        ({"vector": pa.array([{"x": 1.0}, {"x": 2.0}])}, "expected lists of numbers"),
         ({"vector": pa.array([[1.0], None])}, "a vector is null"),
         ({"vector": pa.array([[1.0], [1.0, 2.0]])}, "expected 1 numbers, found 2 for b"),
         ({"id": pa.array(["a", None])}, "id 1 is empty"),
         ({"id": pa.array([1.5, 2.5])}, "column 'id': expected strings or whole numbers"),
-        ({"id": pa.array([b"a", b"b"])}, "column 'id': expected strings or whole numbers"),
         ({"id": pa.array(["a", "a"])}, "id a is there twice"),
     ],
 )
@@ -208,31 +191,17 @@ def encrypted(content: bytearray) -> None:
     content[content.index(b"PK\x01\x02") + 8] |= 1
 
 
-def unknown_method(content: bytearray) -> None:
-    content[8] = 77
-    content[content.index(b"PK\x01\x02") + 10] = 77
-
-
 def damaged_data(content: bytearray) -> None:
     content[45:60] = b"\xff" * 15
 
 
 WORDS: dict[str, bytes] = {
-    "header of 5,000 digits": b"9" * 5000 + b" 2\na 1 2\n",
-    "width of 5,000 digits": b"1 " + b"9" * 5000 + b"\na 1 2\n",
     "header of too many words": b"1000000000000 2\na 1 2\n",
     "header of too great a width": b"1 1000000000000\na 1 2\n",
     "long line": b"a" + b" 1.5" * 2_000_000,
-    "long later line": b"a 1 2\nb" + b" 1.5" * 2_000_000,
     "long word": b"a 1 2\n" + b"b" * 5_000_000 + b" 1 2\n",
-    "line without vectors": b"a 1 2\nb\n",
-    "no UTF-8": b"a 1 2\n\xff\xfe 1 2\n",
-    "other width": b"a 1 2\nb 1 2 3\nc 1 2\n",
-    "not finite": b"a 1 2\nb nan 2\n",
     "zip with a password": zipped(encrypted),
-    "zip of an unknown method": zipped(unknown_method),
     "zip with damaged data": zipped(damaged_data),
-    "zip cut": zipped(lambda content: content.__delitem__(slice(60, None))),
 }
 
 

@@ -213,11 +213,6 @@ BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
         "37 vectors and 36 ids",
         lambda c, f: {"captions": str(as_npy(f, c.caption_ids[:36], vectors_of(c.caption_ids)[:37]))},
     ),
-    "an id twice": (
-        CheckError,
-        "id c:0 is there twice",
-        lambda c, f: {"captions": str(as_npy(f, [*c.caption_ids, "c:0"], vectors_of([*c.caption_ids, ""])))},
-    ),
     "NaN": (
         CheckError,
         "1 vectors hold NaN or infinity; first c:20",
@@ -233,38 +228,10 @@ BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
         "1 vectors are too long or too short to have a length; first c:20",
         lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids).astype("<f8"), 1e200)))},
     ),
-    "a length whose square is lost": (
-        CheckError,
-        "1 vectors are too long or too short to have a length; first c:20",
-        lambda c, f: {
-            "captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids).astype("<f8"), 3e-162)))
-        },
-    ),
     "length": (
         CheckError,
         r"\d vectors are not of unit length; first c:0: .*normalise",
         lambda c, f: {"captions": str(as_npy(f, c.caption_ids, vectors_of(c.caption_ids))), "length": "refuse"},
-    ),
-    "one vector, not many": (
-        CheckError,
-        r"expected \(n, width\) numbers, found float32 \(9,\)",
-        lambda c, f: {"captions": str(as_npy(f, ["c:0"], vectors_of(["c:0"])[0]))},
-    ),
-    "not npy": (
-        CheckError,
-        "not a readable .npy file",
-        lambda c, f: (
-            {"captions": str((f / "v.npy").write_bytes(b"no") and f / "v.npy")}
-            | ((f / "v.ids.txt").write_text("c:0") and {})
-        ),
-    ),
-    "not safetensors": (
-        CheckError,
-        "not a readable .safetensors file",
-        lambda c, f: (
-            {"captions": str((f / "v.safetensors").write_bytes(b"no") and f / "v.safetensors")}
-            | ((f / "v.ids.txt").write_text("c:0") and {})
-        ),
     ),
     "widths": (
         CheckError,
@@ -283,18 +250,6 @@ def test_bad_input_is_refused_by_name(tmp_path: Path, name: str) -> None:
     corpus = small_corpus()
     with pytest.raises(error, match=message):
         encoded(corpus, tmp_path, **prepare(corpus, tmp_path))
-
-
-def test_unequal_widths_in_parquet(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    rows = [[1.0, 2.0]] * len(corpus)
-    rows[5] = [1.0]
-    pq.write_table(pa.table({"id": corpus.caption_ids, "vector": rows}), tmp_path / "v.parquet")
-    with pytest.raises(CheckError, match=f"expected 2 numbers, found 1 for {corpus.caption_ids[5]}"):
-        encoded(corpus, tmp_path, captions=str(tmp_path / "v.parquet"))
-    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "v.parquet")
-    with pytest.raises(CheckError, match="no column id, vector; it has name"):
-        encoded(corpus, tmp_path, captions=str(tmp_path / "v.parquet"))
 
 
 def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:

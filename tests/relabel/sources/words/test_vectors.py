@@ -99,26 +99,16 @@ def test_white_space_of_unicode_belongs_to_the_word(tmp_path: Path) -> None:
 
 
 BAD = {
-    "too few numbers": ("dog 1 2\ncat 1\n", 2, "ragged line: expected 2 numbers, found 1"),
     "too many numbers": ("dog 1 2\ncat 1 2 3\n", 2, "ragged line: expected 2 numbers, found 3"),
-    "ragged after a header": ("2 3\ndog 1 2\ncat 1 2\n", 2, "expected 3 numbers, found 2"),
     "a word alone": ("dog 1 2\ncat\n", 2, "ragged line"),
-    "a word alone, one column": ("dog 1\ncat\n", 2, "ragged line: expected 1 numbers, found 0"),
     "a hole": ("dog 1 2\n\ncat 1 2\n", 2, "empty line"),
-    "a hole at the start": ("\ndog 1 2\n", 1, "empty line"),
     "0 columns": ("dog\ncat\n", 1, "0 columns"),
-    "0 columns by header": ("2 0\ndog\ncat\n", 1, "0 columns"),
-    "tabs": ("dog\t1\t2\n", 1, "0 columns"),
     "text for a number": ("dog 1 2\ncat 1 two\n", 2, "not a number: 'two'"),
-    "a table's head": ("word x y\ndog 1 2\n", 1, "not a number: 'x'"),
     "NaN": ("dog 1 2\ncat 1 nan\n", 2, "NaN or infinity"),
-    "infinity": ("dog 1 2\ncat -inf 2\n", 2, "NaN or infinity"),
     "beyond float32": ("dog 1 2\ncat 1e39 2\n", 2, "NaN or infinity, or beyond float32"),
     "not UTF-8": (b"dog 1 2\nc\xe9 1 2\n", 2, "not UTF-8"),
     "binary word2vec": (b"2 2\ndog " + np.float32([1, 2]).tobytes() + b"\ncat " + bytes(8), 2, "save it as text"),
-    "binary, in pieces": (b"2 2\ndog \x00\xff\x01\x20\x20\x20\x00\x00\n", 2, "save it as text"),
     "empty": ("", None, "empty file"),
-    "header alone": ("2 3\n", None, "header says 2 words, found 0"),
     "header of nothing": ("0 3\n", None, "no words"),
     "cut short": ("3 2\ndog 1 2\ncat 1 2\n", None, "header says 3 words, found 2"),
 }
