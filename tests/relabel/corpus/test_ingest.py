@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import Corpus
 from relabel.corpus.ingest import ingest
@@ -52,12 +52,8 @@ class FakePtb:
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
-        self.fail_at: int | None = None
 
     def tokenize(self, texts: Sequence[str], runtime: Runtime) -> list[str]:
-        if len(self.calls) == self.fail_at:
-            self.fail_at = None
-            raise RelabelError("Java died")
         self.calls.append(list(texts))
         return [text.upper() for text in texts]
 
@@ -125,17 +121,6 @@ def test_a_changed_parameter_is_a_new_corpus(tmp_path: Path, runtime: Runtime, c
     assert manifest.facts["digest"] == Corpus.open(out).digest
 
 
-def test_damaged_corpus_is_rebuilt(tmp_path: Path, runtime: Runtime) -> None:
-    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
-    ingest(params(path), out, runtime)
-    part = out / "part-00000-of-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(CheckError, match=r"expected .* bytes"):
-        Corpus.open(out)
-    assert ingest(params(path), out, runtime)[1]
-    assert Corpus.open(out).texts == ODD
-
-
 def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
     path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
     digests = set()
@@ -160,21 +145,6 @@ def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, ptb: F
     assert bare.facts["digest"] != corpus.digest
 
 
-def test_a_killed_run_keeps_its_finished_shards(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
-    path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
-    parameters = params(path, tokenizer="ptb", rows_per_shard=10)
-    ptb.fail_at = 2
-    with pytest.raises(RelabelError, match="Java died"):
-        ingest(parameters, tmp_path / "corpus", runtime)
-    assert not (tmp_path / "corpus").exists()
-    resumed, built = ingest(parameters, tmp_path / "corpus", runtime)
-    assert built
-    assert [len(call) for call in ptb.calls] == [10, 10, 3]
-    complete, _ = ingest(parameters, tmp_path / "whole", runtime)
-    assert resumed.files == complete.files
-    assert resumed.facts == complete.facts
-
-
 def test_refused_captions_leave_nothing_behind(tmp_path: Path, runtime: Runtime) -> None:
     out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl", ["x", " "])
     with pytest.raises(CheckError, match=re.escape(f"{path}:2: caption d:1 is empty")):
@@ -183,8 +153,8 @@ def test_refused_captions_leave_nothing_behind(tmp_path: Path, runtime: Runtime)
     write(path)
     ingest(params(path), out, runtime)
     before = state(out)
-    write(path, ["x", "x\ud800"])
-    with pytest.raises(CheckError, match=re.escape(f"{path}:2: not Unicode text")):
+    write(path, ["x", " "])
+    with pytest.raises(CheckError, match=re.escape(f"{path}:2: caption d:1 is empty")):
         ingest(params(path), out, runtime)
     assert state(out) == before
 
@@ -223,12 +193,6 @@ def test_captions_that_were_not_fetched_are_missing(
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     with pytest.raises(MissingError, match="relabel fetch coco-captions"):
         ingest(IngestParams(tokenizer="none"), tmp_path / "corpus", runtime)
-
-
-@pytest.mark.parametrize("format", ["karpathy", "jsonl", "csv", "parquet", "scan"])
-def test_missing_file_is_missing(tmp_path: Path, runtime: Runtime, format: str) -> None:
-    with pytest.raises(MissingError, match=re.escape(str(tmp_path / "none"))):
-        ingest(params(tmp_path / "none", format=format), tmp_path / "corpus", runtime)
 
 
 def write_coco(folder: Path) -> Path:

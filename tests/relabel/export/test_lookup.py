@@ -1,10 +1,9 @@
-"""Contract: a lookup is an artefact. It records its inputs and is written from shards with bounded memory. An
-interrupted export resumes to the same bytes, and a lookup that would not be exact is refused.
+"""Contract: a lookup is an artefact. It records its inputs and is written from shards with bounded memory. A
+lookup that would not be exact is refused.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from relabel.corpus import SCHEMA, Corpus, References
 from relabel.corpus.build import Caption
 from relabel.export import lookup as export
 from relabel.stages import Project
-from relabel.store import arrays
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.workdir import Work
@@ -60,32 +58,6 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert about.params["source"] == small_project.config.sources[label].source
     assert about.params["encoding"] == encoding.semantic
     assert (about.neighbours is None) == (label == "same_image")
-
-
-@pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_a_killed_run_resumes_to_the_same_bytes(
-    label: str, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complete = files(small_project.layout.lookup("all", label))
-    project, write = in_new_folder(small_project, tmp_path), arrays._write
-    for stop in range(40):
-        calls = iter(range(100))
-
-        def killed(*given: Any, stop: int = stop, calls: Any = calls) -> None:
-            if next(calls) == 1:
-                raise KeyboardInterrupt
-            write(*given)
-
-        monkeypatch.setattr(arrays, "_write", killed)
-        job = stages.export_lookup(project, label, "all")
-        try:
-            job.run()
-        except KeyboardInterrupt:
-            assert not job.out.exists()
-            continue
-        break
-    assert stop > 10  # one array per run
-    assert files(job.out) == complete
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
@@ -163,25 +135,6 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
         IndexError, match=f"row {val.stop} has no neighbours; rows {val.start} to {val.stop - 1} of 'val'"
     ):
         lookup.neighbours([val.start, val.stop])
-
-
-def test_an_array_of_unexpected_length_is_a_bug(tmp_path: Path) -> None:
-    (tmp_path / ".done").mkdir()
-    work = Work(tmp_path)
-    with pytest.raises(AssertionError, match="expected 3 rows, wrote 2"):
-        arrays.write_pieces(work, "a", "<i4", (3,), iter([np.zeros(2)]))
-    assert not (tmp_path / "a.npy").exists()
-    arrays.write_pieces(work, "b", "<f4", (5, 2), iter([np.ones((2, 2)), np.zeros((0, 2)), np.full((3, 2), 7)]))
-    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), [[1, 1]] * 2 + [[7, 7]] * 3)
-    arrays.write_array(work, "c", np.empty(0, "<i8"))
-    assert np.load(tmp_path / "c.npy").shape == (0,)
-
-
-def test_lookup_json_is_readable_by_a_person(small_project: Project) -> None:
-    body = json.loads((small_project.layout.lookup("all", "cider") / "lookup.json").read_text(encoding="utf-8"))
-    assert body["orientation"].startswith("rows are images")
-    assert body["siblings"] == "by image id; never inferred from a value"
-    assert body["sizes"]["frequent"] <= body["sizes"]["columns"]
 
 
 def cider_of(corpus: Corpus, folder: Path) -> Project:

@@ -7,9 +7,7 @@ source is not symmetric. SIS: every caption of one image against the set of the 
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from relabel.datasets.cxc import TASKS, HumanScores, Task
 from relabel.judge import cxc
 from relabel.judge.cxc import SCHEMA, read_cxc, score_cxc
 from relabel.sources.same_image import SameImage, SameImageRelevance
-from relabel.store import tasks
 from relabel.store.workdir import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
@@ -193,37 +190,6 @@ def test_undefined_relevance_is_null_with_a_reason(few: Corpus, odd: SimpleNames
         table["relevance"].null_count
         == table["missing"].to_pylist().count("relevance undefined") + work.facts["cxc"]["missing"]["sits"]["count"]
     )
-
-
-def test_an_interrupted_judgement_resumes_from_its_saved_blocks(
-    few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    relevance = odd.Relevance(few, range(len(few)))
-    complete = Work(work.folder.with_name("whole"))
-    (complete.folder / ".done").mkdir(parents=True)
-    odd.Relevance.calls.clear()
-    score_cxc(few, relevance, odd.Source, "test", complete)
-    total, pairs, described = sum(odd.Relevance.calls), odd.Relevance.pairs, list[str]()
-
-    def interrupted(self: Any, *args: Any) -> Any:
-        if len(odd.Relevance.calls) == 4:
-            assert tasks.saved is not None
-            described.append(tasks.saved.describe())
-            raise KeyboardInterrupt
-        return pairs(self, *args)
-
-    odd.Relevance.calls.clear()
-    monkeypatch.setattr(cxc, "_FIRST", 8)
-    with monkeypatch.context() as patch:
-        patch.setattr(odd.Relevance, "pairs", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            score_cxc(few, relevance, odd.Source, "test", work)
-    assert re.fullmatch(r"[1-9][\d,]* of 44,045 pairs \(sts test\)", described[0])
-    score_cxc(few, relevance, odd.Source, "test", work)
-    assert sum(odd.Relevance.calls) == total
-    assert sorted(work.entries()) == [f"{task}-00000-of-00001.parquet" for task in ("sis", "sits", "sts")]
-    assert work.entries() == complete.entries()
-    assert work.facts == complete.facts
 
 
 def test_no_scores_are_reported(work: Work) -> None:

@@ -189,45 +189,6 @@ def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny:
     assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
 
 
-def test_an_interrupted_ranking_resumes_from_its_saved_blocks(
-    few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relabel.judge.eccv._GATED_BATCH", 4)
-    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # a block is one batch
-    relevance = odd.Relevance(few, range(len(few)))
-    images = np.arange(10, 50, dtype=np.int32)
-    captions = np.sort(few.references(images).rows)
-    queries = {
-        "i2t": Queries(
-            [f"q{i}" for i in range(9)], images[:9], [np.array([i]) for i in range(9)], np.ones(9, np.int64)
-        ),
-        "t2i": Queries(["q"], captions[:1], [np.array([0])], np.ones(1, np.int64)),
-    }
-    small = Eccv(captions, images, queries)  # type: ignore[arg-type]
-    gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 7)
-    complete = Work(work.folder.with_name("whole"))
-    (complete.folder / ".done").mkdir(parents=True)
-    score_eccv(few, relevance, odd.Pairs, small, complete, gate=gate)
-    assert sorted(complete.entries()) == ["i2t-00000-of-00001.parquet", "t2i-00000-of-00001.parquet"]
-    pairs, calls = odd.Relevance.pairs, odd.Relevance.calls
-    calls.clear()
-
-    def interrupted(self: object, *args: object) -> object:
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return pairs(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(odd.Relevance, "pairs", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
-    assert calls == [4 * 7, 4 * 7]
-    score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
-    assert calls == [4 * 7, 4 * 7, 1 * 7, 1 * 7]
-    assert work.entries() == complete.entries()
-    assert work.facts["eccv"]["gate"] == "gate"
-
-
 def test_refusals(few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, tmp_path: Path) -> None:
     with pytest.raises(CheckError, match=r"lacks 23,500 of the 25,000 captions .* coco:") as caught:
         read_eccv(few, tmp_path)

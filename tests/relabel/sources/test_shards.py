@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from relabel import stages
 from relabel.config import load_config
@@ -98,16 +97,6 @@ def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
     assert (third.files, third.facts) == (complete.files, complete.facts)
     assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts} == times
     assert run(tmp_path / "e", set())[1] == []
-
-
-def test_an_interrupted_retry_resumes(tmp_path: Path) -> None:
-    complete, _ = run(tmp_path / "whole", set())
-    run(tmp_path / "e", BAD)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "e", set(), stop_at=11)
-    third, shards_made = run(tmp_path / "e", set())
-    assert shards_made == ["11", "sum"]
-    assert third.files == complete.files
 
 
 def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:

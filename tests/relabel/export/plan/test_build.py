@@ -1,24 +1,18 @@
-"""Contract: a plan may have any batch size, and a run that is interrupted or damaged ends with the same bytes."""
+"""Contract: a plan may have any batch size, and a run that is interrupted ends with the same bytes."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 from tests.relabel.export.plan.fixtures import CountingRelevance, check, files, outline, vectors, write
 
-from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.export.plan import blocks, spec
-from relabel.export.plan.blocks import Pairs
-from relabel.export.plan.build import PlanTasks
 from relabel.sources.base import Kind
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work
 from relabel_train.batches import open_plan
 
 
@@ -55,55 +49,6 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     again = set(first.requests) & set(second.requests)
     assert len(again) <= 8  # at most the block that was being scored
-
-
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_killed_between_any_two_files_resumes(
-    tmp_path: Path, corpus: Corpus, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "_PART", 100)
-    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 8)
-    write(tmp_path / "whole", outline(corpus), CountingRelevance(corpus, range(len(corpus))))
-    expected, real = files(tmp_path / "whole"), {name: getattr(Work, name) for name in ("file", "drop")}
-    for stop_at in range(5, 1000, step):
-        count = iter(range(stop_at))
-
-        def dies(name: str, count: Any = count) -> Callable[..., None]:
-            def call(*args: Any, **given: Any) -> None:
-                if next(count, None) is None:
-                    raise KeyboardInterrupt
-                real[name](*args, **given)
-
-            return call
-
-        folder = tmp_path / f"killed-{stop_at}"
-        with monkeypatch.context() as patch:
-            for name in real:
-                patch.setattr(Work, name, dies(name))
-            try:
-                write(folder, outline(corpus), CountingRelevance(corpus, range(len(corpus))))
-            except KeyboardInterrupt:
-                pass
-            else:
-                assert stop_at > 20
-                return
-        after = CountingRelevance(corpus, range(len(corpus)))
-        write(folder, outline(corpus), after)
-        assert files(folder) == expected
-        if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
-            assert not after.requests  # all blocks existed: no pair is scored again for files that are only dropped
-
-
-def test_a_damaged_block_is_rebuilt_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:
-    relevance, plan_outline = CountingRelevance(corpus, range(len(corpus))), outline(corpus)
-    work = Work(tmp_path / "work")
-    (work.folder / ".done").mkdir(parents=True)
-    make_all(PlanTasks(plan_outline, lambda: relevance), work, SILENT)
-    before = files(work.folder)
-    name = next(n for n in before if n.startswith("blocks-"))
-    (work.folder / name).write_bytes(before[name][:-1] + b"?")
-    make_all(PlanTasks(plan_outline, lambda: relevance), Work(tmp_path / "work"), SILENT)
-    assert files(work.folder) == before
 
 
 def test_invalid_plans_are_refused(tmp_path: Path, corpus: Corpus) -> None:

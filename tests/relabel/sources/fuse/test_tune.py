@@ -1,5 +1,5 @@
 """Contract: a fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val
-contribute out-of-fold predictions. A killed fit keeps its scores. A fuse of itself is refused.
+contribute out-of-fold predictions. A fuse of itself is refused.
 """
 
 from __future__ import annotations
@@ -201,34 +201,6 @@ def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
 
 def ignore(_: Any) -> None:
     """Ignore all arguments."""
-
-
-def test_a_killed_fit_keeps_its_scores(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[int] = []
-
-    def opened(seed: int) -> Callable[[], Relevance]:
-        def make() -> Relevance:
-            requests.append(seed)
-            return Table(judged_corpus, seed)
-
-        return make
-
-    parts = {
-        "cider": ingredient(judged_corpus, Cider(CiderParams()), 1, opened=opened(1)),
-        "sbert": ingredient(judged_corpus, Sbert(SbertParams()), 3, opened=opened(3)),
-    }
-    params = TuneFuseParams(parts=tuple(parts), **FAST)
-    with monkeypatch.context() as patch:
-        patch.setattr("relabel.sources.fuse.tune._fit_task", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
-    tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
-    assert requests == [1, 3]
-    other = tmp_path / "other"
-    tune_fuse(params, parts, judged_corpus, other, Runtime(threads=1))
-    for file in (tmp_path / "fuse").iterdir():
-        if file.name != "manifest.json":
-            assert file.read_bytes() == (other / file.name).read_bytes()
 
 
 @pytest.mark.parametrize("parts", [(), ("cider", "cider")])

@@ -1,7 +1,7 @@
 """Contract: the relevance of wmd is linear in word mover's distance and pooled as in the papers. Stop words and words
-without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set. A killed
-run resumes to the same bytes. Neighbours and batch plans work as for any source, and bad input is refused in one line.
-On COCO's test captions with GloVe, the correlation with human scores is as measured.
+without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set.
+Neighbours and batch plans work as for any source, and bad input is refused in one line. On COCO's test captions with
+GloVe, the correlation with human scores is as measured.
 """
 
 from __future__ import annotations
@@ -193,36 +193,6 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
         encode_in(tmp_path, corpus_of(["the of", "on the"]), vectors=str(tmp_path / "other.txt"))
     with pytest.raises(MissingError, match="relabel tune cbow"):
         encode_in(tmp_path, corpus_of(TEXTS))
-
-
-class KilledError(BaseException):
-    """Stand-in for the end of the process."""
-
-
-def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relabel.sources.wmd import WmdTasks
-
-    corpus, make_task = corpus_of(TEXTS, 4), WmdTasks.make
-    encode_in(tmp_path / "whole", corpus, size=3, vectors=str(vectors))
-    for after in range(7):  # three lists of words, the vectors, three shards
-        with monkeypatch.context() as patch:
-            left = [after]
-
-            def make(self: Any, work: Any, task: Any, advance: Any, left: list[int] = left) -> None:
-                if not left[0]:
-                    raise KilledError
-                left[0] -= 1
-                make_task(self, work, task, advance)
-
-            patch.setattr(WmdTasks, "make", make)
-            with pytest.raises(KilledError):
-                encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))
-        encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))
-        folder = tmp_path / f"after {after}" / "encoding"
-        names = sorted(p.name for p in folder.iterdir())
-        assert names == ["manifest.json", *(f"part-0000{i}-of-00003.parquet" for i in range(3)), "words.parquet"]
-        for name in names[1:]:
-            assert (folder / name).read_bytes() == (tmp_path / "whole" / "encoding" / name).read_bytes()
 
 
 @pytest.fixture
