@@ -142,20 +142,6 @@ def test_a_server_without_ranges_starts_over(server: Server, tmp_path: Path) -> 
     assert (tmp_path / "part").read_bytes() == RAW
 
 
-def test_a_server_that_dies_leaves_the_part(server: Server, tmp_path: Path) -> None:
-    gone = threading.Event()
-
-    def die() -> None:
-        server.codes = [503] * 100
-        gone.set()
-
-    server.cuts, server.after = [300_000], die
-    with pytest.raises(MissingError, match="HTTP 503"):
-        get(server, tmp_path / "part")
-    assert gone.is_set()
-    assert (tmp_path / "part").read_bytes() == RAW[:300_000]
-
-
 def test_a_temporary_failure_is_retried(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000]
     server.after = lambda: server.codes.extend([503, 429, 500])
@@ -171,13 +157,6 @@ def test_a_part_of_another_file_is_discarded(server: Server, tmp_path: Path) -> 
     (tmp_path / "part").write_bytes(b"x" * (len(RAW) + 5))  # longer than the file
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
-
-
-def test_a_range_beyond_the_file_starts_over(server: Server, tmp_path: Path) -> None:
-    server.files["/short.bin"] = RAW[:1000]
-    (tmp_path / "part").write_bytes(b"x" * 2000)
-    download(server.url + "/short.bin", [content(RAW), content(RAW[:1000])], tmp_path / "part", SILENT, "short")
-    assert (tmp_path / "part").read_bytes() == RAW[:1000]
 
 
 @pytest.mark.parametrize("length", [True, False])
@@ -310,25 +289,6 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
 def test_fetch_continues_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
     describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
     assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
-
-
-def test_fetch_prefers_a_mirror_to_the_network(server: Server, manifests: Path, tmp_path: Path) -> None:
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror" / "raw").write_bytes(RAW)
-    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}, {"mirror": "raw"}))
-    fetch("tiny", tmp_path / "data", tmp_path / "mirror")
-    assert server.requests == []
-
-
-def test_fetch_resumes_an_earlier_download(server: Server, manifests: Path, tmp_path: Path) -> None:
-    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}))
-    server.cuts = [300_000, *[0] * 100]
-    with pytest.raises(MissingError, match=r"could not get raw: .*the transfer ended after 300000 of 1048576 bytes"):
-        fetch("tiny", tmp_path / "data")
-    server.cuts, server.requests = [], []
-    fetch("tiny", tmp_path / "data")
-    assert server.requests == [("/raw.bin", "bytes=300000-")]
-    assert remaining_files(tmp_path / "data") == ["tiny/raw"]
 
 
 @pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])

@@ -112,13 +112,6 @@ def test_from_a_member_of_a_jar(data: Path) -> None:
     assert files_below(data) == [f"coco-captions/{name}"]
 
 
-def test_from_the_real_mirror(mirror: Path, data: Path) -> None:
-    if not (mirror / "stsb").is_dir():
-        pytest.skip("the mirror has no stsb")
-    paths = fetch("stsb", data, mirror)
-    assert [p.read_bytes() for p in paths] == [(mirror / "stsb" / p.name).read_bytes() for p in paths]
-
-
 def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A), entry("b.txt", B))
     log = Log()

@@ -85,16 +85,6 @@ def test_the_first_repository_with_the_file_is_used(repository: Repository, tmp_
     assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]
 
 
-def test_a_partial_download_resumes(repository: Repository, tmp_path: Path) -> None:
-    repository.files[f"/first/{PLACE}"] = JAR
-    part = tmp_path / "data/.downloads" / f"{sha256(JAR).hexdigest()[:16]}.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(JAR[:1000])
-    (path,) = fetch("tiny", tmp_path / "data")
-    assert path.read_bytes() == JAR
-    assert repository.requests == [(f"/first/{PLACE}", "bytes=1000-")]
-
-
 def test_the_local_maven_folder_precedes_unless_its_jar_is_partial(repository: Repository, tmp_path: Path) -> None:
     local_jar = tmp_path / "m2" / PLACE
     local_jar.parent.mkdir(parents=True)

@@ -84,28 +84,7 @@ def fill(work: Work) -> None:
     work.file("a.txt", lambda path: path.write_text("a") and None)
 
 
-@pytest.mark.parametrize("left", ["work", "pid", "old", "done"])
-def test_what_a_killed_run_left_does_not_stop_the_finding(
-    left: str, public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
-) -> None:
-    out, artefact = public_folder / "labels" / "out", ArtefactSpec("encoding", "out", {}, {})
-    build(out, artefact, fill)
-    work = out.parent / ".work"
-    paths = {"pid": work / "out.pid", "old": work / "out-0123456789abcdef.old", "done": out / ".done"}
-    path = paths.get(left, work / f"out-{artefact.fingerprint[:16]}")
-    path.touch() if left == "pid" else path.mkdir()
-    for folder in (out.parent, out, work):
-        folder.chmod(0o555)
-    with unprivileged():
-        assert not build(out, artefact, fill)[1]
-    assert path.exists()
-    for folder in (out.parent, out, work):
-        folder.chmod(0o755)
-    assert not build(out, artefact, fill)[1]
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
 def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,7 @@ changes it.
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -252,10 +250,3 @@ def test_pickled_weights_are_not_fetched(cache: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("huggingface_hub.snapshot_download", None)
     with pytest.raises(CheckError, match=r"acme/mini on the hub: the weights in pytorch_model\.bin are pickled"):
         find_model("acme/mini")
-
-
-def test_the_package_and_a_copy_of_it(minilm: Path, tmp_path: Path, cache: Path) -> None:
-    copy: Callable[..., Any] = shutil.copytree
-    copy(minilm, tmp_path / "copy")
-    (tmp_path / "copy" / "README.md").unlink()
-    assert find_model(str(tmp_path / "copy")).sha256() == find_model("all-MiniLM-L6-v2").sha256()

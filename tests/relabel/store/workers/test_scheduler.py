@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ import pytest
 from tests.relabel.store.workers.watching import once_there
 
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.errors import MissingError, PartialError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.store.workers import dask_run
@@ -163,47 +162,6 @@ def test_a_scheduler_that_ends_during_a_run(
         stage.demo(remote, str(tmp_path / "out"), "waits").run()
     assert "\n" not in str(caught.value)
     assert caught.value.todo == "Run it again; finished files are kept."
-
-
-def test_a_killed_worker_is_replaced(stage: ModuleType, start: Start, tmp_path: Path) -> None:
-    _, address = scheduler(start, tmp_path)
-    notes = tmp_path / "notes"
-    first = worker(start, address)
-
-    def replace() -> None:
-        first.kill()
-        (notes / "go").touch()
-        worker(start, address)
-
-    with once_there(notes / "here", replace):
-        manifest, _ = stage.demo(project(notes, address), str(tmp_path / "out"), "waits").run()
-    assert len(manifest.files) == 8
-
-
-def test_a_worker_of_another_version_is_refused(stage: ModuleType, start: Start, tmp_path: Path) -> None:
-    older = tmp_path / "older" / "relabel_itr-0.0.1.dist-info"
-    older.mkdir(parents=True)
-    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: relabel-itr\nVersion: 0.0.1\n")
-    _, address = scheduler(start, tmp_path)
-    worker(start, address, path=os.pathsep.join([str(older.parent), str(HERE)]))
-    with pytest.raises(CheckError, match=r"worker tcp://.*found relabel 0\.0\.1"):
-        stage.demo(project(tmp_path / "notes", address), str(tmp_path / "out")).run()
-
-
-def test_a_worker_without_relabel_is_named(stage: ModuleType, start: Start, tmp_path: Path) -> None:
-    code = """
-        from importlib import metadata
-        def version(name, plain=metadata.version):
-            if name == "relabel-itr":
-                raise metadata.PackageNotFoundError(name)
-            return plain(name)
-        metadata.version = version
-    """
-    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(code))
-    _, address = scheduler(start, tmp_path)
-    worker(start, address, path=str(tmp_path))
-    with pytest.raises(CheckError, match=r"worker tcp://.*found no relabel"):
-        stage.demo(project(tmp_path / "notes", address), str(tmp_path / "out")).run()
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ import os
 import pickle
 import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -118,44 +117,6 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
     assert not list((tmp_path / "out").glob(".*"))
 
 
-@contextmanager
-def killing_at_start(times: int) -> Iterator[list[int]]:
-    """Kill the first worker processes as soon as they appear, long before any of them has started."""
-    killed: list[int] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        while len(killed) < times and not over.wait(0.01):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if len(killed) < times and "spawn_main" in " ".join(process.cmdline()):
-                        process.kill()
-                        killed.append(process.pid)
-                        process.wait(10)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    yield killed
-    over.set()
-    thread.join(20)
-
-
-def test_a_worker_killed_at_its_start_is_restarted(stage: ModuleType, tmp_path: Path) -> None:
-    with killing_at_start(1) as killed:
-        manifest, _ = stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
-    assert len(killed) == 1
-    assert manifest.files == alone(stage, tmp_path).files
-
-
-def test_workers_that_never_start_end_in_one_line(stage: ModuleType, tmp_path: Path) -> None:
-    with killing_at_start(100) as killed, pytest.raises(PartialError, match="no worker process could be") as caught:
-        stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
-    assert len(killed) == 3
-    assert "\n" not in str(caught.value)
-    assert (caught.value.where, caught.value.todo) == ("--workers 1", "Run it again; finished files are kept.")
-    assert not [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
-
-
 def test_any_cluster_by_its_address(stage: ModuleType, tmp_path: Path) -> None:
     expected, notes = alone(stage, tmp_path), tmp_path / "notes"
     with cluster(2) as dask_cluster:
@@ -163,28 +124,6 @@ def test_any_cluster_by_its_address(stage: ModuleType, tmp_path: Path) -> None:
         manifest, _ = stage.demo(with_workers, str(tmp_path / "out")).run()
         assert manifest.files == expected.files
         assert len((notes / "models").read_text().split()) == 1  # both workers are threads of this process
-
-
-def test_finished_tasks_are_not_sent(stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_workers = project(tmp_path / "notes", scheduler="tcp://127.0.0.1:1")
-    job = stage.demo(with_workers, str(tmp_path / "out"))
-    tasks = job.tasks()
-    monkeypatch.setattr(tasks, "finish", lambda work: None)
-
-    def fill(work: Any) -> None:
-        from relabel.store.tasks import make_all
-        from relabel.store.workers.dask_run import make_on_cluster
-
-        make_all(tasks, work, Seen())
-        make_on_cluster(
-            tasks,
-            work,
-            remote_job.RemoteJob(with_workers, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder),
-        )
-
-    from relabel.store.artefact import build
-
-    assert len(build(job.out, job.artefact, fill)[0].files) == 9
 
 
 def test_errors_of_tasks_reach_the_user_unchanged(stage: ModuleType, tmp_path: Path) -> None:
