@@ -48,9 +48,9 @@ def test_import_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("name", relabel.__all__)
-def test_the_front_door_imports_neither_torch_nor_faiss(name: str) -> None:
-    code = f"import sys, relabel; relabel.{name}; print('torch' in sys.modules, 'faiss' in sys.modules)"
+def test_the_front_door_imports_neither_torch_nor_faiss() -> None:
+    code = "import sys, relabel\nfor name in relabel.__all__:\n    getattr(relabel, name)\n"
+    code += "print('torch' in sys.modules, 'faiss' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "False False\n"
 

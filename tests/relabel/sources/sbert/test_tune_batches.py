@@ -146,9 +146,3 @@ def test_few_pairs_of_cxc_cross_folds() -> None:
     for pairs in (judged.sts, judged.sits):
         assert (fold[pairs.images[:, 0]] != fold[pairs.images[:, 1]]).mean() < 0.08
     assert np.bincount(fold).min() > 900
-
-
-def test_val_and_test_share_no_image() -> None:
-    from relabel.datasets.cxc import image_ids
-
-    assert not set(image_ids("val").tolist()) & set(image_ids("test").tolist())
