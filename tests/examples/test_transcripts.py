@@ -1,6 +1,5 @@
 """Contract: four users get from an empty folder to labels by commands and see folders, scores and figures. They have
-a CSV, webdataset shards, CLIP vectors of COCO, and a metric. The commands are those of docs/transcripts.md. A mistyped
-name is answered with similar ones.
+a CSV, webdataset shards, CLIP vectors of COCO, and a metric. The commands are those of docs/transcripts.md.
 """
 
 from __future__ import annotations
@@ -148,21 +147,3 @@ def test_a_user_defined_metric(relabel: Shell) -> None:
     refused = relabel("correlate", "--on", "pairs.jsnl", "--label", "sbert", code=2)
     assert "no judged set 'pairs.jsnl'" in refused.stderr
     assert relabel.commands == documented("A metric in Python")
-
-
-def test_mistyped_names_are_answered_with_similar_ones(relabel: Shell) -> None:
-    Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
-    relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
-    for arguments, code, message in (
-        (("encode", "--dataset", "mnie", "--label", "sbert"), 3, "Did you mean mine?"),
-        (("encode", "--dataset", "mine", "--label", "sbrt"), 2, "no label 'sbrt'. Did you mean sbert?"),
-        (
-            ("encode", "--dataset", "mine", "--label", "wmd", "--set", "sources.wmd.vectros=glove"),
-            2,
-            "mean vectors or unit_vectors?",
-        ),
-        (("encode", "--dataset", "mine", "--label", "sbert", "--split", "trian"), 2, "There is train."),
-        (("correlate", "--dataset", "mine", "--cxc"), 2, "CxC and ECCV Caption judge COCO's captions, not mine's"),
-    ):
-        assert message in relabel(*arguments, code=code).stderr
-    assert not list(Path("labels/mine").glob("encodings/*"))

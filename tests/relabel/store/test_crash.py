@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import MissingError
 from relabel.store.artefact import build
 from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
 from relabel.store.workdir import Work, part_name
@@ -112,34 +112,3 @@ def test_the_simulated_disk_loses_unsynced_data(
     assert {"a": b"new"} in seen.killed
     assert {"a": b"\0\0\0"} in seen.cut
     assert {} in seen.cut
-
-
-def test_a_work_folder_with_shards_of_another_count_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
-    def stop(work: Work) -> None:
-        work.table(part_name(0, SHARDS + 1), lambda: pa.table({"row": [1]}))
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build(out, artefact(5), stop)
-    with pytest.raises(
-        CheckError, match=r"expected shards like part-00000-of-00002.parquet, found part-00000-of-00003.parquet"
-    ):
-        build(out, artefact(5), fill(5))
-
-
-def test_work_on_other_inputs_or_counts_is_not_used(tmp_path: Path) -> None:
-    """Check that a work folder, which is named by its fingerprint, is used for no other spec."""
-    names = set()
-    for other in (artefact(5), artefact(4), ArtefactSpec("encoding", "demo", {"size": 5}, {"corpus": "abd"})):
-
-        def stop(work: Work) -> None:
-            assert work.entries() == {}
-            names.add(work.folder.name)
-            work.table(part_name(0, SHARDS), lambda: pa.table({"row": [1]}))
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "out", other, stop)
-    assert len(names) == 3

@@ -18,7 +18,6 @@ from tests.relabel.sources.meteor.fixtures import corpus_of, opened
 from relabel.core.errors import MissingError
 from relabel.core.java import find_java
 from relabel.core.runtime import Runtime
-from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize
@@ -206,8 +205,3 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_parameters(bad: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         MeteorParams(**bad)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("pooling", ["paired", "max", "mean", "refs"])
-def test_every_pooling_is_accepted(pooling: Pooling) -> None:
-    assert Meteor(MeteorParams(pooling=pooling)).tokenizer() == "ptb"
