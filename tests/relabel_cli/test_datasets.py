@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.relabel_cli.runner import invoke as relabel
 
 from experiments.proxy_features import remaining_project
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import RelabelError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel_cli.root import app
 
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
 CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
@@ -44,14 +43,6 @@ def write(name: str, texts: Sequence[str]) -> None:
         rows = csv.writer(file)
         rows.writerow(["caption_id", "image_id", "text"])
         rows.writerows([number, number // 3, text] for number, text in enumerate(texts))
-
-
-def relabel(*arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, [*arguments, "--quiet"])
-    if isinstance(run.exception, RelabelError):
-        return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
-    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-    return run.exit_code, run.output
 
 
 def files(folder: str) -> dict[str, bytes]:
@@ -161,20 +152,3 @@ def test_an_unknown_format_must_be_given() -> None:
     code, output = relabel("ingest", "--dataset", "mine", "--path", "params.yaml")
     assert code == 2
     assert "--format" in output
-
-
-@pytest.mark.slow
-def test_flickr30k_in_a_checkout(mirror: Path) -> None:
-    if not (mirror / "flickr30k").is_dir():
-        pytest.skip("no flickr30k in the mirror")
-    code, output = relabel("fetch", "flickr30k", "--mirror", str(mirror))
-    assert code == 0, output
-    code, output = relabel("ingest", "--dataset", "flickr30k", "--tokenizer", "none", "--json")
-    assert code == 0, output
-    assert json.loads(output)["report"]["images"] == 31_014
-    code, output = relabel("run", "--dataset", "flickr30k", "--dry-run", "--json")
-    assert code == 0, output
-    steps = {(step["stage"], step["name"]): step for step in json.loads(output)}
-    assert steps["ingest", "flickr30k"]["rows"] == 155_070
-    assert steps["encode", "sbert"]["state"] == "to do"
-    assert steps["encode", "sbert"]["rows"] == 5_000

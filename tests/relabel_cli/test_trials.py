@@ -13,10 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
-
-from relabel.core.errors import RelabelError
-from relabel_cli.root import app
+from tests.relabel_cli.runner import invoke
 
 PARAMS = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "none"},
@@ -57,11 +54,7 @@ def write_captions(images: int) -> None:
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, [*arguments, "--quiet", "--threads", "1"])
-    if isinstance(run.exception, RelabelError):
-        return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
-    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-    return run.exit_code, run.output
+    return invoke(*arguments, "--threads", "1")
 
 
 def done(*arguments: str) -> str:

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from tests.relabel_cli.runner import invoke
 
 from experiments.proxy_features import remaining_project
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
 from relabel.sources.base import SourceParams
 from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
-from relabel_cli.root import app
 
 PARAMS = {
     "ingest": {"format": "jsonl", "tokenizer": "none"},
@@ -46,11 +44,7 @@ def ingest(dataset: str, captions: int) -> None:
 
 
 def relabel(dataset: str, *arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, [*arguments, "--dataset", dataset, "--quiet", "--threads", "1"])
-    if isinstance(run.exception, RelabelError):
-        return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
-    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-    return run.exit_code, run.output
+    return invoke(*arguments, "--dataset", dataset, "--threads", "1")
 
 
 def encode(dataset: str) -> tuple[int, str]:

@@ -9,9 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from relabel_cli.root import app
+from tests.relabel_cli.runner import invoke
 
 PARAMS = """
 ingest: {dataset: mine, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: none}
@@ -21,9 +19,7 @@ sources:
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, [*arguments, "--quiet", "--threads", "1", "--data", "data"])
-    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-    return run.exit_code, run.output
+    return invoke(*arguments, "--threads", "1", "--data", "data")
 
 
 @pytest.fixture(scope="module")

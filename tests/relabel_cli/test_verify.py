@@ -9,17 +9,15 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.relabel_cli.runner import invoke
 
 from relabel.core.layout import Layout
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
-from relabel_cli.root import app
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, ["verify", *arguments, "--quiet"])
-    return run.exit_code, run.output
+    return invoke("verify", *arguments)
 
 
 @pytest.fixture

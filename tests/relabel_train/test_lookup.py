@@ -283,26 +283,3 @@ def test_a_pickle_holds_the_path_only(small_project: Project, tmp_path: Path) ->
     shutil.copytree(opened(small_project, "cbow").folder, folder)
     with pytest.raises(LookupFileError, match="another lookup was exported there meanwhile"):
         pickle.loads(packed)
-
-
-def test_repr_and_description(small_project: Project) -> None:
-    lookup = opened(small_project, "cider")
-    about = lookup.about
-    assert about.orientation == "rows are images, columns are captions; the text direction is the transpose"
-    assert (about.kind, about.source, about.label, about.pooling, about.symmetric) == (
-        "features",
-        "cider",
-        "cider",
-        "refs",
-        False,
-    )
-    assert (about.bounds, about.rows, about.split, about.failed) == ((0.0, 10.0), (0, len(lookup)), "all", 0)
-    assert about.neighbours is not None
-    assert {k: about.neighbours[k] for k in ("rows", "within", "width", "index")} == {
-        "rows": [0, len(lookup)],
-        "within": "all",
-        "width": 8,
-        "index": None,
-    }
-    assert "cider" in repr(lookup)
-    assert about.params["sigma"] == 6.0

@@ -55,8 +55,7 @@ def test_flickr8k_cf_removes_the_judged_caption_from_the_references(tmp_path: Pa
     ("captions", "lines", "where", "message"),
     [
         (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\n", "ExpertAnnotations.txt:1", "3 numbers"),
-        (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:1", "3 numbers"),
-        (CAPTIONS, "\na.jpg\n", "ExpertAnnotations.txt:2", "3 numbers"),
+        (CAPTIONS, "\na.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:2", "3 numbers"),
         (CAPTIONS, "a.jpg\tb.jpg#7\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no caption b.jpg#7"),
         (CAPTIONS, "c.jpg\tb.jpg#1\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of image c.jpg"),
         (CAPTIONS + "nothing\n", "", "Flickr8k.token.txt:11", "IMAGE.jpg#N"),

@@ -1,14 +1,11 @@
-"""Contract: an export is an artefact: resumed after an interruption, verified, and refused if its inputs are stale or
-missing. The table of formats, their parameters, places and commands agree."""
+"""Contract: an export is an artefact: verified, and refused if its inputs are stale or missing. The table of formats, their parameters, places and commands agree."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.config import load_config
@@ -20,7 +17,6 @@ from relabel.export.params import ExportParams
 from relabel.stages import Project
 from relabel.stages.hints import VERBS, build_command
 from relabel.stages.verify import verify
-from relabel.store.workdir import Work
 
 
 @pytest.fixture
@@ -45,38 +41,6 @@ def test_tables_of_formats_agree(tmp_path: Path) -> None:
         assert place is not None
         assert (place.kind, place.names) == (kind, ("test", "sbert"))
         assert build_command(kind, folder) == f"`relabel export {kind} --split test --label sbert --dataset coco`"
-
-
-def test_a_killed_export_resumes_to_the_same_bytes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = with_params(project, "hf", rows_per_shard=30)
-    job = stages.export(small, "hf", "cbow", "all")
-    job.run()
-    expected = {p.relative_to(job.out): p.read_bytes() for p in job.out.rglob("*") if p.suffix in (".parquet", ".md")}
-    assert len(expected) > 6
-    for name in expected:
-        (job.out / name).unlink()
-    (job.out / "manifest.json").unlink()
-    (job.out / "data").rmdir()
-    job.out.rmdir()
-
-    written = []
-
-    def stop(self: Work, name: str, *arguments: Any, **options: Any) -> None:
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        written.append(name)
-        original(self, name, *arguments, **options)
-
-    original = Work.file
-    monkeypatch.setattr(Work, "file", stop)
-    with pytest.raises(KeyboardInterrupt):
-        stages.export(small, "hf", "cbow", "all").run()
-    monkeypatch.undo()
-    assert not job.out.exists()
-    manifest, built = stages.export(small, "hf", "cbow", "all").run()
-    assert built
-    assert {Path(name): (job.out / name).read_bytes() for name in manifest.files} == expected
-    assert not stages.export(small, "hf", "cbow", "all").run()[1]
 
 
 def test_verify_finds_a_changed_byte(project: Project) -> None:
