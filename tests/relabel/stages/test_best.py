@@ -1,6 +1,5 @@
 """Contract: `tune best` makes both models of the recommended label from captions alone, in the folders that labels
-read. A second call repeats nothing, a killed fit leaves the encoder in place, and datasets other than COCO are
-refused.
+read. A second call repeats nothing, and datasets other than COCO are refused.
 """
 
 from __future__ import annotations
@@ -8,7 +7,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.relabel.sources.sbert.tiny_encoder import small_corpus, small_scores, tiny_encoder, use_small_scores
@@ -76,21 +74,6 @@ def test_from_captions_to_the_label(project: Project) -> None:
     again = stages.tune_best(project)
     assert [built for _, built, _ in again.values()] == [False, False]
     assert [manifest for manifest, _, _ in again.values()] == [manifest for manifest, _, _ in models.values()]
-
-
-@pytest.mark.slow
-def test_a_killed_fit_leaves_the_encoder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    class KilledError(Exception):
-        pass
-
-    def kill(*_: Any) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(best, "tune_fuse", kill)
-        with pytest.raises(KilledError):
-            stages.tune_best(project)
-    assert [built for _, built, _ in stages.tune_best(project).values()] == [False, True]
 
 
 def test_the_preset_has_existing_parameters() -> None:

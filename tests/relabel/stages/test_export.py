@@ -1,4 +1,5 @@
-"""Contract: an export is an artefact: verified, and refused if its inputs are stale or missing. The table of formats, their parameters, places and commands agree."""
+"""Contract: an export is an artefact: verified, and refused if its inputs are stale or missing. The table of formats,
+their parameters, places and commands agree."""
 
 from __future__ import annotations
 
