@@ -1,6 +1,6 @@
 """Losses forward and backward on random batches, compared with plain broadcast versions of the same formulas.
 
-    python benchmarks/losses.py [--sizes 128 512 1024] [--peer DIR] [--threads N] [--device cuda]
+    python benchmarks/losses.py [--sizes 128 512 1024] [--peer DIR] [--only SW-HS]
 
 The plain versions are direct translations of the formulas: every pair of items, or every window, is an axis of a
 tensor. `--peer` is a folder with clones of `ladderloss` (cdluminate), `Listwise_ITR` (AAA-Zheng),
@@ -8,18 +8,14 @@ tensor. `--peer` is a folder with clones of `ladderloss` (cdluminate), `Listwise
 extracted from their files and run as released. The one exception is SAM's CIDEr, which the release computes in Python
 at every step: it is read from the labels.
 
-Values and gradients are compared with relabel's before times are measured, except those of S-NDCG and SAM as released,
-which depart from their papers (docs/deviations.md). SAM as released is compared with `form="released"`. The two
-versions of a pair run alternately. Times are medians of CPU seconds, or of wall seconds on a GPU; memory is torch's
-peak allocation in one step. A version that needs more than `--memory` GiB is skipped.
+Values and gradients are compared with relabel's before times are measured, except those of S-NDCG and SAM as
+released, which depart from their papers (docs/deviations.md). SAM as released is compared with `form="released"`. The
+two versions of a pair run alternately. Times are CPU seconds; a peer that needs more than `--memory` GiB is left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import statistics
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -27,24 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import describe, machine, save, show
+from harness import Table, alternate, options
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
-from relabel_train.losses import (
-    DenseTripletLoss,
-    GradedSigmoidLoss,
-    KendallLoss,
-    LadderLoss,
-    LogRatioLoss,
-    MultiPositiveInfoNCE,
-    SAMLoss,
-    SlidingWindowKendallLoss,
-    SmoothNDCGLoss,
-    SmoothNDCGTripletLoss,
-    SoftTargetLoss,
-    TripletLoss,
-)
+from relabel_train import losses as families
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -55,7 +37,7 @@ def both_directions(query: Loss) -> Loss:
 
 
 def off_diagonal(s: Tensor) -> Tensor:
-    return ~torch.eye(len(s), dtype=torch.bool, device=s.device)
+    return ~torch.eye(len(s), dtype=torch.bool)
 
 
 def hardest(s: Tensor, _: Tensor) -> Tensor:
@@ -73,7 +55,7 @@ def kendall(s: Tensor, r: Tensor) -> Tensor:
 
 
 def sliding(s: Tensor, r: Tensor) -> Tensor:
-    low = (-1 + 0.1 * torch.arange(1, 19, device=s.device))[:, None, None]
+    low = (-1 + 0.1 * torch.arange(1, 19))[:, None, None]
     above, below = r >= low + (0.2 - 1e-6), r < low - 1e-6
     least = s.masked_fill(~above, torch.inf).amin(dim=2)
     return (s.masked_fill(~below, -torch.inf).amax(dim=2) - least).clamp(min=0).sum() / 18
@@ -110,7 +92,7 @@ def soft_target(s: Tensor, r: Tensor) -> Tensor:
 
 
 def infonce(s: Tensor, _: Tensor) -> Tensor:
-    return torch.nn.functional.cross_entropy(s / 0.07, torch.arange(len(s), device=s.device)) / 2
+    return torch.nn.functional.cross_entropy(s / 0.07, torch.arange(len(s))) / 2
 
 
 def graded_sigmoid(s: Tensor, r: Tensor) -> Tensor:
@@ -144,19 +126,19 @@ def dense_triplet(f: Tensor, y: Tensor) -> Tensor:
 
 # Relabel's loss, the plain version, and the number of tensors of B^3 floats that the plain version holds.
 OURS_AND_PLAIN: dict[str, tuple[Loss, Loss, float]] = {
-    "triplet, hardest": (TripletLoss(), both_directions(hardest), 0),
-    "triplet, soft": (TripletLoss(negatives="soft"), both_directions(soft), 0),
-    "Kendall": (KendallLoss(), both_directions(kendall), 4),
-    "SW-HS": (SlidingWindowKendallLoss(), both_directions(sliding), 0),
-    "ladder, hard": (LadderLoss(), both_directions(ladder), 0),
-    "ladder, sum": (LadderLoss(contrast="sum"), both_directions(lambda s, r: ladder(s, r, True)), 4),
-    "SAM": (SAMLoss(sampling="hard", margin_of="query"), both_directions(sam), 0),
-    "S-NDCG": (SmoothNDCGLoss(), both_directions(ndcg), 4),
-    "soft targets": (SoftTargetLoss(), both_directions(soft_target), 0),
-    "InfoNCE": (MultiPositiveInfoNCE(), both_directions(infonce), 0),
-    "graded sigmoid": (GradedSigmoidLoss(labels="cosine"), both_directions(graded_sigmoid), 0),
-    "log-ratio": (LogRatioLoss(), log_ratio, 4),
-    "dense triplet": (DenseTripletLoss(), dense_triplet, 4),
+    "triplet, hardest": (families.TripletLoss(), both_directions(hardest), 0),
+    "triplet, soft": (families.TripletLoss(negatives="soft"), both_directions(soft), 0),
+    "Kendall": (families.KendallLoss(), both_directions(kendall), 4),
+    "SW-HS": (families.SlidingWindowKendallLoss(), both_directions(sliding), 0),
+    "ladder, hard": (families.LadderLoss(), both_directions(ladder), 0),
+    "ladder, sum": (families.LadderLoss(contrast="sum"), both_directions(lambda s, r: ladder(s, r, True)), 4),
+    "SAM": (families.SAMLoss(sampling="hard", margin_of="query"), both_directions(sam), 0),
+    "S-NDCG": (families.SmoothNDCGLoss(), both_directions(ndcg), 4),
+    "soft targets": (families.SoftTargetLoss(), both_directions(soft_target), 0),
+    "InfoNCE": (families.MultiPositiveInfoNCE(), both_directions(infonce), 0),
+    "graded sigmoid": (families.GradedSigmoidLoss(labels="cosine"), both_directions(graded_sigmoid), 0),
+    "log-ratio": (families.LogRatioLoss(), log_ratio, 4),
+    "dense triplet": (families.DenseTripletLoss(), dense_triplet, 4),
 }
 
 
@@ -175,44 +157,43 @@ def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict
     return scope
 
 
-def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple[Loss, Loss]]:
-    """Return relabel's loss and the released code by name."""
+def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple[Loss, Loss, float]]:
+    """Return relabel's loss, the released code, and the number of its tensors of B^3 floats, by name."""
     # Released losses take embeddings. With the identity as captions, scores are the embeddings of images.
-    size, device = len(scores), scores.device
-    eye = torch.eye(size, device=device)
+    size = len(scores)
+    eye = torch.eye(size)
     path = folder / "ladderloss" / "Code" / "ladderloss.py"
     ladder_class = load_definitions(path, {"LadderLoss"}, {"th": torch, "np": np})["LadderLoss"]
-    labels = relevance.cpu().numpy()
+    labels = relevance.numpy()
     theirs = ladder_class([0.2, 0.01], thresholds=[0.63], betas=[0.25], reldeg=lambda _: labels)
-    pairs: dict[str, tuple[Loss, Loss]] = {
-        "ladder, hard": (
-            LadderLoss(sets="cumulative", fillers=True),
-            lambda s, _: theirs(s, eye, None, None),
-        )
+    ladder_loss = families.LadderLoss(sets="cumulative", fillers=True)
+    pairs: dict[str, tuple[Loss, Loss, float]] = {
+        "ladder, hard": (ladder_loss, lambda s, _: theirs(s, eye, None, None), 0)
     }
     names = {"TripletSNDCGLoss", "cosine_sim", "l2norm_3d", "sigmoid"}
     scope = {"torch": torch, "nn": torch.nn}
     ndcg_class = load_definitions(folder / "Listwise_ITR" / "model.py", names, scope)["TripletSNDCGLoss"]
     # The released code moves every tensor to a GPU.
-    if device.type == "cpu":
-        Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]
+    Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]
     peer = ndcg_class(types.SimpleNamespace(margin=0.2, tau=0.01, sndcg_weight=0.5, batch_size=size))
-    ours = SmoothNDCGTripletLoss(weight=0.5, directions="mean")
+    ours = families.SmoothNDCGTripletLoss(weight=0.5, directions="mean")
     # The loss computes its labels as cosines of caption embeddings: these vectors have cosines close to the labels.
-    values, vectors = torch.linalg.eigh((relevance.double() + relevance.double().T) / 2 + 0 * eye.double())
+    values, vectors = torch.linalg.eigh((relevance.double() + relevance.double().T) / 2)
     texts = (vectors * values.clamp(min=0).sqrt()).float()
     five = texts[:, None].expand(-1, 5, -1)
     cosines = torch.nn.functional.normalize(texts, dim=1) @ torch.nn.functional.normalize(texts, dim=1).T
     pairs["S-NDCG + triplet"] = (
         lambda s, _: ours(s, cosines.fill_diagonal_(1)),
         lambda s, _: peer(s, eye, five, texts)[0],
+        10,
     )
-    released_form, sam_peer = SAMLoss(sampling="hard", form="released", clamp=1.0), released_sam(folder, eye)
+    released_form, sam_peer = families.SAMLoss(sampling="hard", form="released", clamp=1.0), released_sam(folder, eye)
     compare(f"SAM, {size}, form='released'", released_form, sam_peer, scores, relevance * 3)
-    pairs["SAM"] = (SAMLoss(sampling="hard", clamp=1.0), sam_peer)
+    pairs["SAM"] = (families.SAMLoss(sampling="hard", clamp=1.0), sam_peer, 0)
     pairs["log-ratio, one anchor"] = (
-        lambda f, y: LogRatioLoss(squared=False, ties=True, root_eps=1e-4 / f.shape[1])(f, y[:1]),
+        lambda f, y: families.LogRatioLoss(squared=False, ties=True, root_eps=1e-4 / f.shape[1])(f, y[:1]),
         released_log_ratio(folder),
+        0,
     )
     return pairs
 
@@ -229,7 +210,7 @@ def released_sam(folder: Path, eye: Tensor) -> Loss:
     peer.sim = lambda images, texts: images @ texts.T
 
     def loss(s: Tensor, r: Tensor) -> Tensor:
-        values = r.cpu().numpy()
+        values = r.numpy()
 
         def compute_score(images: dict[int, int], captions: list[dict[str, Any]]) -> tuple[None, Any]:
             scores = (values[images[c["image_id"]], int(c["caption"][0])] for c in captions)
@@ -255,138 +236,58 @@ def released_log_ratio(folder: Path) -> Loss:
 def step(loss: Loss, scores: Tensor, relevance: Tensor) -> tuple[float, Tensor]:
     """Return the value of a loss and its gradient."""
     leaf = scores.detach().requires_grad_()
-    leaf.grad = None
     value = loss(leaf, relevance)
     value.backward()  # type: ignore[no-untyped-call]
     assert leaf.grad is not None
     return value.item(), leaf.grad
 
 
-def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tensor) -> float:
-    """Stop if value or gradient differ; return the largest difference of gradients over the largest gradient."""
+def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tensor) -> None:
+    """Stop if value or gradient differ."""
     (value, gradient), (other, slope) = step(ours, scores, relevance), step(theirs, scores, relevance)
     worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
     if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
         raise SystemExit(
             f"{name}: relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest gradient"
         )
-    return worst
 
 
-def seconds(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
-    """Return the time of one step."""
-    cuda = scores.device.type == "cuda"
-    clock = time.perf_counter if cuda else time.process_time
-    started = clock()
-    step(loss, scores, relevance)
-    if cuda:
-        torch.cuda.synchronize()
-    return clock() - started
-
-
-def peak_mib(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
-    """Return torch's peak allocation in one step, in MiB."""
-    if scores.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step(loss, scores, relevance)
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
-        step(loss, scores, relevance)
-    total, peak = 0, 0
-    for event in sorted(watched.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
-        if event.name() == "[memory]":
-            total += event.nbytes()
-            peak = max(peak, total)
-    return peak / 2**20
-
-
-def batch(size: int, name: str, device: str) -> tuple[Tensor, Tensor]:
+def batch(size: int, name: str) -> tuple[Tensor, Tensor]:
     """Return random scores and labels, or embeddings and label distances."""
     generator = torch.Generator().manual_seed(size)
     if name.startswith("log-ratio") or name == "dense triplet":
         distances = torch.rand(size, size, generator=generator)
         distances[0] = distances[0].sort().values
-        return torch.randn(size, 128, generator=generator).to(device), distances.to(device)
+        return torch.randn(size, 128, generator=generator), distances
     scores = torch.rand(size, size, generator=generator) * 0.6 - 0.1
     # Cosines of random pairs under MiniLM: mean 0.09, standard deviation 0.12; a few pairs are much closer.
     relevance = (torch.randn(size, size, generator=generator) * 0.12 + 0.09).clamp(-0.9, 0.95)
     relevance[torch.rand(size, size, generator=generator) < 0.02] += 0.6
-    relevance = ((relevance + relevance.T) / 2).clamp(max=0.99).fill_diagonal_(1)
-    return scores.to(device), relevance.to(device)
+    return scores, ((relevance + relevance.T) / 2).clamp(max=0.99).fill_diagonal_(1)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 512, 1024])
-    parser.add_argument("--peer", type=Path, help="a folder with clones of ladderloss and Listwise_ITR")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--memory", type=float, default=4.0, help="GiB that a plain version may need")
-    parser.add_argument("--repeats", type=int, default=7, help="minimum rounds; more within a second")
-    parser.add_argument("--only", nargs="*", help="names of losses")
-    parser.add_argument("--no-save", action="store_true", help="write no results file")
-    args = parser.parse_args()
+    args = options(__doc__, sizes=[128, 512, 1024], memory=4.0, only=[""], threads=1, repeats=7)
     torch.set_num_threads(args.threads)
-    rows: list[dict[str, Any]] = []
+    table = Table(f"Losses forward and backward, {args.threads} threads")
     for size in args.sizes:
-        works: list[tuple[str, str, Loss, Loss]] = [
-            (name, "broadcast", ours, plain)
-            for name, (ours, plain, cubes) in OURS_AND_PLAIN.items()
-            if cubes * size**3 * 4 / 2**30 <= args.memory
-        ]
-        left_out = [(name, ours) for name, (ours, _, _) in OURS_AND_PLAIN.items() if name not in {w[0] for w in works}]
+        works = [(name, "broadcast", *losses) for name, losses in OURS_AND_PLAIN.items()]
         if args.peer:
-            scores, relevance = batch(size, "", args.device)
-            works += [(n, "released", o, t) for n, (o, t) in released(args.peer, scores, relevance).items()]
-        for name, peer, ours, theirs in works:
-            if args.only and name not in args.only:
+            works += [(n, "released", *losses) for n, losses in released(args.peer, *batch(size, "")).items()]
+        for name, peer, ours, theirs, cubes in works:
+            if args.only != [""] and name not in args.only:
                 continue
-            scores, relevance = batch(size, name, args.device)
-            # The released S-NDCG holds about ten tensors of B^3 floats.
-            if peer == "released" and size**3 * 40 / 2**30 > args.memory and name.startswith("S-NDCG"):
-                continue
-            if (name, peer) not in UNEQUAL:
-                compare(f"{name}, {size}, {peer}", ours, theirs, scores, relevance)
-            # Alternate, so that load from other processes affects both versions.
-            rounds: list[list[float]] = [[], []]
-            while len(rounds[0]) < args.repeats or sum(map(sum, rounds)) < 1:
-                for times, loss in zip(rounds, (ours, theirs), strict=True):
-                    times.append(seconds(loss, scores, relevance))
-            mine, peer_ms = (statistics.median(times) for times in rounds)
-            memory = [peak_mib(loss, scores, relevance) for loss in (ours, theirs)]
-            rows.append(
-                {"size": size, "name": name, "peer": peer, "seconds": mine, "peer_seconds": peer_ms}
-                | {"mib": memory[0], "peer_mib": memory[1], "rounds": len(rounds[0])}
-            )
-        for name, ours in left_out:
-            if args.only and name not in args.only:
-                continue
-            scores, relevance = batch(size, name, args.device)
-            times = [seconds(ours, scores, relevance) for _ in range(args.repeats)]
-            memory = [peak_mib(ours, scores, relevance)]
-            rows.append(
-                {"size": size, "name": name, "peer": f"over {args.memory:g} GiB", "seconds": statistics.median(times)}
-                | {"mib": memory[0], "peer_seconds": None, "peer_mib": None, "rounds": len(times)}
-            )
-    table = [
-        [
-            f"{r['size']} {r['name']}",
-            r["peer"],
-            f"{r['seconds'] * 1e3:.2f}",
-            "" if r["peer_seconds"] is None else f"{r['peer_seconds'] * 1e3:.2f}",
-            "" if r["peer_seconds"] is None else f"{r['peer_seconds'] / r['seconds']:.2f}",
-            f"{r['mib']:.1f}",
-            "" if r["peer_mib"] is None else f"{r['peer_mib']:.1f}",
-        ]
-        for r in rows
-    ]
-    title = f"Losses forward and backward on {args.device}, {args.threads} threads"
-    show(title, ["", "peer", "ms", "peer, ms", "speed-up", "peak MiB", "peer, peak MiB"], table)
-    facts = machine("numpy", "torch")
-    print(f"{describe(facts)}\nmedians of at least {args.repeats} rounds")
-    if not args.no_save:
-        print(save("losses", {"title": title, "machine": facts, "rows": rows}))
+            scores, relevance = batch(size, name)
+            pair = {"relabel": lambda o=ours, s=scores, r=relevance: step(o, s, r)}
+            if cubes * size**3 * 4 / 2**30 <= args.memory:
+                pair[peer] = lambda t=theirs, s=scores, r=relevance: step(t, s, r)
+                if (name, peer) not in UNEQUAL:
+                    compare(f"{name}, {size}, {peer}", ours, theirs, scores, relevance)
+            once = sum(cost.cpu for cost in alternate(pair, 1).values())
+            repeats = max(args.repeats, int(1 / once))  # a second of quick losses
+            cpu = [cost.cpu * 1e3 for cost in alternate(pair, repeats).values()]
+            table.add(f"{size} {name}", "ms", cpu[0], peer, *cpu[1:])
+    table.end("losses", args.save, "numpy", "torch")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 
     python benchmarks/tuning.py [--steps N] [--images M]
 
-Both sides train the last 3 of 6 layers of all-MiniLM-L6-v2 in float32 on the same batches of COCO's test captions (five
-per image) with the same loss and one thread. `relabel tune sbert` computes the frozen layers of a caption once, before
-the first step, and divides a batch by length, so that there is little padding. The trainer runs every layer on the
-padded batch in each step. A difference above 2e-5 between the losses of the first step stops the run. Times are CPU
-seconds per step, the optimizer's update included, medians over the steps after the first.
+Both sides train the last 3 of 6 layers of all-MiniLM-L6-v2 in float32 on the same batches of COCO's test captions
+(five per image) with the same loss and one thread. `relabel tune sbert` computes the frozen layers of a caption once,
+before the first step, and divides a batch by length, so that there is little padding. The trainer runs every layer on
+the padded batch in each step. A difference above 2e-5 between the losses of the first step stops the run. Times are
+CPU seconds per step, the optimizer's update included, medians over the steps after the first.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -19,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import coco_test_captions, describe, machine, save, show
 from datasets import Dataset
+from harness import Table, agree, coco_captions, options
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch import Tensor
+from torch.utils.data import BatchSampler, SequentialSampler
 from transformers import TrainerCallback
 
 from relabel.core.runtime import Runtime
@@ -64,15 +64,14 @@ class Clock(TrainerCallback):
         self.seconds.append(time.process_time() - self._start)
 
 
-def relabel_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[float, list[float], list[float]]:
-    """Return the CPU seconds of the frozen layers and of each step, and the losses."""
+def relabel_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[float], list[float]]:
+    """Return the CPU seconds of each step, after those of the frozen layers, and the losses."""
     start = time.process_time()
     model = GradientModel(
         find_model(DEFAULT_MODEL).folder, texts, Runtime(device="cpu", threads=1), torch.float32, layers=LAYERS
     )
-    prepared = time.process_time() - start
+    seconds, losses = [time.process_time() - start], []
     optimizer = torch.optim.AdamW(model.parameters.values(), lr=RATE)
-    seconds, losses = [], []
     for number, batch in enumerate(batches):
         start = time.process_time()
         loss, gradients = model.gradients(batch, loss_of, [0, number])
@@ -82,7 +81,7 @@ def relabel_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[float, l
         seconds.append(time.process_time() - start)
         losses.append(loss)
     model.close()
-    return prepared, seconds, losses
+    return seconds, losses
 
 
 def trainer_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[float], list[float]]:
@@ -110,64 +109,31 @@ def trainer_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[flo
         )
         data = Dataset.from_dict({"caption": [texts[i] for i in np.concatenate(batches)]})
         trainer = SentenceTransformerTrainer(model, arguments, data, loss=VectorLoss(model), callbacks=[clock])
+        in_order = BatchSampler(SequentialSampler(data), len(batches[0]), drop_last=False)
         # The trainer would shuffle: batches are those of the other side, in order.
-        trainer.get_batch_sampler = lambda *_, **__: InOrder(len(batches), len(batches[0]))  # type: ignore[method-assign]
+        trainer.get_batch_sampler = lambda *_, **__: in_order  # type: ignore[method-assign]
         trainer.train()
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return clock.seconds, losses
 
 
-class InOrder(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """Batches of consecutive rows."""
-
-    def __init__(self, batches: int, size: int) -> None:
-        self.batches, self.size = batches, size
-
-    def __iter__(self) -> Any:
-        return (list(range(n * self.size, (n + 1) * self.size)) for n in range(self.batches))
-
-    def __len__(self) -> int:
-        return self.batches
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--images", type=int, default=64, help="images per batch, five captions each")
-    args = parser.parse_args()
+    args = options(__doc__, steps=8, images=64)
     torch.set_num_threads(1)
-    by_image: dict[int, list[str]] = {}
-    for _, image, text in coco_test_captions():
+    by_image: dict[str, list[str]] = {}
+    for _, image, text in coco_captions():
         by_image.setdefault(image, []).append(text)
     texts = [text for captions in list(by_image.values())[: args.steps * args.images] for text in captions[:5]]
     batches = np.split(np.random.default_rng(0).permutation(len(texts) // 5), args.steps)
     rows = [(images[:, None] * 5 + np.arange(5)).ravel() for images in batches]
-    prepared, seconds, losses = relabel_steps(texts, rows)
+    (frozen, *seconds), losses = relabel_steps(texts, rows)
     peer_seconds, peer_losses = trainer_steps(texts, rows)
-    if abs(losses[0] - peer_losses[0]) > 2e-5:  # the trainer logs four digits
-        raise SystemExit(f"the losses of the first step differ: {losses[0]:.5f} and {peer_losses[0]:.5f}")
+    agree("the trainer's first loss", losses[0], peer_losses[0], 2e-5)  # the trainer logs four digits
+    table = Table(f"Steps of fine-tuning, {len(rows[0])} captions per step, one thread")
     step, peer_step = statistics.median(seconds[1:]), statistics.median(peer_seconds[1:])
-    facts = machine("torch", "sentence-transformers", "transformers")
-    print(describe(facts))
-    table = [
-        ["relabel tune sbert", f"{step:.2f}", f"{prepared / len(texts) * 1000:.1f}", f"{peer_step / step:.2f}"],
-        ["SentenceTransformerTrainer", f"{peer_step:.2f}", "", ""],
-    ]
-    head = ["trainer", "CPU s per step", "frozen layers, ms per caption, once", "ratio"]
-    show(f"{len(rows[0])} captions per step, {args.steps} steps", head, table)
-    body = {
-        "machine": facts,
-        "captions per step": len(rows[0]),
-        "steps": args.steps,
-        "CPU seconds per step": {
-            "relabel": [round(s, 3) for s in seconds],
-            "SentenceTransformerTrainer": [round(s, 3) for s in peer_seconds],
-        },
-        "CPU seconds of the frozen layers": round(prepared, 3),
-        "losses": {"relabel": losses, "SentenceTransformerTrainer": peer_losses},
-        "ratio": round(peer_step / step, 2),
-    }
-    print(f"\nwritten to {save('tuning', body)}")
+    table.add("a step", "CPU s", step, "SentenceTransformerTrainer", peer_step)
+    table.add("frozen layers, 1,000 captions, once", "CPU s", frozen / len(texts) * 1000)
+    table.end("tuning", args.save, "torch", "sentence-transformers", "transformers")
 
 
 if __name__ == "__main__":

@@ -3,104 +3,29 @@
     python benchmarks/verify.py                       # a lookup of 600,000 captions, a plan of 2,560 batches of 128
     python benchmarks/verify.py --rows 50000 --flips 200
 
-The lookup holds random unit vectors of width 384 and ids. It is opened from memory with every value of `verify`; the
-first opening has no stamp of an earlier one. Flips are single random bits in random bytes of all files of a small
-lookup and plan.
+The lookup holds random unit vectors of width 384 and is opened from memory; the first opening has no stamp of an
+earlier one. The peer is `verify=False`, which opens without reading the arrays. Flips are single random bits in
+random bytes of all files of a small lookup and plan: the share that is detected must be 100% unless `verify=False`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from common import describe, machine, save, show
+from harness import Table, clock, options, random_vectors
 
-from relabel.store.arrays import write_array
-from relabel.store.artefact import build
-from relabel.store.files import write_text
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.workdir import Work
-from relabel_train.batches.plan import COVERAGE, EXACT, NAME, ORIENTATION, SAME_IMAGE, open_plan, shard_name
-from relabel_train.batches.plan import FORMAT as PLAN_FORMAT
-from relabel_train.ids import Ids
+from relabel_train.batches.plan import open_plan
 from relabel_train.lookup import LookupFileError, open_lookup
-from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
 
 
-def ids_of(rows: int) -> dict[str, np.ndarray]:
-    captions = Ids.of([f"coco:{i}" for i in range(rows)]).arrays("caption_ids")
-    return captions | Ids.of([f"coco:{i}" for i in range(rows // 5)]).arrays("image_ids")
-
-
-def make_lookup(out: Path, rows: int, width: int) -> None:
-    artefact = ArtefactSpec("lookup", "random", {"rows": rows}, {})
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((rows, width), np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    arrays = {
-        "image": np.arange(rows, dtype="<i4") // 5,
-        "indptr": np.arange(0, rows + 1, 5, dtype="<i8"),
-        "failed": np.empty(0, "<i4"),
-        "vectors": vectors,
-        **ids_of(rows),
-    }
-
-    def fill(work: Work) -> None:
-        for name, array in arrays.items():
-            write_array(work, name, array)
-        digests = {name: work.entries()[f"{name}.npy"].sha256 for name in arrays}
-        entries = {name: ArrayEntry(a.dtype.str, a.shape, digests[name]) for name, a in arrays.items()}
-        about = Description(
-            kind="vectors", source="sbert", label="random", fingerprint=artefact.fingerprint, corpus="", encoding="",
-            neighbours=None, split="all", rows=(0, rows), bounds=(-1.0, 1.0), pooling="max",
-            poolings=("paired", "max", "mean"), references=5, symmetric=True, dtype="float32", sizes={}, failed=0,
-            params={}, arrays=entries,
-        )  # fmt: skip
-        work.file(DESCRIPTION, lambda path: write_text(path, about.to_json()))
-
-    build(out, artefact, fill)
-
-
-def make_plan(out: Path, rows: int, size: int, shards: int, per_shard: int) -> None:
-    import json
-
-    batches, rng = shards * per_shard, np.random.default_rng(0)
-    chosen = rng.integers(0, rows, (batches, size)).astype("<i4")
-    artefact = ArtefactSpec("plan", "random", {"shards": shards}, {})
-    about: dict[str, Any] = {
-        "kind": "plan", "format": PLAN_FORMAT, "label": "random", "source": "random", "source_kind": "vectors",
-        "split": "all", "captions": [0, rows], "images": [0, rows // 5], "left_out": 0, "batch_size": size,
-        "batches": batches, "epochs": [batches], "batches_per_shard": per_shard, "shards": shards, "sampler": {},
-        "neighbours": None, "bounds": [0, 1], "pooling": "max", "orientation": ORIENTATION, "same_image": SAME_IMAGE,
-        "coverage": COVERAGE, "exact": EXACT, "corpus": "", "fingerprint": artefact.fingerprint,
-    }  # fmt: skip
-
-    def fill(work: Work) -> None:
-        for name, array in {"rows": chosen, "images": chosen // 5, **ids_of(rows)}.items():
-            write_array(work, name, array)
-        for shard in range(shards):
-            write_array(work, shard_name(shard, shards), rng.random((per_shard, size, size), np.float32))
-        work.file(NAME, lambda path: write_text(path, json.dumps(about)))
-
-    build(out, artefact, fill)
-
-
-def timed(call: Callable[[], Any], times: int = 5) -> float:
-    """Return the median in milliseconds."""
-    milliseconds = []
-    for _ in range(times):
-        started = time.perf_counter()
-        call()
-        milliseconds.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(milliseconds)
+def milliseconds(work: Callable[[], Any], times: int = 3) -> float:
+    return statistics.median(clock(work).wall * 1e3 for _ in range(times))
 
 
 def read_plan(folder: Path, verify: Any) -> None:
@@ -115,13 +40,10 @@ def share_found(folder: Path, open_it: Callable[[Path, Any], Any], flips: int, v
     draws, files, detected = random.Random(0), sorted(folder.iterdir()), 0
     for _ in range(flips):
         path = draws.choice(files)
+        at, bit, content = draws.randrange(path.stat().st_size), 1 << draws.randrange(8), path.read_bytes()
         with path.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            at, bit = draws.randrange(size), 1 << draws.randrange(8)
             file.seek(at)
-            old = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([old ^ bit]))
+            file.write(bytes([content[at] ^ bit]))
         try:
             open_it(folder, verify)
         except LookupFileError:
@@ -129,49 +51,35 @@ def share_found(folder: Path, open_it: Callable[[Path, Any], Any], flips: int, v
         except (IndexError, UnicodeDecodeError):  # raised by damaged ids that were not verified
             pass
         with path.open("r+b") as file:
-            file.seek(at)
-            file.write(bytes([old]))
+            file.write(content)
     return detected / flips
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=600_000)
-    parser.add_argument("--flips", type=int, default=1000)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/verify.json")
-    args = parser.parse_args()
+    args = options(__doc__, rows=600_000, flips=400)
+    table = Table("Verification of exports: milliseconds, and shares of flipped bits")
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         os.environ["RELABEL_CACHE"] = str(root / "cache")
-        make_lookup(root / "lookup", args.rows, 384)
-        make_plan(root / "plan", 100_000, 128, 256, 10)
-        make_lookup(root / "small", 2000, 16)
-        make_plan(root / "small plan", 500, 16, 4, 5)
-        size = sum(p.stat().st_size for p in (root / "lookup").iterdir()) / 1e9
-        rows = [{"what": f"lookup, {size:.2f} GB: first opening", "ms": timed(lambda: open_lookup(root / "lookup"), 1)}]
+        lookup = random_vectors(root / "lookup", args.rows, 384, "lookup")
+        plan = random_vectors(root / "plan", 40_960, 16, "plan", batch_size=128, epochs=8)
+        bare = milliseconds(lambda: open_lookup(lookup, False))
+        table.add("first opening of the lookup", "ms", milliseconds(lambda: open_lookup(lookup), 1), "False", bare)
+        table.add("later openings", "ms", milliseconds(lambda: open_lookup(lookup)), "False", bare)
+        table.add("verify=True", "ms", milliseconds(lambda: open_lookup(lookup, True)), "False", bare)
+        read = [milliseconds(lambda v=v: read_plan(plan, v)) / 2560 for v in ("once", False)]
+        table.add("a batch of 128", "ms", read[0], "False", read[1])
+        small = random_vectors(root / "small", 2000, 16, "lookup")
+        few = random_vectors(root / "few", 500, 16, "plan", batch_size=16)
         for verify in ("once", True, False):
-            name = "later openings" if verify == "once" else f"verify={verify}"
-            rows.append({"what": f"lookup: {name}", "ms": timed(lambda v=verify: open_lookup(root / "lookup", v), 3)})
-        for verify in ("once", False):
-            rows.append(
-                {
-                    "what": f"plan of 256 shards: open, {verify!r}",
-                    "ms": timed(lambda v=verify: open_plan(root / "plan", v)),
-                }
-            )
-            each = timed(lambda v=verify: read_plan(root / "plan", v), 3) / 2560
-            rows.append({"what": f"plan: a batch of 128, {verify!r}", "ms": each})
-        shares = []
-        for name, folder, reader in (("lookup", "small", open_lookup), ("plan", "small plan", read_plan)):
-            for verify in ("once", True, False):
-                share = share_found(root / folder, reader, args.flips, verify)
-                shares.append({"what": f"{name}, verify={verify!r}", "found": share})
-        show("Milliseconds", ["", "ms"], [[r["what"], f"{r['ms']:,.3f}"] for r in rows])
-        show(f"{args.flips:,} flipped bits", ["", "detected"], [[r["what"], f"{r['found']:.1%}"] for r in shares])
-        facts = machine("numpy")
-        print(describe(facts))
-        if args.save:
-            print(save("verify", {"title": "Verifying exports", "machine": facts, "rows": rows, "shares": shares}))
+            shares = [
+                share_found(small, open_lookup, args.flips, verify),
+                share_found(few, read_plan, args.flips, verify),
+            ]
+            if verify and min(shares) < 1:
+                raise SystemExit(f"verify={verify!r}: {shares} of the flipped bits were detected")
+            table.add(f"flips, verify={verify!r}", "share", shares[0], plan=shares[1])
+    table.end("verify", args.save, "numpy")
 
 
 if __name__ == "__main__":
