@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from harness import CORES, Table, agree, coco_captions, encoded, options, random_vectors
+from harness import CORES, Table, agree, clock, coco_captions, encoded, options, random_vectors
 
 import relabel
 from relabel_train.lookup import Lookup, open_lookup
@@ -83,26 +82,23 @@ def feature_peers(lookup: Lookup) -> dict[str, Block]:
     return {"scipy, CSR rows": from_scipy}
 
 
-def milliseconds(block: Block, batches: list[np.ndarray]) -> float:
-    times = []
-    for rows in batches:
-        block(rows)
-        started = time.perf_counter()
-        block(rows)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times) * 1e3
-
-
 def measure(table: Table, lookup: Lookup, pooling: str, peers: dict[str, Block], repeats: int) -> None:
     rng = np.random.default_rng(2)
     batches = [rng.integers(lookup.rows.start, lookup.rows.stop, B) for _ in range(repeats)]
-    ours: Block = partial(lookup.block, pooling=pooling)  # type: ignore[arg-type]
+    blocks: dict[str, Block] = {"relabel": partial(lookup.block, pooling=pooling), **peers}  # type: ignore[arg-type]
     off, tolerance = ~lookup.same_image(batches[0]), 2e-6 * max(1.0, lookup.about.bounds[1])
-    task, mine = f"{lookup.about.label}, {pooling}", milliseconds(ours, batches)
-    for name, block in peers.items():
-        agree(name, ours(batches[0])[off], block(batches[0])[off], tolerance)
-        some = batches[:3] if name.endswith("Parquet") else batches
-        table.add(task, "ms", mine, name, milliseconds(block, some))
+    times: dict[str, list[float]] = {name: [] for name in blocks}
+    for rows in batches:
+        for name, block in blocks.items():
+            if name.endswith("Parquet") and len(times[name]) == 3:
+                continue
+            found = block(rows)
+            times[name].append(clock(lambda block=block, rows=rows: block(rows)).wall * 1e3)  # type: ignore[misc]
+            if rows is batches[0]:
+                agree(name, blocks["relabel"](rows)[off], found[off], tolerance)
+    ours = statistics.median(times["relabel"])
+    for name in peers:
+        table.add(f"{lookup.about.label}, {pooling}", "ms", ours, name, statistics.median(times[name]))
 
 
 def main() -> None:

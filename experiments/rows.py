@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from relabel.core.parameters import Parameters
 
 
 class Row(Parameters):
-    """One row of the table."""
+    """One row of the table: losses and their parameters as in `relabel fit`, and what else its training needs.
 
-    loss: tuple[str, ...] = Field(description="Names of losses, as in `relabel fit --loss`.")
-    loss_set: tuple[str, ...] = Field((), description="Parameters of the losses, as in `relabel fit --loss-set`.")
-    values: tuple[float, ...] = Field(
-        (), description="Values of the main parameter, which replace {} in `loss` and `loss_set`; the default first."
-    )
-    label: str | None = Field(None, description="Label; by default the first of `train_labels`.")
-    sampler: Literal["random", "neighbour", "graded"] = Field("random", description="Sampler of batches.")
-    warm_up: int = Field(0, ge=0, le=1_000_000, description="Epochs of the summed triplet loss before the losses.")
+    `values` of the main parameter, the default first, replace {} in `loss` and `loss_set`. `label` is by default the
+    first of `train_labels`. `warm_up` epochs of the summed triplet loss come before the losses.
+    """
+
+    loss: tuple[str, ...]
+    loss_set: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    label: str | None = None
+    sampler: Literal["random", "neighbour", "graded"] = "random"
+    warm_up: int = 0
 
     def at(self, value: float | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the losses and their parameters with a value of the main parameter.
@@ -30,12 +30,8 @@ class Row(Parameters):
         >>> Row(loss=("triplet", "sam:{}"), loss_set=("sam.tau=0.3",), values=(5, 1)).at(5.0)
         (('triplet', 'sam:5'), ('sam.tau=0.3',))
         """
-        if value is None:
-            return self.loss, self.loss_set
-        loss, loss_set = (
-            tuple(item.replace("{}", f"{value:g}") for item in items) for items in (self.loss, self.loss_set)
-        )
-        return loss, loss_set
+        text = "" if value is None else f"{value:g}"
+        return tuple(x.replace("{}", text) for x in self.loss), tuple(x.replace("{}", text) for x in self.loss_set)
 
 
 ROWS: dict[str, Row] = {

@@ -4,77 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relabel.core.tables import Table
 
-Verdict = Literal["holds", "does not hold", "undecided"]
 SMALLEST = 0.01
 """Smallest difference that counts, as a share of the baseline's mean."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim that one row is above another one in a figure, or not below it.
-
-    Attributes
-    ----------
-    paper, text : str
-    row, baseline : str
-        Rows of the table.
-    column : str
-        Figure of the table.
-    keeps : bool
-        Whether the claim is only that the row is not below the baseline by more than `SMALLEST`.
-    """
+class Claim(NamedTuple):
+    """A claim that one row is above another one in a figure, or, with `keeps`, not below it by more than `SMALLEST`."""
 
     paper: str
-    text: str
+    claim: str
     row: str
     baseline: str
-    column: str
+    figure: str
     keeps: bool = False
 
 
+WARM, LISTWISE, GRADED = "triplet, warm-up", "smooth_ndcg_triplet", "smooth_ndcg_triplet, graded batches"
 CLAIMS = (
     Claim("BCLS", "soft negatives are above the hardest negative", "triplet_soft", "triplet", "RSUM"),
-    Claim(
-        "BCLS", "soft negatives are above the hardest one after a warm-up", "triplet_soft", "triplet, warm-up", "RSUM"
-    ),
+    Claim("BCLS", "soft negatives are above the hardest one after a warm-up", "triplet_soft", WARM, "RSUM"),
     Claim("BCLS", "BCLS is above the triplet with soft negatives", "bcls", "triplet_soft", "RSUM"),
     Claim("BCLS", "BCLS is above the triplet with soft negatives", "bcls", "triplet_soft", "Kendall tau"),
     Claim("BCLS", "BCLS is above the triplet with the hardest negative", "bcls", "triplet", "RSUM"),
-    Claim("BCLS", "BCLS is above the hardest negative after a warm-up", "bcls", "triplet, warm-up", "RSUM"),
+    Claim("BCLS", "BCLS is above the hardest negative after a warm-up", "bcls", WARM, "RSUM"),
     Claim("BCLS", "BCLS finds more positives of ECCV Caption", "bcls", "triplet", "ECCV"),
     Claim("BCLS", "Kendall's loss beside a triplet helps recall", "triplet_soft + kendall", "triplet_soft", "RSUM"),
     Claim("ladder", "the ladder keeps recall", "ladder", "triplet", "RSUM", keeps=True),
     Claim("ladder", "the ladder lifts coherence", "ladder", "triplet", "CS@100"),
     Claim("SAM", "soft margins lift recall", "triplet + sam", "triplet", "RSUM"),
     Claim("SAM", "soft margins lift NCS", "triplet + sam", "triplet", "NCS"),
-    Claim("S-NDCG", "S-NDCG with a triplet is above the triplet", "smooth_ndcg_triplet", "triplet", "RSUM"),
-    Claim(
-        "S-NDCG",
-        "S-NDCG with a triplet is above the triplet after a warm-up",
-        "smooth_ndcg_triplet",
-        "triplet, warm-up",
-        "RSUM",
-    ),
-    Claim("S-NDCG", "S-NDCG with a triplet finds more positives", "smooth_ndcg_triplet", "triplet", "ECCV"),
+    Claim("S-NDCG", "S-NDCG with a triplet is above the triplet", LISTWISE, "triplet", "RSUM"),
+    Claim("S-NDCG", "S-NDCG with a triplet is above the triplet after a warm-up", LISTWISE, WARM, "RSUM"),
+    Claim("S-NDCG", "S-NDCG with a triplet finds more positives", LISTWISE, "triplet", "ECCV"),
     Claim("log-ratio", "log-ratio is above the triplet for graded retrieval", "log_ratio", "triplet", "nDCG"),
     Claim("log-ratio", "log-ratio is above the dense triplet", "log_ratio", "dense_triplet", "nDCG"),
     Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "nDCG"),
     Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "RSUM"),
     Claim("relabel", "BCLS on graded batches is above random ones", "bcls, graded batches", "bcls", "RSUM"),
-    Claim(
-        "relabel",
-        "S-NDCG with a triplet on graded batches is above random ones",
-        "smooth_ndcg_triplet, graded batches",
-        "smooth_ndcg_triplet",
-        "RSUM",
-    ),
+    Claim("relabel", "S-NDCG with a triplet on graded batches is above random ones", GRADED, LISTWISE, "RSUM"),
 )
 """Claims that the table tests."""
 
@@ -95,7 +69,7 @@ def paired_difference(row: Sequence[float], baseline: Sequence[float]) -> Differ
     Parameters
     ----------
     row, baseline : sequence of float
-        One figure per seed, in the same order. One seed gives an infinite interval.
+        One figure per seed, at least two, in the same order.
 
     Examples
     --------
@@ -104,17 +78,14 @@ def paired_difference(row: Sequence[float], baseline: Sequence[float]) -> Differ
     >>> [round(value, 2) for value in difference]
     [3.0, 0.52, 5.48]
     """
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp
 
     values = np.subtract(row, baseline)
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Difference(mean, -math.inf, math.inf)
-    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
-    return Difference(mean, mean - half, mean + half)
+    interval = ttest_1samp(values, 0).confidence_interval(0.95)
+    return Difference(float(values.mean()), float(interval.low), float(interval.high))
 
 
-def verdict(difference: Difference, baseline: float, keeps: bool = False) -> Verdict:
+def verdict(difference: Difference, baseline: float, keeps: bool = False) -> str:
     """Judge a claim by an interval.
 
     A claim of a difference holds if the interval is above 0, and does not hold if it is below `SMALLEST` of the
@@ -147,36 +118,19 @@ def judge_claims(model: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     ----------
     model : str
     rows : mapping of row to its records
-        One per seed; `figures` of a record has the columns of the table.
+        One per seed, in the same order; `figures` of a record has the columns of the table.
     """
     judged = []
     for claim in CLAIMS:
-        if claim.row not in rows or claim.baseline not in rows:
-            continue
-        ours, theirs = (
-            {record["seed"]: figure_of(record["figures"], claim.column) for record in rows[name]}
+        row, baseline = (
+            [figure_of(record["figures"], claim.figure) for record in rows.get(name, ())]
             for name in (claim.row, claim.baseline)
         )
-        seeds = [seed for seed in ours if seed in theirs]
-        row, baseline = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-        if not seeds or not np.isfinite([*row, *baseline]).all():
+        if len(row) < 2 or len(baseline) < 2 or not np.isfinite([*row, *baseline]).all():
             continue
-        difference = paired_difference(row, baseline)
-        mean = float(np.mean(baseline))
-        judged.append(
-            {
-                "model": model,
-                "paper": claim.paper,
-                "claim": claim.text,
-                "figure": claim.column,
-                "row": claim.row,
-                "baseline": claim.baseline,
-                "baseline_mean": mean,
-                "difference": difference.mean,
-                "interval": None if math.isinf(difference.low) else [difference.low, difference.high],
-                "verdict": verdict(difference, mean, claim.keeps),
-            }
-        )
+        difference, mean = paired_difference(row, baseline), float(np.mean(baseline))
+        body = {"model": model, **claim._asdict(), "baseline_mean": mean, **difference._asdict()}
+        judged.append(body | {"verdict": verdict(difference, mean, claim.keeps)})
     return judged
 
 
@@ -188,24 +142,16 @@ def claims_tables(claims: Sequence[Mapping[str, Any]]) -> list[Table]:
         f"figure holds if the interval is above -{SMALLEST:.0%}. undecided: everything else.",
         "Intervals are not corrected for the number of claims.",
     )
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for c in claims:
+        digits = 1 if abs(c["baseline_mean"]) > 5 else 4
+        mean, low, high = (f"{c[name]:+.{digits}f}" for name in Difference._fields)
+        effect, relative = f"{mean} [{low} {high}]", f"{c['mean'] / c['baseline_mean']:+.1%}"
+        line = (f"{c['paper']}: {c['claim']}", c["figure"], effect, relative, c["verdict"])
+        rows.setdefault(c["model"], []).append(line)
     header = ("claim", "figure", "difference", "relative", "verdict")
-    models = list(dict.fromkeys(c["model"] for c in claims))
-    tables = []
-    for model in models:
-        rows = [
-            (
-                f"{c['paper']}: {c['claim']}",
-                c["figure"],
-                _effect(c),
-                f"{c['difference'] / c['baseline_mean']:+.1%}",
-                c["verdict"],
-            )
-            for c in claims
-            if c["model"] == model
-        ]
-        last = model == models[-1]
-        tables.append(Table(f"Claims of the papers, {model}", header, tuple(rows), notes if last else ()))
-    return tables
+    tables = [Table(f"Claims of the papers, {model}", header, tuple(lines)) for model, lines in rows.items()]
+    return [*tables[:-1], *(replace(table, notes=notes) for table in tables[-1:])]
 
 
 def figure_of(figures: Mapping[str, float | None], column: str) -> float:
@@ -221,10 +167,3 @@ def figure_of(figures: Mapping[str, float | None], column: str) -> float:
         return (figure_of(figures, "ECCV i2t") + figure_of(figures, "ECCV t2i")) / 2
     value = figures[column]
     return math.nan if value is None else value
-
-
-def _effect(claim: Mapping[str, Any]) -> str:
-    digits = 1 if abs(claim["baseline_mean"]) > 5 else 4
-    interval = claim["interval"]
-    between = "" if interval is None else f" [{interval[0]:+.{digits}f} {interval[1]:+.{digits}f}]"
-    return f"{claim['difference']:+.{digits}f}{between}"

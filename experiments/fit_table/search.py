@@ -8,7 +8,7 @@ table has seeds of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -19,16 +19,14 @@ class Setting(NamedTuple):
     value: float | None
 
 
-Scores = Mapping[tuple[Setting, int], float]
-"""RSUM on the validation split by setting and seed; -inf if the loss was not finite."""
-Missing = list[tuple[Setting, int]]
-"""Settings and seeds to train next."""
+Train = Callable[[Sequence[Setting], Sequence[int]], dict[Setting, float]]
+"""Trains settings with seeds, each once at most, and returns the mean RSUM on val; -inf if a loss was not finite."""
 
 
 def choose_setting(
-    lrs: Sequence[float], values: Sequence[float], extend: int, finalists: int, seeds: Sequence[int], scores: Scores
-) -> tuple[Setting | None, Missing]:
-    """Return the chosen setting, or None and the trainings that the choice depends on next.
+    lrs: Sequence[float], values: Sequence[float], extend: int, finalists: int, seeds: Sequence[int], train: Train
+) -> Setting:
+    """Return the setting with the best mean RSUM over the seeds, among the best ones of the first seed.
 
     Parameters
     ----------
@@ -39,62 +37,31 @@ def choose_setting(
     extend : int
         Largest number of further learning rates.
     finalists : int
-        Number of rates, and of values at the chosen rate, that are trained with all seeds. Their best mean is chosen.
+        Number of rates, and of values at the chosen rate, that are trained with all seeds.
     seeds : sequence of int
         The first one is that of every setting.
-    scores : mapping of (Setting, seed) to float
-        RSUM on the validation split of what has been trained; -inf if the loss was not finite.
-
-    Examples
-    --------
-    >>> from experiments.fit_table.search import Setting, choose_setting
-    >>> rates, values = [0.1, 0.2], [5, 7]
-    >>> choose_setting(rates, values, 1, 1, [0], {})
-    (None, [(Setting(lr=0.1, value=5), 0), (Setting(lr=0.2, value=5), 0)])
-    >>> scores = {(Setting(0.1, 5), 0): 300.0, (Setting(0.2, 5), 0): 310.0}
-    >>> choose_setting(rates, values, 1, 1, [0], scores)  # the best rate is the last one
-    (None, [(Setting(lr=0.4, value=5), 0)])
-    >>> scores[Setting(0.4, 5), 0] = 305.0
-    >>> choose_setting(rates, values, 1, 1, [0], scores)
-    (None, [(Setting(lr=0.2, value=7), 0)])
-    >>> scores[Setting(0.2, 7), 0] = 320.0
-    >>> choose_setting(rates, values, 1, 1, [0], scores)
-    (Setting(lr=0.2, value=7), [])
+    train : callable
     """
     default = values[0] if values else None
     settings = [Setting(lr, default) for lr in lrs]
     for _ in range(extend):
-        if missing := _missing(settings, seeds[:1], scores):
-            return None, missing
-        best = max(settings, key=lambda setting: scores[setting, seeds[0]])
+        scores = train(settings, seeds[:1])
+        best = max(settings, key=scores.__getitem__)
         if len(settings) < 2 or best not in (settings[0], settings[-1]):
             break
-        settings = sorted([*settings, Setting(_beyond([s.lr for s in settings], best.lr), default)])
-    chosen, missing = _best(settings, finalists, seeds, scores)
-    if chosen is None or len(values) < 2:
-        return chosen, missing
-    return _best([Setting(chosen.lr, value) for value in values], finalists, seeds, scores)
+        near = settings[1] if best == settings[0] else settings[-2]
+        # At the ratio of the last two, to two significant digits.
+        settings = sorted([*settings, Setting(float(f"{best.lr * best.lr / near.lr:.2g}"), default)])
+    chosen = _best(settings, finalists, seeds, train)
+    if len(values) < 2:
+        return chosen
+    return _best([Setting(chosen.lr, value) for value in values], finalists, seeds, train)
 
 
-def _best(
-    settings: Sequence[Setting], finalists: int, seeds: Sequence[int], scores: Scores
-) -> tuple[Setting | None, Missing]:
-    """Return the best setting, of equal ones the first; or None and the trainings that are missing."""
-    if missing := _missing(settings, seeds[:1], scores):
-        return None, missing
-    finals = sorted(settings, key=lambda setting: -scores[setting, seeds[0]])[:finalists]
+def _best(settings: Sequence[Setting], finalists: int, seeds: Sequence[int], train: Train) -> Setting:
+    """Return the best setting, of equal ones the first."""
+    scores = train(settings, seeds[:1])
+    finals = sorted(settings, key=lambda setting: -scores[setting])[:finalists]
     # A single setting needs no comparison.
-    compared = seeds if len(finals) > 1 else seeds[:1]
-    if missing := _missing(finals, compared, scores):
-        return None, missing
-    return max(finals, key=lambda setting: sum(scores[setting, seed] for seed in compared)), []
-
-
-def _missing(settings: Sequence[Setting], seeds: Sequence[int], scores: Scores) -> Missing:
-    return [(setting, seed) for setting in settings for seed in seeds if (setting, seed) not in scores]
-
-
-def _beyond(grid: Sequence[float], edge: float) -> float:
-    """Return the next rate beyond an edge of the grid, at the ratio of the last two, to two significant digits."""
-    near = grid[1] if edge == grid[0] else grid[-2]
-    return float(f"{edge * edge / near:.2g}")
+    scores = train(finals, seeds if len(finals) > 1 else seeds[:1])
+    return max(finals, key=scores.__getitem__)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from experiments.params import Experiments
-from experiments.proxy_features.held_out import hold_out
-from experiments.proxy_features.tasks import CAPTIONS, ProxyTasks
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from experiments.params import ProxyFeaturesParams
+from relabel.corpus import Corpus
+from relabel.corpus.build import SPLITS
+from relabel.corpus.params import IngestParams
 from relabel.sources.models.files import find_model
+from relabel.sources.models.loading import load_model
 from relabel.stages import Job, Project
-from relabel.stages.job import run_tasks
+from relabel.store.arrays import save_array
+from relabel.store.files import write_text
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
+from relabel_train.batches.base import StableRandom
+from relabel_train.features import DESCRIPTION, FORMAT
 
-if TYPE_CHECKING:
-    from experiments.proxy_features.token_vectors import TokenEncoder
+CAPTIONS, VECTORS = "captions.parquet", "features.npy"
+STAND_IN = (
+    "No image was seen: each is stood in for by the token vectors of one of its own captions, which is held out of "
+    "text, retrieval and labels. Figures compare losses and labels with each other, not with published models."
+)
 
 
 def proxy_folder(project: Project) -> Path:
@@ -25,40 +38,84 @@ def proxy_folder(project: Project) -> Path:
     return project.layout.root / "proxy"
 
 
-def proxy_features(project: Project, experiments: Experiments) -> Job:
+def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
     """Prepare to write proxy features of some images, and the captions of these images that are not held out.
 
     Raises
     ------
-    UsageError
-        If a split has too few images.
-    MissingError
+    RelabelError
         If the corpus or the model is missing.
     """
-    params, corpus, runtime = experiments.proxy_features, project.corpus, project.runtime
-    files = find_model(params.model, params.revision, runtime.progress)
-    held_out = hold_out(corpus, params.counts, params.seed)
-
-    # Loaded on first use: a finished folder is recognized without torch.
-    def load() -> TokenEncoder:
-        from experiments.proxy_features.token_vectors import TokenEncoder
-
-        return TokenEncoder(files.folder, "", None, "float32", runtime)
-
-    semantic = {
-        "version": 1,
-        "images": params.counts,
-        "model": files.sha256(),
-        **params.model_dump(include={"vectors", "seed", "images_per_shard"}),
-    }
+    corpus, runtime = project.corpus, project.runtime
+    files = find_model(params.model, None, runtime.progress)
+    rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
+    semantic = {"version": 2, **params.model_dump(exclude={"model"}), "model": files.sha256()}
     artefact = ArtefactSpec("proxy_features", project.config.ingest.dataset, semantic, {"corpus": corpus.digest})
-    tasks = partial(ProxyTasks, corpus, held_out, params, load)
 
     def fill(work: Work) -> None:
-        run_tasks(project, tasks(), artefact, work, proxy_features, experiments)
+        vectors = token_vectors(files.folder, [corpus.texts[i] for i in rows], params.vectors)
+        lengths = np.maximum(1, (vectors != 0).any(axis=2).sum(axis=1)).astype(np.int64)
+        left = np.isin(corpus.image, corpus.image[rows])
+        left[rows] = False
+        captions = corpus.table.filter(pa.array(left)).select(["caption_id", "image_id", "split", "text"])
+        about = {"stand_in": STAND_IN, "model": params.model, "vectors": params.vectors, "width": vectors.shape[2]}
+        images, held_out = [corpus.image_ids[i] for i in corpus.image[rows]], [corpus.caption_ids[i] for i in rows]
+        body = {"format": FORMAT, "kind": "proxy", **about, "files": [VECTORS]}
+        text = json.dumps(body | {"image_ids": images, "held_out": held_out}, indent=0) + "\n"
+        work.file(CAPTIONS, lambda path: pq.write_table(captions, path, compression="zstd"))
+        work.file(VECTORS, lambda path: save_array(path, vectors))
+        work.file("lengths.npy", lambda path: save_array(path, lengths))
+        work.file(DESCRIPTION, lambda path: write_text(path, text))
+        work.facts |= about | {"images": len(rows)}
 
-    variant = experiments.variant(project, lambda e: e.proxy_features)
-    return Job(proxy_folder(project), artefact, fill, runtime.progress, tasks, variant)
+    return Job(proxy_folder(project), artefact, fill, runtime.progress)
+
+
+def token_vectors(folder: Path, texts: Sequence[str], most: int) -> NDArray[np.float16]:
+    """Return the last hidden states of the first tokens of texts, padded with zeros.
+
+    Special tokens are left out; a text without words has the state of its closing one.
+
+    Parameters
+    ----------
+    folder : Path
+        A model of sentence-transformers.
+    texts : sequence of str
+        N texts.
+    most : int
+        Maximum number of vectors per text.
+
+    Returns
+    -------
+    (N, most, D) float16
+    """
+    model = load_model(folder, "cpu", None)
+    out = np.zeros((len(texts), most, model.get_embedding_dimension() or 0), np.float16)
+    states = model.encode([text.strip() for text in texts], output_value="token_embeddings", show_progress_bar=False)
+    for row, state in zip(out, states, strict=True):
+        words = state[1 : max(2, len(state) - 1)][:most]
+        row[: len(words)] = words.cpu().numpy()
+    return out
+
+
+def hold_out(corpus: Corpus, counts: dict[str, int], seed: int) -> NDArray[np.int64]:
+    """Draw at most so many images per split, and return the row of one of the first five captions of each, ascending.
+
+    Images with a single caption are skipped, since no caption of theirs would remain.
+    """
+    rows = []
+    for number, split in enumerate(SPLITS):
+        count, span = counts.get(split, 0), corpus.images([split])
+        candidates = np.arange(span.start, span.stop)
+        candidates = candidates[np.diff(corpus.indptr)[candidates] > 1]
+        # A generator per split: the draw of one split does not depend on the counts of the others.
+        random = StableRandom(seed, number)
+        selected = np.sort(candidates[random.permutation(len(candidates))[:count]])
+        # The held-out caption is one of the first five, which serve as references elsewhere.
+        sizes = np.minimum(np.diff(corpus.indptr)[selected], 5)
+        # 60 is a multiple of 1 to 5, so that the draw is uniform modulo every possible number of captions.
+        rows.append(corpus.indptr[selected] + random.below(60, len(selected)) % sizes)
+    return np.concatenate(rows).astype(np.int64)
 
 
 def remaining_project(project: Project) -> Project:
@@ -68,20 +125,14 @@ def remaining_project(project: Project) -> Project:
     exclude the held-out captions, which are in no file of that dataset. Trained models are those of the parent dataset.
     """
     ingest = project.config.ingest
-    remaining = ingest.model_copy(
-        update={
-            "dataset": f"{ingest.dataset}_proxy",
-            "namespace": project.namespace,
-            "format": "parquet",
-            "path": proxy_folder(project) / CAPTIONS,
-            "splits": None,
-            "captions_per_image": None,
-            "in_split": None,
-            "caption_id_column": "caption_id",
-            "image_id_column": "image_id",
-            "text_column": "text",
-            "split_column": "split",
-            "expected": {},
-        }
+    remaining = IngestParams(
+        dataset=f"{ingest.dataset}_proxy",
+        namespace=project.namespace,
+        format="parquet",
+        path=proxy_folder(project) / CAPTIONS,
+        tokenizer=ingest.tokenizer,
+        caption_id_column="caption_id",
+        expected={},
+        rows_per_shard=ingest.rows_per_shard,
     )
     return replace(project, config=project.config.model_copy(update={"ingest": remaining}), parent=project)

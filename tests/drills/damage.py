@@ -127,7 +127,6 @@ class Readers:
             "lookup": lambda: _lookup(folder, options),
             "plan": lambda: _plan(folder, options),
             "proxy_features": lambda: _features(folder),
-            "fit_table": lambda: _fit_table(folder),
             "checkpoint": lambda: _checkpoints(folder),
             "fetched": lambda: _fetched(folder),
         }
@@ -184,12 +183,6 @@ def _features(folder: Path) -> list[Any]:
 
     features = open_features(folder)
     return [features.image_ids, *(part.tobytes() for part in features.take(np.arange(len(features))))]
-
-
-def _fit_table(folder: Path) -> Any:
-    from experiments.fit_table import read_table
-
-    return read_table(folder)[1:]
 
 
 def _checkpoints(folder: Path) -> list[str]:

@@ -43,13 +43,13 @@ sources:
   fuse: {{source: fuse, gate: cider, gate_top: 20}}
 """
 EXPERIMENTS = """
-proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny, images_per_shard: 5}
+proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny}
 fit_table:
   train_labels: [sbert]
   judge: sbert
   ncs: cider
   rows: {one: {loss: [bcls]}}
-  models: {vsepp: {embed: 8, word: 8}}
+  models: {vsepp: {embed: 8}}
   lrs: [0.001, 0.002]
   extend: 0
   search_seeds: [0]
@@ -221,8 +221,7 @@ class Trail:
 def comparable(folder: Path) -> dict[str, Any]:
     """Return every final file without times.
 
-    Checkpoints are compared by their tensors. Logs, which contain the seconds of steps, are excluded, and so are the
-    table of losses and its manifest: the table states the seconds of each training and is compared without them.
+    Checkpoints are compared by their tensors. Logs, which contain the seconds of steps, are excluded.
     """
     results: dict[str, Any] = {}
     for name, body in finals(folder).items():
@@ -233,8 +232,6 @@ def comparable(folder: Path) -> dict[str, Any]:
             results[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
         elif training and path.suffix == ".json":
             results[name] = plain(json.loads(body))
-        elif path.parent.name == "fit" and not training and path.name != "table.txt":
-            results[name] = plain(json.loads(body)["rows"]) if path.name == "table.json" else None
         else:
             results[name] = body
     return results

@@ -5,7 +5,7 @@ of the first seed. The grid of rates grows while its best is at an edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -23,26 +23,21 @@ def search(
     finalists: int = 2,
     lrs: tuple[float, ...] = LRS,
 ) -> tuple[Setting, list[tuple[Setting, int]]]:
-    """Train what is asked for until a setting is chosen. Returns it, and the trainings in their order."""
-    scores: dict[tuple[Setting, int], float] = {}
-    while True:
-        chosen, missing = choose_setting(lrs, values, extend, finalists, seeds, scores)
-        if chosen is not None:
-            assert not missing
-            return chosen, list(scores)
-        assert missing, "nothing is chosen, and nothing is asked for"
-        assert not set(missing) & set(scores), "a setting is trained twice"
-        scores |= {training: score(*training) for training in missing}
+    """Return the chosen setting, and the trainings in their order."""
+    trained: dict[tuple[Setting, int], float] = {}
+
+    def train(settings: Sequence[Setting], some: Sequence[int]) -> dict[Setting, float]:
+        trained.update({(setting, seed): score(setting, seed) for setting in settings for seed in some})
+        return {setting: sum(trained[setting, seed] for seed in some) / len(some) for setting in settings}
+
+    return choose_setting(lrs, values, extend, finalists, seeds, train), list(trained)
 
 
 def test_rates_first_then_values() -> None:
     chosen, trained = search(lambda s, _: -abs(math.log(s.lr / 2e-3)) - (s.value != 3.0), 2, VALUES)
     assert chosen == Setting(2e-3, 3.0)
-    assert [s for s, _ in trained] == [
-        *(Setting(lr, 1.0) for lr in LRS),
-        Setting(2e-3, 0.5),
-        Setting(2e-3, 3.0),
-    ]
+    rates = [Setting(lr, 1.0) for lr in LRS]
+    assert [s for s, _ in trained] == [*rates, Setting(2e-3, 0.5), Setting(2e-3, 3.0)]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +58,8 @@ def test_the_best_settings_are_compared_by_their_mean_over_seeds() -> None:
 
     chosen, trained = search(score, values=VALUES, seeds=SEEDS)
     assert chosen == Setting(2e-3, 1.0)
-    assert {s for s, seed in trained if seed == 7} == {
-        Setting(4e-3, 1.0),
-        Setting(2e-3, 1.0),
-        Setting(2e-3, 3.0),
-    }
+    finalists = {Setting(4e-3, 1.0), Setting(2e-3, 1.0), Setting(2e-3, 3.0)}
+    assert {s for s, seed in trained if seed == 7} == finalists
     # With one finalist, the first seed decides, and no other one is trained.
     chosen, trained = search(score, values=VALUES, seeds=SEEDS, finalists=1)
     assert chosen == Setting(4e-3, 3.0)
@@ -75,10 +67,8 @@ def test_the_best_settings_are_compared_by_their_mean_over_seeds() -> None:
 
 
 def test_a_single_rate_needs_no_further_seeds() -> None:
-    assert search(lambda s, _: 1.0, extend=2, seeds=SEEDS, lrs=(1e-3,)) == (
-        Setting(1e-3, None),
-        [(Setting(1e-3, None), 0)],
-    )
+    one = Setting(1e-3, None)
+    assert search(lambda s, _: 1.0, extend=2, seeds=SEEDS, lrs=(1e-3,)) == (one, [(one, 0)])
 
 
 def test_a_rate_that_diverges_is_not_chosen() -> None:

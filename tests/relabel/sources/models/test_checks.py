@@ -229,7 +229,7 @@ def test_code_is_refused_when_a_model_is_found_and_when_it_is_loaded(name: str, 
 
 
 def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Path) -> None:
-    from experiments.params import Experiments, ProxyFeaturesParams
+    from experiments.params import ProxyFeaturesParams
     from experiments.proxy_features import proxy_features
     from relabel.config import Config
     from relabel.sources.bert_sts import BertSts, BertStsParams
@@ -249,8 +249,7 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     check(folder, file, message, lambda: bert_sts.fingerprint_params(corpus, range(3), runtime))
     project = Project(Config(), runtime, out)
     project.__dict__["corpus"] = corpus
-    experiments = Experiments(proxy_features=ProxyFeaturesParams(model=name))
-    check(folder, file, message, lambda: proxy_features(project, experiments))
+    check(folder, file, message, lambda: proxy_features(project, ProxyFeaturesParams(model=name)))
     check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, out, runtime))
     check(folder, file, message, lambda: load_cross_encoder(folder, "cpu", None, None, None))
     with pytest.MonkeyPatch.context() as patch:
