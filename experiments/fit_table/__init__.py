@@ -25,7 +25,7 @@ from relabel.datasets import locate
 from relabel.judge.eccv import FILES
 from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project, build_encoding, export_lookup, ingest, neighbours, run_logged
-from relabel.store.files import make_folder, write_text
+from relabel.store.files import write_text
 
 
 class FitTable:
@@ -143,7 +143,6 @@ class FitTable:
             "claims": claims,
         }
         tables = [*to_table(rows, params, notes), *claims_tables(claims)]
-        make_folder(self.out)
         if any(budget.by_label for budget in params.models.values()):
             body["labels"] = label_points(results, params, self._agreement())
             draw_labels(body["labels"], self.out / "labels.png")

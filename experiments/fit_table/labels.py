@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from experiments.fit_table.claims import figure_of, paired_difference
 from experiments.params import FitTableParams
 from relabel.stages import Project
 from relabel.stages.correlate import correlate
+from relabel.store.files import write_atomic
 
 FIGURES = {"RSUM": "RSUM", "ECCV": "ECCV mAP@R (%)"}
 """Figures of the picture: RSUM, and the mean mAP@R of both directions on ECCV Caption."""
@@ -85,7 +87,7 @@ def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
                 grid[i, j].annotate(point["label"], place, (4, 4), textcoords="offset points", fontsize=7)
         grid[i, j].set(ylabel=f"{title} of {model}", xlabel="agreement: Pearson's r on non-GT pairs of CxC")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=len(losses), frameon=False)
-    figure.savefig(path, format="png", dpi=150)
+    write_atomic(path, partial(figure.savefig, format="png", dpi=150))
 
 
 def _bars(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -16,7 +16,7 @@ from experiments.fit_table.table import figures
 from experiments.params import FitTableParams
 from experiments.rows import Row
 from relabel.core.runtime import Runtime, end_on_interrupt, end_with_parent
-from relabel.store.files import make_folder, write_text
+from relabel.store.files import write_text
 from relabel_train.training.options import DivergenceError, EvalOptions, FitOptions
 
 _RANGED = ("smooth_ndcg", "smooth_ndcg_triplet", "graded_sigmoid")
@@ -123,7 +123,6 @@ class TrialFile:
     def add(self, record: Record) -> None:
         """Add a record; the file is written completely or not at all."""
         self.records[record["key"]] = record
-        make_folder(self.path.parent)
         write_text(self.path, "".join(f"{json.dumps(each)}\n" for each in self.records.values()))
 
 
