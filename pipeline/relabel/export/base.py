@@ -37,14 +37,15 @@ class ArtefactRef:
     folder: Path
     manifest: Manifest
 
-    def read_rows(self, rows: range, columns: Sequence[str]) -> pa.Table:
-        """Read some rows of an artefact with one table row per corpus row.
+    def read_rows(self, rows: range, columns: Sequence[str], first: int | None = None) -> pa.Table:
+        """Read some rows of an artefact with one table row per corpus row, or per image.
 
         Only the shards that hold them are read.
 
-        `rows`: corpus rows, all of them in the artefact.
+        `rows`: corpus rows or numbers of images, all of them in the artefact. `first`: the first number in the
+        artefact, if it is not that of a corpus row.
         """
-        first, tables = int(self.manifest.facts["rows"][0]), []
+        first, tables = int(self.manifest.facts["rows"][0]) if first is None else first, []
         for name in self.manifest.parts:
             count = int(self.manifest.files[name].rows or 0)
             start, stop = max(first, rows.start), min(first + count, rows.stop)

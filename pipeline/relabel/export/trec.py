@@ -77,7 +77,8 @@ class TrecExport(Export[ExportTrecParams]):
     def _lists(self, inputs: ExportInputs, queries: range) -> pa.Table:
         """Return one row per neighbour of some queries, with ids, rank and score."""
         assert inputs.neighbours is not None
-        table = inputs.neighbours.read_rows(queries, ["neighbours", "scores"])
+        first = self._queries(inputs, range(*inputs.neighbours.manifest.facts["rows"])).start
+        table = inputs.neighbours.read_rows(queries, ["neighbours", "scores"], first)
         lists = combine_chunks(table["neighbours"])
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         corpus, numbers = inputs.corpus, np.repeat(np.arange(queries.start, queries.stop), sizes)
