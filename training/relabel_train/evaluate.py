@@ -21,7 +21,7 @@ from relabel_train.metrics import (
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
-from relabel_train.training.data import Split, check_not_held_out, read_split
+from relabel_train.training.data import Split, check_corpus, check_not_held_out, read_split
 from relabel_train.training.distributed import join_processes
 from relabel_train.training.options import EvalOptions, FitError
 from relabel_train.training.scoring import retrieval_scores
@@ -34,7 +34,7 @@ class Evaluation:
     """Result of an evaluation.
 
     `retrieval`: of all images that were evaluated; with positives `eccv` if given.
-    `graded`: by label, of the first images.
+    `graded`: by label, or by folder if a label has another lookup before, of the first images.
     `stand_in`: caveat to show with these figures: the features are proxies of images.
     """
 
@@ -67,6 +67,9 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     """
     if options.images and options.eccv is not None:
         raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")
+    lookups = [open_lookup(path) for path in options.labels]
+    for lookup in lookups:
+        check_corpus(options.captions, lookup)
     with join_processes(device) as processes:
         models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
         for model in models:
@@ -89,11 +92,12 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     plain = ReportSettings(kendall_tau=False, semantic_ms=())
     retrieval = retrieval_report(scores, split.image, positives=positives, folds=options.folds, settings=plain)
     graded = {}
-    for path in options.labels:
-        lookup = open_lookup(path)
+    for lookup in lookups:
         check_not_held_out(lookup, features)
-        notify(f"metrics of labels: {lookup.about.label}")
-        graded[lookup.about.label] = _graded(lookup, split, scores, options.graded)
+        # Two lookups of one label, as of two poolings, are told apart by their folders.
+        name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
+        notify(f"metrics of labels: {name}")
+        graded[name] = _graded(lookup, split, scores, options.graded)
     return Evaluation(retrieval, graded, features.stand_in, notes)
 
 

@@ -31,7 +31,7 @@ from relabel_train.batches import open_plan
 from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.models import Model, Vocabulary, make_model
-from relabel_train.training.data import Batch, Batches, read_split
+from relabel_train.training.data import Batch, Batches, check_corpus, read_split
 from relabel_train.training.distributed import Processes, join_processes
 from relabel_train.training.files import NAME as LOG
 from relabel_train.training.files import Log, load_checkpoint, save_checkpoint
@@ -83,6 +83,9 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.labels) if options.labels is not None else None
     plan = open_plan(options.plan) if options.plan is not None else None
+    for part in (labels, plan):
+        if part is not None:
+            check_corpus(options.captions, part)
     bounds = labels.about.bounds if labels is not None else plan.about["bounds"] if plan is not None else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers of this step come from the seed.

@@ -56,6 +56,8 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert json.loads(json.dumps(body)) == body
     assert body["stand_in"] is None
     assert "Against the label cider, 6 images" in report.text()
+    others = evaluate(held(options, labels=(lookup, small_project.layout.lookup("all", "cider_plain"), lookup)), "cpu")
+    assert list(others.graded) == ["cider", "cider_plain", str(lookup)]
 
 
 @pytest.mark.parametrize("batch", [2, 512])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from relabel_train.batches import Captions, GradedBatches, NeighbourBatches, RandomBatches, Sampler, quantile_levels
 from relabel_train.features import Features
+from relabel_train.folder import MANIFEST, ExportFolder, LookupFileError
 from relabel_train.lookup import Lookup
 from relabel_train.models import Model
 from relabel_train.training.options import FitError, FitOptions, parse_settings
@@ -87,6 +88,14 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
     number = {name: i for i, name in enumerate(names)}
     image = np.array([number[i] for i in table["image_id"]], np.int64)
     return Split(table["caption_id"], table["text"], names, image, features.rows_of(names))
+
+
+def check_corpus(captions: Path, labels: Lookup | Plan) -> None:
+    """Raise if labels were made of another corpus: other texts may have the same ids."""
+    manifest = ExportFolder(captions, None).read_json(MANIFEST)
+    recorded = labels.about["corpus"] if isinstance(labels.about, dict) else labels.about.corpus
+    if manifest.get("facts", {}).get("digest") != recorded:
+        raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
 
 
 class Batch(NamedTuple):
