@@ -89,7 +89,7 @@ def check(scan: Path, lookup_folder: Path, clone: Path, batch: int = 16) -> int:
     ):
         words = list(vocabulary)
         read = [[words[t] for t in row[1 : n - 1]] for row, n in zip(targets.tolist(), lengths, strict=True)]
-        rows = lookup.at_lines(index)
+        rows = lookup.at_lines(index, 5)
         if read != [captions[i].lower().split() for i in index] or lookup.caption_ids(rows) != [ids[i] for i in index]:
             raise SystemExit(f"{clone}: batch {batches} differs from the lookup")
         if lookup.block(rows).shape != (len(index), len(index)):

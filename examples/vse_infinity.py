@@ -47,7 +47,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "        loss = self.forward_loss(img_emb, cap_emb)\n",
             "        loss = self.forward_loss(img_emb, cap_emb)\n"
-            "        rows = self.lookup.at_lines(index)\n"
+            "        rows = self.lookup.at_lines(index, 5)\n"
             "        relevance = torch.from_numpy(self.lookup.block(rows)).to(img_emb.device)\n"
             "        same_image = torch.from_numpy(self.lookup.same_image(rows)).to(img_emb.device)\n"
             "        loss = loss + self.graded(img_emb @ cap_emb.t(), relevance, same_image)\n",
@@ -135,7 +135,7 @@ def check(scan: Path, lookup_folder: Path, clone: Path, batch: int = 16, steps: 
         first = torch.utils.data.Subset(dataset, range(len(captions)))
         loader = torch.utils.data.DataLoader(first, batch, shuffle=True, collate_fn=image_caption.collate_fn)
         for *_, index in loader:
-            assert lookup.caption_ids(lookup.at_lines(index)) == [ids[i] for i in index]
+            assert lookup.caption_ids(lookup.at_lines(index, 5)) == [ids[i] for i in index]
             assert [dataset.captions[i] for i in index] == [captions[i] for i in index]
         model = VSEModel(opt)
         losses: list[float] = []

@@ -61,9 +61,9 @@ def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: st
     images = [int(line) for line in lines_of(job.out / f"{name}_ids.txt")]
     assert len(captions) == CAPTIONS * len(images)
     assert [corpus.image_ids[corpus.image[row]] for row in rows[::CAPTIONS]] == [f"mine:{image}" for image in images]
-    np.testing.assert_array_equal(lookup.at_lines(np.arange(len(captions))), rows)
+    np.testing.assert_array_equal(lookup.at_lines(np.arange(len(captions)), CAPTIONS), rows)
     index = (7, 0, 33)  # as a collate function returns it
-    np.testing.assert_array_equal(lookup.at_lines(index), rows[list(index)])
+    np.testing.assert_array_equal(lookup.at_lines(index, CAPTIONS), rows[list(index)])
     block = np.load(job.out / f"{name}_relevance.npy", mmap_mode="r")
     assert block.shape == (len(images), len(captions))
     np.testing.assert_allclose(block, lookup.block(rows[::CAPTIONS], rows), atol=1e-6)
@@ -73,15 +73,13 @@ def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
     lookup = open_lookup(project.layout.lookup("test", "cbow"))
     for line in (-1, 50):
         with pytest.raises(IndexError, match="test has 50 lines"):
-            lookup.at_lines([3, line])
+            lookup.at_lines([3, line], CAPTIONS)
     with pytest.raises(ValueError, match="fewer than 8 captions"):
-        lookup.at_lines([7], captions_per_image=8)
+        lookup.at_lines([7], 8)
     with pytest.raises(ValueError, match="export a lookup of that split"):
-        open_lookup(project.layout.lookup("all", "cbow")).at_lines([0])
+        open_lookup(project.layout.lookup("all", "cbow")).at_lines([0], CAPTIONS)
     first, stop = lookup.about.rows
-    np.testing.assert_array_equal(
-        lookup.at_lines(np.arange(stop - first), captions_per_image=0), np.arange(first, stop)
-    )
+    np.testing.assert_array_equal(lookup.at_lines(np.arange(stop - first), 0), np.arange(first, stop))
 
 
 def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, tmp_path: Path) -> None:

@@ -337,8 +337,11 @@ class Lookup:
         positions = self._caption_ids.find(caption_ids, "caption")
         return (positions + self.rows.start).astype(np.int32)
 
-    def at_lines(self, index: ArrayLike, captions_per_image: int = 5) -> NDArray[np.int32]:
-        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.arrays` states."""
+    def at_lines(self, index: ArrayLike, captions_per_image: int) -> NDArray[np.int32]:
+        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.arrays` states.
+
+        `captions_per_image` is that of the export, whose default is 5.
+        """
         return rows_of_lines(self.about, self.arrays, index, captions_per_image)
 
     def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
