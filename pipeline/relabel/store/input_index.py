@@ -56,29 +56,37 @@ def check_references(
     one of these, so it is not reported as absent. Returns `absent`: inputs that do not exist, sorted by folder;
     `stale`: in the order of the artefacts.
     """
-    identities = {value for manifest in artefacts.values() for value in _identities(manifest)}
-    absent, stale = defaultdict[tuple[Path, str], list[Path]](list), list[Stale]()
+    identities = {value: folder for folder, manifest in artefacts.items() for value in _identities(manifest)}
+    absent, stale = defaultdict[tuple[Path, str], list[Path]](list), dict[Path, list[str]]()
+    made_from = defaultdict[Path, list[tuple[str, Path]]](list)
     doubtful = {_subject(place) for place in map(place_of, unread) if place is not None}
     for folder, manifest in artefacts.items():
         place = place_of(folder)
         if place is None or place.kind != manifest.kind:
             continue
-        rebuilt = []
         for reference in _references(place, manifest):
             # The input exists, wherever it lies.
-            if (reference.kind, reference.identity) in identities or not _inside(reference.folders[0], within):
+            if (found := identities.get((reference.kind, reference.identity))) is not None:
+                made_from[folder].append((reference.kind, found))
+                continue
+            if not _inside(reference.folders[0], within):
                 continue
             # An artefact with another identity takes its place.
             if any(path in artefacts for path in reference.folders):
-                rebuilt.append(reference.kind)
+                stale.setdefault(folder, []).append(reference.kind)
             elif any(os.path.lexists(path) for path in reference.folders):
                 # The folder exists without a manifest, which is reported elsewhere.
                 continue
             elif (lost := place_of(reference.folders[0])) is None or _subject(lost) not in doubtful:
                 absent[reference.folders[0], reference.kind].append(folder)
-        if rebuilt:
-            stale.append(Stale(folder, manifest.kind, tuple(dict.fromkeys(rebuilt))))
-    return [Absent(folder, kind, tuple(by)) for (folder, kind), by in sorted(absent.items())], stale
+    # What was made from a stale artefact is stale.
+    while True:
+        inputs = {folder: [k for k, one in made_from[folder] if one in stale] for folder in {*made_from} - {*stale}}
+        if not any(inputs.values()):
+            break
+        stale |= {folder: kinds for folder, kinds in inputs.items() if kinds}
+    of_artefacts = [Stale(f, m.kind, tuple(dict.fromkeys(stale[f]))) for f, m in artefacts.items() if f in stale]
+    return [Absent(folder, kind, tuple(by)) for (folder, kind), by in sorted(absent.items())], of_artefacts
 
 
 def _subject(place: Place) -> tuple[Path, str, tuple[str, ...]]:
@@ -110,8 +118,9 @@ def _references(place: Place, manifest: Manifest) -> Iterator[_Reference]:
         elif name == "lookup":
             yield _Reference("lookup", identity, (layout.lookup(split, label),))
         elif name == "neighbours":
-            of = label if place.kind == "lookup" else str(facts.get("neighbours"))
-            folders = tuple(layout.neighbours(s, "captions", of) for s in _splits(split))
+            # A plan states the label of its neighbours; other exports have those of their own label.
+            of = str(facts.get("neighbours")) if place.kind == "plan" else label
+            folders = tuple(layout.neighbours(s, str(facts.get("of", "captions")), of) for s in _splits(split))
             yield _Reference("neighbours", identity, folders)
 
 

@@ -223,6 +223,8 @@ def test_an_artefact_made_from_others_is_stale_and_no_fault(labels: Path) -> Non
         layout.lookup("test", "cider"),
         layout.judgement("test", "cider"),
         layout.neighbours("test", "captions", "cider"),
+        layout.plan("test", "p"),  # made from the neighbours
+        layout.report("test"),
     ]
     assert sorted(stale) == sorted(map(str, artefacts))
     assert any(
