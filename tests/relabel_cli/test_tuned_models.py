@@ -1,11 +1,13 @@
-"""Contract: word vectors trained by relabel belong to a dataset and to its current captions. A label accepts no
-others and names the command that trains them. Models are read from the folder of --data.
+"""Contract: word vectors trained by relabel belong to a dataset and to its current captions, and trained models to the
+current parameters. A label accepts no others and names the command that trains them. Models are read from the folder
+of --data.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,11 +16,15 @@ from tests.relabel_cli.runner import invoke
 from experiments.proxy_features import remaining_project
 from relabel import stages
 from relabel.config import load_config
+from relabel.core.errors import MissingError, RelabelError
 from relabel.core.runtime import Runtime
 from relabel.sources.base import SourceParams
+from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
+from relabel.store.artefact import build
+from relabel.store.manifest import ArtefactSpec
 
 PARAMS = {
     "ingest": {"format": "jsonl", "tokenizer": "none"},
@@ -115,3 +121,21 @@ def test_a_model_of_other_parameters_is_kept_without_replace() -> None:
     assert not vectors.exists()
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"tune": {"cbow": PARAMS["tune"]["cbow"] | {"width": 6}}}))
     assert relabel("mine", "tune", "cbow")[0] == 0  # an edited file replaces the model
+
+
+@pytest.mark.parametrize("base", [True, False], ids=["base", "no base"])
+def test_a_cross_encoder_of_other_parameters_is_refused(base: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_model(name: str, *_: object) -> SimpleNamespace:
+        if not base:
+            raise MissingError("no such model", where=name)
+        return SimpleNamespace(sha256=lambda: "abc")
+
+    monkeypatch.setattr("relabel.sources.models.files.find_model", find_model)
+    ingest("mine", 8)
+    trained = TuneBertStsParams(epochs=2).model_dump(mode="json", exclude={"base", "revision"})
+    build(Path("data/bert_sts"), ArtefactSpec("cross_encoder", "x on stsb", trained, {"base": "abc"}), lambda _: None)
+    label = ("encode", "--label", "pairs", "--split", "train", "--set", "sources.pairs={source: bert_sts, gate: null}")
+    code, output = relabel("mine", *label)
+    assert (code, "epochs (2 there, 3 here)" in output, "relabel tune bert_sts" in output) == (4, True, True)
+    # The parameters are those of the model: the error is now that the folder holds no model.
+    assert "epochs" not in relabel("mine", *label, "--set", "tune.bert_sts.epochs=2")[1]

@@ -140,25 +140,32 @@ def model_guard(
     requested = variant(project, lambda config: getattr(config.tune, section).model_dump(mode="json"))
 
     def check(previous: Manifest) -> None:
-        values, recorded = requested.values, previous.semantic
-        # The manifest identifies a base model by its content, so that a copy elsewhere is the same model.
-        if "base" in values and _has_other_base(values, previous):
-            recorded = recorded | {"base": previous.facts["base"]}
-        # A parameter that the manifest does not record cannot have changed the model.
-        names = [name for name, value in values.items() if recorded.get(name, value) != value]
-        if names:
-            text = differing(names, recorded, values)
+        if text := differing_model(previous, requested.values):
             message = f"model {previous.name} would be replaced, and the command overrides the file: {text}"
             raise UsageError(message, todo=f"{keep}, or replace the model with --replace.")
 
     return check if requested.trial and not requested.replace else None
 
 
+def differing_model(model: Manifest, values: Values) -> str:
+    """Describe the parameters of `tune` in which a model differs from given ones; empty if there are none."""
+    recorded = model.semantic
+    # The manifest identifies a base model by its content, so that a copy elsewhere is the same model.
+    if "base" in values and _has_other_base(values, model):
+        recorded = recorded | {"base": model.facts["base"]}
+    # A parameter that the manifest does not record cannot have changed the model.
+    return differing([n for n, value in values.items() if recorded.get(n, value) != value], recorded, values)
+
+
 def _has_other_base(values: Values, previous: Manifest) -> bool:
     """Return whether a model was tuned from a base model of other content, regardless of names and paths."""
     from relabel.sources.models.files import find_model
 
-    return previous.inputs["base"] != find_model(values["base"], values["revision"]).sha256()
+    try:
+        return previous.inputs["base"] != find_model(values["base"], values["revision"]).sha256()
+    except MissingError:
+        # A model may be used where its base is not.
+        return False
 
 
 def _file_values(config: Config, values: Callable[[Config], Values]) -> Values | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.sources.base import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import log_status, model_guard
+from relabel.stages.job import differing_model, log_status, model_guard
 from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
@@ -46,26 +46,34 @@ def needs_word2vec(params: SourceParams) -> bool:
 
 
 def check_model(project: Project, name: str) -> None:
-    """Check that a model of `SourceParams.tuned_models` that learns from captions was trained on the current ones."""
-    if name != "cbow" or word2vec_is_current(project):
-        return
-    dataset, where = project.training_dataset, str(project.word2vec)
-    train = f"`relabel tune cbow --dataset {dataset}`"
-    if not (project.word2vec / MANIFEST).exists():
+    """Check that a model of `SourceParams.tuned_models` was trained on current captions under current parameters."""
+    project = project.parent or project
+    folder, dataset = TUNED[name][1](project), project.training_dataset
+    train = f"`relabel tune cbow --dataset {dataset}`" if name == "cbow" else f"`relabel tune {name}`"
+    if not (folder / MANIFEST).exists():
+        # Where a source lacks its model, it says so itself; it does not know the dataset of word vectors.
+        if name != "cbow":
+            return
         todo = f"Train them with {train}, or set `vectors` to glove or to a file."
-        raise MissingError(f"no word vectors of {dataset}", where=where, todo=todo)
-    message = f"word vectors trained on other captions than those of {dataset}, or damaged"
-    raise CheckError(message, where=where, todo=f"Train them again with {train}.")
+        raise MissingError(f"no word vectors of {dataset}", where=str(folder), todo=todo)
+    model, cause = read_manifest(folder), ""
+    if text := differing_model(model, getattr(project.config.tune, name).model_dump(mode="json")):
+        cause = f"under other parameters: {text}"
+    if name == "cbow":
+        corpus = read_manifest(project.layout.corpus, "corpus")
+        if model.inputs.get("corpus") != corpus.facts["digest"]:
+            cause = f"on other captions than those of {dataset}"
+    if cause:
+        raise CheckError(f"{model.name} was trained {cause}", where=str(folder), todo=f"Train again with {train}.")
 
 
 def word2vec_is_current(project: Project) -> bool:
-    """Return whether there are word vectors that were trained on the current captions of the dataset."""
+    """Return whether there are word vectors of the current captions and parameters."""
     try:
-        trained = read_manifest(project.word2vec, "word_vectors")
-        corpus = read_manifest((project.parent or project).layout.corpus, "corpus")
+        check_model(project, "cbow")
     except (MissingError, CheckError):
         return False
-    return bool(trained.inputs.get("corpus") == corpus.facts["digest"])
+    return True
 
 
 def ensure_model(project: Project, name: str) -> None:
