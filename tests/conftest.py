@@ -165,12 +165,13 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def _write_neighbours(project: Project, label: str, k: int) -> None:
     """Write neighbours from a sort of all pairs, in the layout of `relabel neighbours`."""
+    from dataclasses import replace
+
     import pyarrow as pa
 
     from relabel import stages
     from relabel.corpus import References
-    from relabel.store.artefact import build
-    from relabel.store.manifest import ArtefactSpec
+    from relabel.neighbours.spec import NeighboursParams
     from relabel.store.workdir import Work
 
     n, image = len(project.corpus), project.corpus.image
@@ -190,8 +191,6 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
                 "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
             }
             work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
-        work.facts |= {"rows": [0, n], "k": k, "width": k}
+        work.facts |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
 
-    inputs = {"corpus": project.corpus.digest, "encoding": stages.read_encoding(project, label, "all").fingerprint}
-    artefact = ArtefactSpec("neighbours", label, {"within": "all", "index": None}, inputs)
-    build(project.layout.neighbours("all", "captions", label), artefact, fill)
+    replace(stages.neighbours(project, label, NeighboursParams(k=k, within="all")), fill=fill).run()

@@ -12,8 +12,6 @@ import pytest
 from tests.matrix.conftest import CHEAP
 from tests.matrix.projects import SOURCES, Folder, Result
 
-from relabel.store.manifest import read_manifest
-
 VERBS: dict[str, tuple[str, ...]] = {
     "encode": ("encode", "--label", "LABEL", "--split", "val"),
     "neighbours of captions": ("neighbours", "--label", "LABEL", "--within", "val", "--of", "captions"),

@@ -16,7 +16,7 @@ from tests.relabel_cli.runner import invoke
 from experiments.proxy_features import remaining_project
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import MissingError, RelabelError
+from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.sources.base import SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams

@@ -11,7 +11,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, encoding_variant, run_logged, run_tasks
+from relabel.stages.job import Job, encoding_variant, refuse_stale, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, ensure_model
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_artefact, read_manifest
@@ -92,8 +92,7 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
         raise MissingError(error.problem, where=error.where, todo=todo) from error
-    if manifest.fingerprint != job.artefact.fingerprint:
-        raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
+    refuse_stale(manifest, job.out, job.artefact, todo)
     return manifest
 
 

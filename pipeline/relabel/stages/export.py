@@ -6,7 +6,6 @@ import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from relabel.config import Config
@@ -16,8 +15,9 @@ from relabel.export import export_class
 from relabel.export.base import ArtefactRef, Export, ExportInputs
 from relabel.stages.encode import open_label, read_encoding, serving_split
 from relabel.stages.ingest import FETCHED
-from relabel.stages.job import Job, Values, label_values, variant
+from relabel.stages.job import Job, Values, check_current, label_values, variant
 from relabel.stages.judge import judge
+from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
@@ -69,9 +69,7 @@ def export_inputs(project: Project, exporter: Export[Any], label: str, split: st
     neighbours, of = None, exporter.neighbours_of()
     if of is not None:
         within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
-        near = layout.neighbours(within, of, label)
-        table = read_current_neighbours(near, label, within, encoding.manifest, of)
-        neighbours = None if table is None else ArtefactRef(near, table)
+        neighbours = read_neighbours_of(project, label, within, encoding.manifest, of)
     figures = _figures(project, label) if exporter.figures else ()
     return ExportInputs(
         corpus=corpus,
@@ -92,20 +90,32 @@ def export_inputs(project: Project, exporter: Export[Any], label: str, split: st
     )
 
 
-def read_current_neighbours(
-    folder: Path, label: str, within: str, encoding: Manifest, of: Of = "captions"
-) -> Manifest | None:
-    """Return the manifest of neighbours; None if there are none."""
+def read_neighbours_of(
+    project: Project, label: str, within: str, encoding: Manifest, of: Of = "captions"
+) -> ArtefactRef | None:
+    """Return the neighbours of a label that an export adds; None if there are none."""
+    again = project.command("neighbours", label=label, within=within, of=of)
+    todo = f"Run {again} again, or delete them to export without."
     try:
-        manifest = read_manifest(folder, "neighbours")
+        table = read_current_neighbours(project, label, within, of, todo)
     except MissingError:
         return None
     # Stale neighbours are an error rather than left out: the user expects an export with neighbours.
-    if manifest.inputs.get("encoding") != encoding.identity:
-        again = f"`relabel neighbours --label {label} --within {within} --of {of}`"
-        todo = f"Run {again} again, or delete them to export without."
-        raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
-    return manifest
+    if table.manifest.inputs.get("encoding") != encoding.identity:
+        raise CheckError("neighbours made from another encoding", where=str(table.folder), todo=todo)
+    return table
+
+
+def read_current_neighbours(project: Project, label: str, within: str, of: Of, todo: str) -> ArtefactRef:
+    """Return a table of neighbours."""
+    folder = project.layout.neighbours(within, of, label)
+    manifest = read_manifest(folder, "neighbours")
+    # `within` and `of` are in the path; k and an index may come from the command that made the table.
+    of_table = {"within": within, "of": of, "split": manifest.facts["split"], "index": None}
+    params = project.config.neighbours.model_copy(update=of_table)
+    today = partial(prepare_neighbours, project, label, params)
+    check_current(project, manifest, folder, today, todo, own=("k", "index"))
+    return ArtefactRef(folder, manifest)
 
 
 @contextmanager
@@ -157,14 +167,13 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
     check_lookup_support(source, label)
     encoding = read_encoding(project, label, split)
-    near = layout.neighbours(within or split, "captions", label)
-    neighbours = read_current_neighbours(near, label, within or split, encoding)
-    artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
+    table = read_neighbours_of(project, label, within or split, encoding)
+    near = None if table is None else table.manifest
+    artefact = lookup_spec(corpus, source, label, encoding, near, project.config.export.lookup)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
         encoded = ArtefactRef(layout.encoding(split, label), encoding)
-        table = None if neighbours is None else ArtefactRef(near, neighbours)
         opened = partial(open_label, project, label, split, encoding)
         with unchanged([part for part in (encoded, table) if part is not None], work):
             write_lookup(corpus, source, artefact, encoded, table, opened, work)
@@ -184,15 +193,13 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
 
     # Called for its error: a label that the parameters lack is refused before any file is read.
     project.config.params(label)
-    corpus, folder = project.corpus, project.layout.neighbours(within, of, label)
+    corpus = project.corpus
     todo = f"Run {project.command('neighbours', label=label, within=within, of=of)}."
     try:
-        table = read_manifest(folder, "neighbours")
+        near = read_current_neighbours(project, label, within, of, todo)
     except MissingError as error:
-        raise MissingError(f"no neighbours of {of} by {label}", where=str(folder), todo=todo) from error
-    # Neighbours are row numbers, which name other captions in another corpus.
-    if table.inputs.get("corpus") != corpus.digest:
-        raise CheckError("neighbours made from another corpus", where=str(folder), todo=todo)
+        raise MissingError(f"no neighbours of {of} by {label}", where=error.where, todo=todo) from error
+    folder, table = near.folder, near.manifest
     semantic: dict[str, Any] = {"of": of, "within": within, "version": 1}
     inputs = {"corpus": corpus.digest, "neighbours": table.identity}
     artefact = ArtefactSpec("neighbour_ids", label, semantic, inputs)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import MissingError, UsageError
+from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
@@ -17,9 +17,10 @@ from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, Cost, typical_cost
 from relabel.stages.encode import open_label, read_encoding, serving_split
+from relabel.stages.export import read_current_neighbours
 from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
-from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
+from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import FORMAT
 
@@ -108,31 +109,19 @@ def _name(project: Project, label: str) -> str:
     return f"{label}-{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
 
 
-@dataclass(frozen=True)
-class _NeighbourFolder:
-    """A table of neighbours on disk."""
-
-    folder: Path
-    manifest: Manifest
-
-
-def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
+def _neighbours(project: Project, label: str, split: str) -> ArtefactRef:
     """Return the table of neighbours of captions that covers a split."""
     covering = serving_split(project, lambda s: project.layout.neighbours(s, "captions", label), split)
-    folder = project.layout.neighbours(covering, "captions", label)
     todo = f"Run {project.command('neighbours', label=label, within=split)}."
     try:
-        manifest = read_manifest(folder, "neighbours")
+        return read_current_neighbours(project, label, covering, "captions", todo)
     except MissingError as error:
         message = f"the sampler uses the neighbours of {label}, which do not exist"
         todo += " Or name another label with --neighbours."
         raise MissingError(message, where=error.where, todo=todo) from error
-    if manifest.inputs.get("corpus") != project.corpus.digest:
-        raise CheckError("neighbours among other captions", where=str(folder), todo=todo)
-    return _NeighbourFolder(folder, manifest)
 
 
-def _open_neighbours(table: _NeighbourFolder | None, rows: range, most: int, least: int) -> NeighbourTable:
+def _open_neighbours(table: ArtefactRef | None, rows: range, most: int, least: int) -> NeighbourTable:
     if table is None:
         raise UsageError("the sampler needs neighbours", where="export.plan")
 

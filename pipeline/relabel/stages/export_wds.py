@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.stages.job import Job, Values, label_values, run_tasks, variant
+from relabel.stages.export import export_lookup
+from relabel.stages.job import Job, Values, check_current, label_values, run_tasks, variant
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
@@ -94,8 +95,9 @@ def _prepare(project: Project, label: str, split: str) -> tuple[Manifest, Artefa
     except MissingError as error:
         message = f"no lookup of {label}, which a side-car is made from"
         raise MissingError(message, where=str(folder), todo=f"Make it with {again}.") from error
-    if lookup.inputs.get("corpus") != corpus.digest:
-        raise CheckError("a lookup of another corpus", where=str(folder), todo=f"Run {again} again.")
+    near = lookup.facts["neighbours"]
+    today = partial(export_lookup, project, label, split, near and near["within"])
+    check_current(project, lookup, folder, today, f"Run {again} again.", own=("dtype",))
     if (lookup.semantic.get("dtype"), params.dtype) == ("float16", "float32"):
         todo = "Give --dtype float16, or export the lookup as float32."
         raise UsageError("the vectors of this lookup are float16", where=str(folder), todo=todo)

@@ -227,6 +227,46 @@ class Job:
         self.fill(work)
 
 
+def refuse_stale(manifest: Manifest, folder: Path, artefact: ArtefactSpec, todo: str) -> None:
+    """Raise CheckError, which names what differs, unless an artefact has the fingerprint of a spec made today."""
+    if manifest.fingerprint == artefact.fingerprint:
+        return
+    # As a manifest holds them: a tuple is a list there.
+    parameters, inputs = json.loads(json.dumps([artefact.semantic, artefact.inputs]))
+    made = manifest.semantic
+    changed = [name for name in {**made, **parameters} if made.get(name) != parameters.get(name)]
+    # The values of a nested parameter would fill the screen.
+    nested = {name for name in changed if dict in (type(made.get(name)), type(parameters.get(name)))}
+    causes = [name if name in nested else differing([name], made, parameters) for name in changed]
+    causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
+    raise CheckError(f"not of the current parameters and inputs: {', '.join(causes)}", where=str(folder), todo=todo)
+
+
+def check_current(
+    project: Project,
+    manifest: Manifest,
+    folder: Path,
+    prepare: Callable[[], Job],
+    todo: str,
+    own: Sequence[str] = (),
+) -> None:
+    """Compare a label's artefact with what its stage would make today; raise as `refuse_stale`.
+
+    `prepare`: returns the job of the stage. Where it lacks an input, captions and pooling alone are compared, and a
+    note is shown. `own`: parameters that are taken from the artefact, since an option of its command may have set them.
+    """
+    corpus, pooling = project.corpus.digest, project.config.params(manifest.name).pooling
+    try:
+        artefact = prepare().artefact
+        kept = {name: manifest.semantic[name] for name in own if name in manifest.semantic}
+        artefact = replace(artefact, semantic=artefact.semantic | kept)
+    except MissingError as error:
+        project.runtime.progress.note(f"{manifest.kind} {manifest.name} is taken as it is: {error}")
+        semantic, inputs = manifest.semantic | {"pooling": pooling}, manifest.inputs | {"corpus": corpus}
+        artefact = ArtefactSpec(manifest.kind, manifest.name, semantic, inputs)
+    refuse_stale(manifest, folder, artefact, todo)
+
+
 def run_tasks(
     project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:

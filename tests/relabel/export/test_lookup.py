@@ -107,7 +107,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     assert read_description(job.out).neighbours is None
 
     def fill(work: Work) -> None:
-        work.facts["rows"] = [0, 0]
+        work.facts |= {"rows": [0, 0], "split": "all"}
 
     artefact = ArtefactSpec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
     build(project.layout.neighbours("all", "captions", "cbow"), artefact, fill)

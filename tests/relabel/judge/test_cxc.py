@@ -109,7 +109,7 @@ def test_a_source_counts_all_pairs_before_it_scores_one(
     counted: list[int] = []
 
     class Limited(odd.Relevance):  # type: ignore[name-defined, misc]
-        def pairs_to_score(self, references: References, captions: Any, total: int) -> int:
+        def pairs_to_score(self, references: References, captions: object, total: int) -> int:
             counted.append(len(references.rows))
             assert total == len(captions) == len(references)
             if len(counted) == len(TASKS):

@@ -173,7 +173,7 @@ def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: An
     with pytest.raises(MissingError, match="relabel encode --label cider"):
         stages.neighbours(project, "cider")
     folder.rename(project.layout.encoding("all", "cider"))
-    with pytest.raises(CheckError, match="under other parameters"):
+    with pytest.raises(CheckError, match=r"source \(cbow there, cider here\)"):
         stages.neighbours(project, "cider")
 
 

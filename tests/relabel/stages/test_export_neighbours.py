@@ -1,5 +1,5 @@
 """Contract: exported neighbours hold the ids of the captions and images that the table of neighbours names by row;
-neighbours that are missing or of another corpus are refused with the command that makes them."""
+neighbours that are missing or of another corpus are refused with the command that makes them, also without encoding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_table(project: Project, of: Of, corpus_digest: str) -> Path:
     parts = part_ranges(queries, 1 + len(queries) // 2)
 
     def fill(work: Work) -> None:
-        names = dict.fromkeys(("label", "within", "bounds", "order", "without_encoding"), "")
+        names = dict.fromkeys(("label", "within", "split", "bounds", "order", "without_encoding"), "train")
         work.facts |= names | {"of": of, "rows": [queries.start, queries.stop]}
         for i, rows in enumerate(parts):
             shape = len(rows), WIDTH
@@ -51,7 +51,7 @@ def write_table(project: Project, of: Of, corpus_digest: str) -> Path:
             work.table(part_name(i, len(parts)), lambda table=table: table)
 
     out = project.layout.neighbours("train", of, "sbert")
-    build(out, ArtefactSpec("neighbours", "sbert", {"of": of}, {"corpus": corpus_digest}), fill)
+    build(out, ArtefactSpec("neighbours", "sbert", {"of": of, "pooling": "max"}, {"corpus": corpus_digest}), fill)
     return out
 
 

@@ -167,7 +167,7 @@ def test_missing_inputs_are_named(small: Project) -> None:
     Path("captions.jsonl").write_text(lines)
     stages.ingest(reopened())
     stages.encode(reopened(), "same_image", "train").run()
-    with pytest.raises(CheckError, match="neighbours among other captions"):
+    with pytest.raises(CheckError, match="another corpus"):
         stages.export_plan(
             reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
         )
