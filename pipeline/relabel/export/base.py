@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, UsageError, command
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import SILENT, Device, Progress
 from relabel.core.types import Of
@@ -101,7 +101,7 @@ class ExportInputs:
 def require_vectors(inputs: ExportInputs) -> None:
     """Raise if the label is not one of vectors."""
     if inputs.source.spec.kind != "vectors":
-        todo = f"Use {command('export', 'lookup', '--label', inputs.label)}, which holds labels of any kind."
+        todo = f"Use `relabel export lookup --label {inputs.label}`, which holds labels of any kind."
         raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
 
 
