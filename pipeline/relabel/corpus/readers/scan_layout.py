@@ -41,10 +41,10 @@ def ids_file(path: Path) -> Path:
 def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | None) -> Iterator[Caption]:
     """Read one split.
 
-    `path`: `{split}_caps.txt`. `ids`: content of `{split}_ids.txt`; "image": image ids, one line per caption or one per
-    image. Captions become `{image}#0`, `{image}#1`, ..; "caption": caption ids. Images become `{split}-0`, ..;
-    "position": the file is not read. Images become `{split}-0`, ..., captions `{split}-0#0`, ... `captions_per_image`:
-    lines per image. Required unless ids name images.
+    `ids` names the content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions
+    become `{image}#0`, `{image}#1`. "caption": caption ids; images become `{split}-0`. "position": the file is not
+    read; images become `{split}-0`, captions `{split}-0#0`. `captions_per_image`: lines per image; required unless ids
+    name images.
     """
     # The ids can be checked only against the number of all lines.
     lines = list(read_lines(path))
