@@ -27,9 +27,7 @@ from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
 _FILE = Path("params.yaml")
-_MAX_BYTES = 1 << 20  # of a parameter file
 _MAX_NAMES = 100  # characters of the labels in a `repr`
-_MAX_SHOWN = 200  # characters of a setting in a message
 
 OF_ANY_DATASET = ("tokenizer", "rows_per_shard")
 """Parameters of `ingest` in a file that also apply to datasets that the file does not name."""
@@ -217,9 +215,7 @@ def _if_valid(body: dict[str, Any]) -> Config | None:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a parameter file; an empty file has no parameters."""
-    size = check_regular(path, "no such parameter file").stat().st_size
-    if size > _MAX_BYTES:
-        raise UsageError(f"a parameter file has at most {_MAX_BYTES:,} bytes, found {size:,}", where=str(path))
+    check_regular(path, "no such parameter file")
     try:
         body = parse_yaml(path.read_bytes().decode())
     # UnicodeDecodeError is a ValueError.
@@ -235,7 +231,7 @@ def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapp
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")
-        option = f"--set {setting if len(setting) <= _MAX_SHOWN else f'{setting[:_MAX_SHOWN]}...'}"
+        option = f"--set {setting}"
         if not (equals and all(name.split("."))):
             raise UsageError("expected NAME=VALUE", where=option)
         try:

@@ -1,16 +1,13 @@
 """Parameter models and the YAML of parameter files.
 
-Models have no unknown fields and are immutable, with finite numbers.
-
-A parameter file holds mappings with text keys, lists, text, numbers, true, false and null. Scalars follow the core
-schema of YAML 1.2, as in DVC: ``on`` and ``2024-01-01`` are text, ``1e-4`` is a number. The schema of PyYAML (YAML 1.1)
-also has dates, base 2, base 60 and sets, whose constructors raise on malformed text.
+Models have no unknown fields and are immutable, with finite numbers. A parameter file holds mappings with text keys,
+lists, text, decimal numbers, true, false and null; ``on``, ``010`` and ``2024-01-01`` are text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from reprlib import Repr
 from typing import Annotated, Any, get_args
 
@@ -51,15 +48,14 @@ class Parameters(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_scalars(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         assert info.field_name is not None
-        annotation = cls.model_fields[info.field_name].annotation
-        for item in value if isinstance(value, list | tuple) else (value,):
-            # Python counts True and False as the numbers 1 and 0.
-            if isinstance(item, bool) and bool not in _leaves(annotation):
-                raise ValueError("expected no true or false")
-            if isinstance(item, str):
-                _check_text(item)
+        types = list(_leaves(cls.model_fields[info.field_name].annotation))
+        # Pydantic reads true as 1 and the text "010" as 10.
+        if int in types or float in types:
+            for item in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(item, bool | str):
+                    raise ValueError("expected a number")
         return value
 
 
@@ -74,11 +70,6 @@ def describe(error: ValidationError, *parents: str) -> str:
     return f"{name}: {reason}{value}" if name else f"{reason}{value}"
 
 
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise ValueError("text holds a NUL character")
-
-
 def _leaves(annotation: Any) -> Iterator[Any]:
     """Yield the plain types inside an annotation such as `tuple[int, ...] | None`."""
     if arguments := get_args(annotation):
@@ -89,93 +80,34 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    # PyYAML keeps its tables on the class. Empty ones drop the tags and patterns of YAML 1.1.
+    # PyYAML reads YAML 1.1, where `on` is true, `010` is 8, `1:30` is 90 and `1e-4` is text. DVC reads YAML 1.2.
     yaml_implicit_resolvers = {}  # noqa: RUF012
-    yaml_constructors = {}  # noqa: RUF012
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        values = super().construct_mapping(node, deep)
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                raise yaml.constructor.ConstructorError(None, None, "a key that is not text; quote it", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} appears twice", key.start_mark)
+            seen.add(key.value)
+        return values
 
 
-def _mapping(loader: _Loader, node: yaml.Node) -> dict[str, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise _yaml_error("expected a mapping", node)
-    values: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str):
-            raise _yaml_error("expected text as a key", key_node)
-        if key in values:
-            raise _yaml_error(f"key {key!r} appears twice", key_node)
-        values[key] = loader.construct_object(value_node, deep=True)
-    return values
-
-
-def _sequence(loader: _Loader, node: yaml.Node) -> list[Any]:
-    if not isinstance(node, yaml.SequenceNode):
-        raise _yaml_error("expected a list", node)
-    return [loader.construct_object(item, deep=True) for item in node.value]
-
-
-def _scalar(read: Callable[[str], Any]) -> Callable[[_Loader, yaml.Node], Any]:
-    def construct(_: _Loader, node: yaml.Node) -> Any:
-        if not isinstance(node, yaml.ScalarNode):
-            raise _yaml_error("expected a single value", node)
-        try:
-            return read(node.value)
-        except ValueError as error:
-            # More digits than Python converts, or an explicit tag such as `!!int` on other text.
-            raise _yaml_error(str(error).partition(";")[0], node) from error
-
-    return construct
-
-
-def _unknown(_: _Loader, node: yaml.Node) -> Any:
-    raise _yaml_error(f"unknown tag {node.tag!r}", node)
-
-
-def _yaml_error(message: str, node: yaml.Node) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"not true or false: {text[:40]!r}")
-    return text.lower() == "true"
-
-
-def _float(text: str) -> float:
-    # YAML writes `.inf` and `.nan`, Python `inf` and `nan`.
-    name = text.lstrip("+-").lower()
-    return float(text.replace(".", "", 1)) if name in (".inf", ".nan") else float(text)
-
-
-def _null(_: str) -> None:
-    return None
-
-
-_Loader.add_constructor(None, _unknown)
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:seq", _sequence)
-_Loader.add_constructor("tag:yaml.org,2002:str", _scalar(str))
-for _name, _pattern, _first, _read in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""], _null),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF"), _boolean),
-    ("int", r"[-+]?[0-9]+", list("-+0123456789"), int),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        list("-+.0123456789"),
-        _float,
-    ),
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), _first)
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _scalar(_read))
 
 
 def parse_yaml(text: str) -> Any:
     """Parse one YAML document."""
     try:
         return yaml.load(text, _Loader)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:
         # Not every error of PyYAML has a position or a short text.
         mark = getattr(error, "problem_mark", None)

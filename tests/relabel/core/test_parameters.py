@@ -1,12 +1,11 @@
-"""Contract: parameter models reject unknown fields, booleans as numbers, numbers that are not finite, and NUL in
-text. The description of an error names the field, the reason and a shortened value.
+"""Contract: parameter models reject unknown fields, true, false and text as numbers, and numbers that are not
+finite. The description of an error names the field, the reason and a shortened value.
 
-YAML is read by the core schema of YAML 1.2; any other syntax is a ValueError that names line and column.
+YAML is read as by DVC (YAML 1.2). A key that is no text or appears twice is a ValueError that names line and column.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -32,13 +31,14 @@ class Params(Parameters):
     ("values", "name", "reason"),
     [
         ({"n": 1}, "n", "no such parameter"),
-        ({"k": True}, "k", "expected no true or false"),
-        ({"rate": False}, "rate", "expected no true or false"),
+        ({"k": True}, "k", "expected a number"),
+        ({"k": "010"}, "k", "expected a number"),
+        ({"k": 1.5}, "k", "valid integer"),
+        ({"rate": False}, "rate", "expected a number"),
         ({"rate": float("nan")}, "rate", "finite"),
         ({"rate": float("inf")}, "rate", "finite"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
         ({"seed": 2**32}, "seed", "less than or equal to"),
-        ({"inner": {"name": "a\0b"}}, "inner.name", "NUL"),
     ],
 )
 def test_a_wrong_value_is_named(values: dict[str, Any], name: str, reason: str) -> None:
@@ -69,14 +69,9 @@ def test_valid_values_are_accepted_and_frozen() -> None:
         ("~", None),
         ("on: No", {"on": "No"}),
         ("{a: true, b: FALSE}", {"a": True, "b": False}),
-        ("[1, -2, +3, 007]", [1, -2, 3, 7]),
-        ("[1e-4, .5, 2., -1.5E+3]", [1e-4, 0.5, 2.0, -1500.0]),
-        (
-            "[0b1, 0x1F, 0o7, 1_000, 1:30, 2024-01-01, =, <<]",
-            ["0b1", "0x1F", "0o7", "1_000", "1:30", "2024-01-01", "=", "<<"],
-        ),
-        ("['1', \"true\", !!str 2]", ["1", "true", "2"]),
-        ("&a [1]", [1]),
+        ("[0, 1, -2, +3, 1e-4, .5, 2., -1.5E+3]", [0, 1, -2, 3, 1e-4, 0.5, 2.0, -1500.0]),
+        ("[010, 1_000, 1:30, 2024-01-01, .nan]", ["010", "1_000", "1:30", "2024-01-01", ".nan"]),
+        ("['1', \"true\"]", ["1", "true"]),
         ("[&a [1], *a]", [[1], [1]]),
     ],
 )
@@ -84,28 +79,18 @@ def test_values(text: str, value: object) -> None:
     assert parse_yaml(text) == value
 
 
-def test_values_that_are_not_finite() -> None:
-    low, high, nan = parse_yaml("[-.inf, .Inf, .NaN]")
-    assert (low, high) == (-math.inf, math.inf)
-    assert math.isnan(nan)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: [", "line 1, column 5"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' appears twice"),
-        ("1: x", "line 1, column 1: expected text as a key"),
-        ("[a]: x", "expected text as a key"),
-        ("!!int x", "invalid literal"),
-        ("!!int [1]", "expected a single value"),
-        ("!!map [1]", "expected a mapping"),
-        ("!!timestamp x", "unknown tag"),
-        ("!!python/object/apply:os.getcwd []", "unknown tag"),
-        ("&a [*a]", "recursive"),
+        ("a: {b: 1, b: 2}", "line 1, column 11: key 'b' appears twice"),
+        ("a: x\n1: x", "line 2, column 1: a key that is not text; quote it"),
+        ("true: x", "not text"),
+        ("[a]: x", "line 1, column 1"),
+        ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: \x00", "not allowed"),
         ("--- 1\n--- 2", "another document"),
-        ("*a", "undefined alias"),
     ],
 )
 def test_refusals(text: str, message: str) -> None:
