@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import platform
 import sys
@@ -14,17 +15,26 @@ from typing import Any
 from relabel.core.errors import FULL, HANDLES, PACKAGE, RelabelError, system_error
 from relabel_cli import interrupt
 from relabel_cli.main import load_root
-from relabel_cli.streams import OutputError, open_streams, write_message
+from relabel_cli.streams import CLOSED_PIPE, write_message
 
 _ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
 
 
 def run(load: Callable[[], Any] = load_root) -> int:
     """Run the command line of this process with the app that `load` returns; return its exit code."""
-    open_streams()
-    code = _guarded(lambda: load()(standalone_mode=False) or 0)
-    # A full disk may show only when the buffer is flushed; the command's own exit code has precedence otherwise.
-    return _guarded(_flush) or code
+    # A result may hold characters that the encoding of the terminal lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return load()(standalone_mode=False) or 0
+    except SystemExit as end:
+        # Typer prints help texts itself, and exits with 1 if their reader has gone.
+        if isinstance(end.__context__, BrokenPipeError):
+            return CLOSED_PIPE
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        # The options may not have been parsed yet, so -v is looked up in the raw arguments.
+        return report(error, verbose=not {"-v", "--verbose"}.isdisjoint(sys.argv))
 
 
 def report(error: BaseException, verbose: bool = False) -> int:
@@ -35,31 +45,14 @@ def report(error: BaseException, verbose: bool = False) -> int:
     if verbose and _usage(error) is None:
         write_message("".join(traceback.format_exception(error)).rstrip())
     message, code = _explain(error)
-    if message:
-        write_message(" ".join(line.strip() for line in message.splitlines()))
+    write_message(" ".join(line.strip() for line in message.splitlines()))
     return code
 
 
-def _flush() -> int:
-    sys.stdout.flush()
-    return 0
-
-
-def _guarded(work: Callable[[], int]) -> int:
-    try:
-        return work()
-    except (Exception, KeyboardInterrupt) as error:
-        # The options may not have been parsed yet, so -v is looked up in the raw arguments.
-        return report(error, verbose=not {"-v", "--verbose"}.isdisjoint(sys.argv))
-
-
 def _explain(error: BaseException) -> tuple[str, int]:
-    """Return the line of an error, empty for none, and its exit code."""
+    """Return the line of an error and its exit code."""
     if isinstance(error, KeyboardInterrupt):
         return interrupt.LINE, interrupt.EXIT_CODE
-    # Programs that SIGPIPE ends write nothing; neither does this one.
-    if isinstance(error, OutputError) and error.exit_code == OutputError.BROKEN_PIPE:
-        return "", error.exit_code
     if isinstance(error, RelabelError):
         return f"error: {error}", error.exit_code
     if (usage := _usage(error)) is not None:

@@ -17,7 +17,7 @@ def load_root() -> Any:
 
 
 def main(load: Callable[[], Any] = load_root) -> None:
-    """Run a command line with relabel's handling of errors, streams and Ctrl-C, and exit.
+    """Run a command line with relabel's handling of errors and Ctrl-C, and exit.
 
     `load`: returns the Typer app to run.
     """

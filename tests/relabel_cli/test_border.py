@@ -134,7 +134,6 @@ def test_a_verb_that_cannot_be_imported_is_a_bug_of_one_line(
         raise AttributeError("module has no attribute 'app'")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(border, "open_streams", lambda: None)
     assert border.run(broken) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
