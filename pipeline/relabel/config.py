@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_
 from relabel.core.errors import UsageError, choices
 from relabel.core.layout import RULE, is_name
 from relabel.core.parameters import Parameters, describe, parse_yaml
-from relabel.core.parsing import check_regular, file_status
+from relabel.core.parsing import check_regular
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
@@ -181,13 +181,13 @@ def params_file(labels: Path) -> Path | None:
     It lies beside the folder of labels, so that a notebook in another folder works with the parameters of its project.
     """
     beside = labels.parent / _FILE
-    return beside if file_status(_FILE) is None and file_status(beside) is not None else None
+    return beside if not _FILE.exists() and beside.exists() else None
 
 
 def _read_body(path: Path | None) -> tuple[dict[str, Any], str]:
     """Read the parameters of a file, by default of the working folder, and return them with their name in messages."""
     file = path or _FILE
-    body = read_yaml(file) if path is not None or file_status(file) is not None else {}
+    body = read_yaml(file) if path is not None or file.exists() else {}
     where = str(file) if body else "parameters"
     # Before any settings, so that one of them can change a parameter of a default label.
     return {"sources": DEFAULT_SOURCES, **body}, where
@@ -231,7 +231,7 @@ def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapp
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")
-        option = f"--set {setting}"
+        option = f"--set {name}"
         if not (equals and all(name.split("."))):
             raise UsageError("expected NAME=VALUE", where=option)
         try:

@@ -20,9 +20,7 @@ from safetensors.numpy import save
 from tests.drills.mutation import numpy_file
 
 from relabel import stages
-from relabel.config import load_config
 from relabel.core.errors import RelabelError
-from relabel.core.runtime import parse_memory
 from relabel.corpus import Corpus
 from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
 from relabel.corpus.readers.scan_layout import read_scan, scan_files
@@ -40,7 +38,6 @@ from relabel.store.manifest import ArtefactSpec, FileEntry, Manifest, read_manif
 from relabel_train.features import FeaturesError, open_features
 from relabel_train.lookup import LookupFileError, open_lookup, open_plan
 
-ROOT = Path(__file__).parents[2]
 RECORDS = [
     {"caption_id": 10 * i + j, "image_id": i, "text": f"a dog, number {j}, «ça» on street {i}", "split": split}
     for i, split in enumerate(["train", "train", "val", "test"])
@@ -197,24 +194,6 @@ def manifest() -> Input:
     return Input({"manifest.json": manifest_object.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
 
 
-def settings() -> Input:
-    lines = (
-        "judge.seed: 3\nexport.plan.levels: [0.5, 0.1]\nsources.cbow.vectors: glove\ntune.sbert.rate: 1e-5\n"
-        "encode.rows_per_shard: 100\nneighbours.index: IVF16,Flat\nsources.mine: {source: cider, sigma: 3}\n"
-        "ingest.expected: {all: {images: 3}}\nexport.plan.max_bytes: 3GiB\n"
-    )
-
-    def read(folder: Path) -> Any:
-        text = (folder / "settings.yaml").read_bytes().decode(errors="replace")
-        return load_config(folder / "params.yaml", [line.replace(": ", "=", 1) for line in text.split("\n") if line])
-
-    return Input({"settings.yaml": lines.encode(), "params.yaml": b""}, read, fixed=("params.yaml",))
-
-
-def memory(folder: Path) -> int:
-    return parse_memory((folder / "memory.txt").read_bytes().decode(errors="surrogateescape"))
-
-
 JSONL = b"\n".join(map(dumped, RECORDS)) + b"\n"
 CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORDS)])
 PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
@@ -258,11 +237,6 @@ INPUTS: dict[str, Input] = {
     "proxy features": proxy_features(),
     "model folder": model_folder(),
     "manifest.json": manifest(),
-    "params.yaml": Input(
-        {"params.yaml": (ROOT / "params.yaml").read_bytes()}, lambda f: load_config(f / "params.yaml")
-    ),
-    "--set": settings(),
-    "--memory": Input({"memory.txt": b"2.5 GiB"}, memory),
 }
 
 

@@ -1,4 +1,4 @@
-"""Seeded mutation of files: of their bytes, and of the values in JSON, YAML, CSV, Parquet and .npy files."""
+"""Seeded mutation of files: of their bytes, and of the values in JSON, CSV, Parquet and .npy files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ class Mutator:
         structured: Callable[[bytes], bytes] | None = {
             "json": self._json,
             "jsonl": self._json_lines,
-            "yaml": self._yaml,
             "csv": self._csv,
             "parquet": self._parquet,
             "npy": self._npy,
@@ -153,15 +152,6 @@ class Mutator:
         at = self.rng.randrange(max(1, len(lines) - 1))
         lines[at] = self._json(lines[at])
         return self.rng.choice((b"\n", b"\n", b"\r\n", b"\n\n")).join(lines)
-
-    def _yaml(self, content: bytes) -> bytes:
-        lines = content.decode().split("\n")
-        for _ in range(self.rng.choice((1, 1, 2))):
-            at = self.rng.randrange(len(lines))
-            key, colon, _ = lines[at].partition(":")
-            value = _dumps(self.rng.choice(VALUES))
-            lines[at] = f"{key}{colon} {value}" if self.rng.random() < 0.8 else f"{lines[at]}\n{lines[at]}"
-        return "\n".join(lines).encode(errors="surrogatepass")
 
     def _csv(self, content: bytes) -> bytes:
         rows = list(csv.reader(io.StringIO(content.decode(), newline="")))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import gzip
 import json
-import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,53 +12,20 @@ from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
-
-
-def file_status(path: Path) -> os.stat_result | None:
-    """Return the status of a path, or None if nothing exists there."""
-    try:
-        return path.stat()
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except ValueError as error:
-        # The name holds a NUL character.
-        raise MissingError(f"cannot be read: {error}", where=repr(str(path))) from error
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder. Raises like `file_status`."""
-    status = file_status(path)
-    return status is not None and stat.S_ISDIR(status.st_mode)
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file. Raises like `file_status`."""
-    status = file_status(path)
-    return status is not None and stat.S_ISREG(status.st_mode)
-
 
 def check_regular(path: Path, problem: str = "no such file", todo: str | None = None) -> Path:
-    """Return the path if it is a regular file that can be opened, else raise.
+    """Return the path if it is a regular file, else raise.
 
     Files are hashed before they are read. A pipe would be empty at the second pass, and a device may never end.
 
     `problem`, `todo`: message for a missing file.
     """
-    status = file_status(path)
-    if status is None:
+    if not path.exists():
         raise MissingError(problem, where=str(path), todo=todo)
-    if stat.S_ISDIR(status.st_mode):
+    if path.is_dir():
         raise MissingError("expected a file, found a folder", where=str(path))
-    if not stat.S_ISREG(status.st_mode):
+    if not path.is_file():
         raise UsageError("not a regular file", where=str(path), todo="Give a file; pipes and devices are not read.")
-    # Permission to read shows only when the file is opened.
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
     return path
 
 
@@ -88,8 +52,6 @@ def read_bytes(path: Path) -> bytes:
         raw = _unpack(path) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
-    except OSError as error:
-        raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
     return raw.removeprefix(codecs.BOM_UTF8)
 
 

@@ -1,8 +1,7 @@
 """Contract: files are strict UTF-8; anything else is refused with the file, the line (the byte for JSON) and the
 reason.
 
-The checks of a path return a readable file. A missing file, a folder, a loop of links and a file without permission
-are missing; a pipe is a usage error and is not opened.
+A missing file and a folder are missing; a pipe is a usage error and is not opened.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ import pytest
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import (
     check_regular,
-    file_status,
     identifier,
-    is_file,
-    is_folder,
     namespaced,
     read_json,
     read_lines,
@@ -40,16 +36,10 @@ def test_a_readable_file_is_returned(tmp_path: Path) -> None:
     link.symlink_to(path)
     assert check_regular(path) == path
     assert check_regular(link) == link
-    assert is_file(link)
-    assert not is_folder(link)
-    assert is_folder(tmp_path)
-    assert not is_file(tmp_path)
 
 
 def test_a_missing_file_has_the_message_of_the_caller(tmp_path: Path) -> None:
     path = tmp_path / "none"
-    assert file_status(path) is None
-    assert file_status(tmp_path / "none" / "inside") is None
     with pytest.raises(MissingError, match="no list of words") as caught:
         check_regular(path, "no list of words", "Write one.")
     assert caught.value.where == str(path)
@@ -66,24 +56,6 @@ def test_a_pipe_is_rejected_without_opening_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
     with pytest.raises(UsageError, match="not a regular file"):
         check_regular(tmp_path / "pipe")
-    assert not is_file(tmp_path / "pipe")
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "nul\0byte", "loop"])
-def test_a_path_that_cannot_be_followed_is_an_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for check in (file_status, is_file, is_folder, check_regular):
-        with pytest.raises(MissingError, match="cannot be read"):
-            check(tmp_path / name)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser reads every file")
-def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "private"
-    path.write_text("a dog")
-    path.chmod(0)
-    with pytest.raises(MissingError, match="cannot be read"):
-        check_regular(path)
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:

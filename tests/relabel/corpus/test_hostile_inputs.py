@@ -45,10 +45,7 @@ def test_a_path_that_is_not_a_file_is_refused(kind: str, tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "empty").mkdir()
-    paths = [
-        Path("/dev/zero"),
-        *(tmp_path / name for name in ("pipe", "loop", "empty", "gone", "x" * 300, "y/" * 3000)),
-    ]
+    paths = [Path("/dev/zero"), *(tmp_path / name for name in ("pipe", "loop", "empty", "gone"))]
     for path in paths:
         refusal(path, kind)
     if kind not in ("scan", "coco"):

@@ -17,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import check_regular, is_file, parse_json, read_lines
+from relabel.core.errors import CheckError, UsageError
+from relabel.core.parsing import check_regular, parse_json, read_lines
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams, Split
@@ -94,7 +94,7 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
     files = _hashes(paths)
     if params.splits is not None:
-        files["splits"] = _hash(params.splits)
+        files["splits"] = sha256_file(check_regular(params.splits))
         split = partial(split_by_file, params.splits)
     else:
         # The two lists of ids are inputs of the corpus as well, so their values are hashed.
@@ -117,7 +117,7 @@ def _open_scan(params: IngestParams, folder: Path) -> Input:
             "ids shard is for the format webdataset", where="ingest", todo="Give image, caption or position."
         )
     read = partial(read_scan, namespace=params.prefix, ids=params.ids, captions_per_image=params.captions_per_image)
-    return Input(_hashes([*paths, *(p for p in ids if is_file(p))]), semantic, lambda: _each(read, paths))
+    return Input(_hashes([*paths, *(p for p in ids if p.is_file())]), semantic, lambda: _each(read, paths))
 
 
 def _open_table(params: IngestParams, path: Path) -> Input:
@@ -148,7 +148,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         digests = {_name(file, path): webdataset_digest(file, columns) for file in files}
         note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
-        digests, note = {_name(file, path): _hash(file) for file in files}, columns.describe()
+        digests, note = {_name(file, path): sha256_file(check_regular(file)) for file in files}, columns.describe()
     if note and len(set(splits)) > 1:
         note = f"{note.partition('; splits')[0]}; splits: names of files"
     return Input(digests, {**semantic, "format": params.format}, captions, note, skipped)
@@ -241,11 +241,4 @@ def _fetched(params: IngestParams, runtime: Runtime) -> Path:
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {path.name: _hash(path) for path in paths}
-
-
-def _hash(path: Path) -> str:
-    try:
-        return sha256_file(check_regular(path))
-    except OSError as error:
-        raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return {path.name: sha256_file(check_regular(path)) for path in paths}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, is_folder, read_json, split_name, typed
+from relabel.core.parsing import check_regular, read_json, split_name, typed
 from relabel.corpus.build import Caption
 from relabel.corpus.splits import Splitter
 
@@ -33,7 +33,7 @@ def coco_files(folder: Path) -> list[Path]:
     """Return the paths of the two files in an annotations folder, or in its parent."""
     # The archives of COCO unpack to a folder of this name.
     inner = folder / "annotations"
-    paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
+    paths = [(inner if inner.is_dir() else folder) / name for name in FILES]
     for path in paths:
         check_regular(path, todo="`relabel fetch coco-captions` gets it.")
     return paths

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from relabel.core.errors import UsageError
-from relabel.core.parsing import SPLIT_NAMES, check_regular, is_file, is_folder, parse_json, read_text
+from relabel.core.parsing import SPLIT_NAMES, check_regular, parse_json, read_text
 from relabel.corpus.params import Format, Split
 
 ENDINGS: dict[Format, tuple[str, ...]] = {
@@ -24,7 +24,7 @@ _STATES = ("dataset_dict.json", "state.json")  # of Hugging Face `datasets`, wri
 
 def guess_format(path: Path) -> tuple[Format, str]:
     r"""Return the format of a file or folder of captions, and the reason for the guess."""
-    if is_folder(path):
+    if path.is_dir():
         return _guess_folder(path)
     check_regular(path)
     for name, endings in ENDINGS.items():
@@ -44,9 +44,9 @@ def guess_format(path: Path) -> tuple[Format, str]:
 def _guess_folder(folder: Path) -> tuple[Format, str]:
     # The surest signs come first: a saved dataset and COCO's annotations hold files of other formats as well.
     for state in _STATES:
-        if is_file(folder / state):
+        if (folder / state).is_file():
             return "arrow", f"it has a {state}"
-    if is_file(folder / "captions_train2014.json") or is_folder(folder / "annotations"):
+    if (folder / "captions_train2014.json").is_file() or (folder / "annotations").is_dir():
         return "coco", "it has COCO's annotations"
     if any(folder.glob("*_caps.txt")):
         return "scan", "it has *_caps.txt files"
@@ -81,7 +81,7 @@ def table_files(path: Path, endings: Sequence[str], *, none_is_error: bool = Tru
 
     Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
     """
-    if not is_folder(path):
+    if not path.is_dir():
         return [check_regular(path)]
     hidden = (".", "_", "cache-")
     files = sorted(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import is_file, is_folder, namespaced, read_lines, split_name
+from relabel.core.parsing import namespaced, read_lines, split_name
 from relabel.corpus.build import Caption
 
 Ids = Literal["image", "caption", "position"]
@@ -20,7 +20,7 @@ Ids = Literal["image", "caption", "position"]
 def scan_files(folder: Path) -> list[Path]:
     """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images."""
     by_split: dict[str, Path] = {}
-    if not is_folder(folder):
+    if not folder.is_dir():
         raise MissingError("no such folder", where=str(folder))
     # In reverse order `testall_caps.txt` comes before `test_caps.txt` and takes the split.
     for path in sorted(folder.glob("*_caps.txt"), reverse=True):
@@ -110,7 +110,7 @@ def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, si
 
 def _read_ids(path: Path) -> list[tuple[str, str]]:
     ids = ids_file(path)
-    if not is_file(ids):
+    if not ids.is_file():
         todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
         raise MissingError("no such file of ids", where=str(ids), todo=todo)
     listed = [(where, line.strip()) for where, line in read_lines(ids)]

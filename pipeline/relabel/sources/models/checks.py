@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import is_folder
 
 MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "CNN", "LSTM"),
@@ -69,7 +68,7 @@ def check_model_folder(folder: Path) -> None:
     """Raise if a model folder could make a loader run code or unpickle."""
     folders = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
     # Only folders that a loader reads: the model's own and those of its modules.
-    files = [path for parent in folders if is_folder(parent) for path in sorted(parent.iterdir()) if path.is_file()]
+    files = [path for parent in folders if parent.is_dir() for path in sorted(parent.iterdir()) if path.is_file()]
     for path in files:
         if path.name == "adapter_config.json":
             todo = "Merge it into its model and save that."

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import check_regular, identifier, is_file, read_json, read_lines
+from relabel.core.parsing import check_regular, identifier, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
 from relabel.store.arrays import combine_chunks
 from relabel.store.files import sha256_file
@@ -157,7 +157,7 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
 def _find_ids_file(path: Path, ids: Path | None) -> Path:
     """Find the file of ids."""
     candidates = [ids] if ids is not None else [path.with_suffix(end) for end in IDS]
-    ids_file = next((file for file in candidates if is_file(file)), None)
+    ids_file = next((file for file in candidates if file.is_file()), None)
     if ids_file is None:
         names = ", ".join(file.name for file in candidates)
         todo = "Write one id per line, in the order of the vectors."

@@ -169,8 +169,6 @@ def test_paths_that_are_not_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "null.npy").symlink_to("/dev/zero")
     with pytest.raises(MissingError):
         read_vector_file(tmp_path / "folder.npy")
-    with pytest.raises(MissingError):
-        read_vector_file(tmp_path / f"{'x' * 300}.npy")
     with pytest.raises(UsageError, match="not a regular file"):
         read_vector_file(tmp_path / "null.npy")
     with pytest.raises(UsageError, match="not a regular file"):
