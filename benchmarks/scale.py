@@ -120,7 +120,7 @@ def measure(table: Table, stage: str, rows: int, folder: Path) -> float:
 
 
 def open_again(table: Table, rows: int, out: Path) -> None:
-    """Time an opening of a verified lookup, and the rows of 256 ids."""
+    """Time an opening of the lookup, and the rows of 256 ids."""
     from relabel_train.lookup import open_lookup
 
     open_lookup(out)

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from relabel.stages import Project
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Set a new cache folder, in which lookups record that they were verified."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RELABEL_CACHE", str(folder))
-        yield folder
-
-
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """Return the folder of real data (`RELABEL_MIRROR`); tests that need it are skipped without it."""

@@ -114,19 +114,18 @@ class Readers:
         }
         self.corpora = {name: project.corpus for name, project in self.projects.items()}
 
-    def __call__(self, target: Target, verify: Any = True) -> str:
-        """Read an artefact; `verify` None is the default of readers of lookups and plans."""
+    def __call__(self, target: Target, verify: bool = True) -> str:
+        """Read an artefact; `verify`: of the readers of exports."""
         folder = Path(target.name)
-        options = {} if verify is None else {"verify": verify}
         if target.kind in MODELS:
             return self._label("drill", MODELS[target.kind], "all")
         if target.kind == "encoding":
             return self._label(folder.parts[1], folder.name, folder.parent.name)
         special: dict[str, Callable[[], Any]] = {
             "corpus": lambda: _table(Corpus.open(folder).table),
-            "lookup": lambda: _lookup(folder, options),
-            "plan": lambda: _plan(folder, options),
-            "proxy_features": lambda: _features(folder),
+            "lookup": lambda: _lookup(folder, verify),
+            "plan": lambda: _plan(folder, verify),
+            "proxy_features": lambda: _features(folder, verify),
             "checkpoint": lambda: _checkpoints(folder),
             "fetched": lambda: _fetched(folder),
         }
@@ -156,10 +155,10 @@ def _parts(folder: Path, kind: str) -> list[str]:
     return served + [repr((folder / name).read_bytes()) for name in manifest.files if name not in manifest.parts]
 
 
-def _lookup(folder: Path, options: dict[str, Any]) -> list[Any]:
+def _lookup(folder: Path, verify: bool) -> list[Any]:
     from relabel_train.lookup import open_lookup
 
-    lookup = open_lookup(folder, **options)
+    lookup = open_lookup(folder, verify)
     rows = np.asarray(lookup.rows)
     served: list[Any] = [lookup.block(rows, dtype=np.float64).tobytes(), lookup.same_image(rows).tobytes()]
     names = lookup.caption_ids(rows)
@@ -170,18 +169,18 @@ def _lookup(folder: Path, options: dict[str, Any]) -> list[Any]:
     return served
 
 
-def _plan(folder: Path, options: dict[str, Any]) -> list[Any]:
+def _plan(folder: Path, verify: bool) -> list[Any]:
     from relabel_train.lookup import open_plan
 
-    plan = open_plan(folder, **options)
+    plan = open_plan(folder, verify)
     batches = [[part.tobytes() for part in plan[i]] for i in range(len(plan))]
     return [batches, [plan.names(i) for i in range(len(plan))]]
 
 
-def _features(folder: Path) -> list[Any]:
+def _features(folder: Path, verify: bool) -> list[Any]:
     from relabel_train.features import open_features
 
-    features = open_features(folder)
+    features = open_features(folder, verify=verify)
     return [features.image_ids, *(part.tobytes() for part in features.take(np.arange(len(features))))]
 
 

@@ -244,7 +244,7 @@ def lookup(label: str, project: Project) -> Input:
     """Return a lookup that is read by one block and the ids."""
 
     def read(folder: Path) -> Any:
-        opened = open_lookup(folder)
+        opened = open_lookup(folder, verify=True)
         rows = np.arange(20)
         opened.block(rows, rows)
         opened.caption_ids(rows)
@@ -259,7 +259,7 @@ def plan(project: Project) -> Input:
     job.run()
 
     def read(folder: Path) -> Any:
-        opened = open_plan(folder)
+        opened = open_plan(folder, verify=True)
         for number in range(len(opened)):
             opened[number]
         opened.names(0)

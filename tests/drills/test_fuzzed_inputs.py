@@ -101,14 +101,8 @@ def test_changed_inputs_are_read_or_refused(name: str, budget: Any, tally: Count
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTS)
 def test_changed_exports_are_read_or_refused(
-    name: str,
-    small_project: Project,
-    budget: Any,
-    tally: Counter[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, small_project: Project, budget: Any, tally: Counter[Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RELABEL_CACHE", str(tmp_path / "cache"))
     drill(name, EXPORTS[name](small_project), budget, tally, tmp_path)
 
 

@@ -151,9 +151,9 @@ def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> Non
 def test_changed_features_are_refused(name: str, project: Project) -> None:
     proxy_features(project, SMALL).run()
     folder = proxy_folder(project)
-    open_features(folder)
+    open_features(folder, verify=True)
     body = bytearray((folder / name).read_bytes())
     body[-3] ^= 1
     (folder / name).write_bytes(body)
     with pytest.raises(FeaturesError, match=name):
-        open_features(folder)
+        open_features(folder, verify=True)

@@ -90,12 +90,12 @@ class Folder:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Work in the folder for a while, to which paths of parameters are relative, with a stand-in for a parser."""
-        before, cache = Path.cwd(), {"RELABEL_CACHE": str(self.path / ".cache"), "HF_HUB_OFFLINE": "1"}
+        before = Path.cwd()
         parser = partial(_Parser, self.parses)
         os.chdir(self.path)
         try:
             with (
-                patch.dict(os.environ, cache),
+                patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}),
                 patch("relabel.sources.spice.parse_cache.SpiceParser", parser),
             ):
                 yield

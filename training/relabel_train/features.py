@@ -16,15 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.folder import (
-    MANIFEST,
-    ExportFolder,
-    LookupFileError,
-    file_state,
-    read_digests,
-)
+from relabel_train.folder import ExportFolder, LookupFileError, read_digests
 from relabel_train.npy_file import map_npy
-from relabel_train.stamps import identity_of, is_verified, note_verified
 
 DESCRIPTION = "features.json"
 FORMAT = 1
@@ -113,17 +106,21 @@ class Features:
 
 
 def open_features(
-    folder: str | Path, *, namespace: str | None = None, ids: Literal["image", "position"] = "image"
+    folder: str | Path,
+    *,
+    namespace: str | None = None,
+    ids: Literal["image", "position"] = "image",
+    verify: bool = False,
 ) -> Features:
     """Open a folder of features: one with `features.json`, or one with SCAN's `{split}_ims.npy`.
 
     `namespace`: SCAN: put before every id, as `relabel ingest` did (`coco:`). `ids`: SCAN: read image ids from
     `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as `relabel ingest --ids position`
-    does.
+    does. `verify`: proxy features: compare every byte with the sha256 in `manifest.json`.
     """
     path = Path(folder)
     if (path / DESCRIPTION).is_file():
-        return open_proxy(path)
+        return open_proxy(path, verify)
     return open_scan(path, namespace, ids)
 
 
@@ -154,15 +151,11 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
     return Features(list(arrays.values()), all_ids, None, about, _Reopen(str(folder), namespace, ids))
 
 
-def open_proxy(folder: Path) -> Features:
-    """Open features of captions that stand in for images: `features.json`, float16 shards, lengths, image ids.
-
-    Every file is compared with the sha256 that `manifest.json` states, if there is one, the first time this machine
-    opens these files, as `relabel_train.stamps` describes.
-    """
+def open_proxy(folder: Path, verify: bool = False) -> Features:
+    """Open features of captions that stand in for images: `features.json`, float16 shards, lengths, image ids."""
     path = folder / DESCRIPTION
-    # Before any byte is parsed.
-    _verify(folder)
+    if verify:
+        _verify(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         files, names = list(about["files"]), list(about["image_ids"])
@@ -195,29 +188,20 @@ def open_proxy(folder: Path) -> Features:
 
 
 def _verify(folder: Path) -> None:
-    """Compare every file with its sha256, unless these very files were verified before."""
+    """Compare every file with its sha256."""
     export = ExportFolder(folder, None)
-    if not (folder / MANIFEST).exists():
-        return
     try:
         export.read(DESCRIPTION)
         digests = read_digests(export, "proxy_features", DESCRIPTION)
     except LookupFileError as error:
         raise FeaturesError(str(error)) from error
-    states = []
     for name, digest in digests.items():
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: file not found. Make the features again.")
-        states.append((name, digest, file_state((folder / name).stat())))
-    identity = identity_of(states)
-    if is_verified(folder.resolve(), identity):
-        return
-    for name, digest in digests.items():
         with (folder / name).open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
         if actual != digest:
             raise FeaturesError(f"{folder / name}: expected sha256 {digest}, found {actual}. Make the features again.")
-    note_verified(folder.resolve(), identity)
 
 
 class _Reopen:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from relabel_train.npy_file import read_header
 
 T = TypeVar("T")
-Verify = Literal["once"] | bool
-"""Compare bytes with their sha256 before they are first used ("once"), always when opened, or never."""
 MANIFEST = "manifest.json"
 AGAIN = "Export it again."
 HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
@@ -46,19 +44,12 @@ class MappedArray:
     `array`: read-only view of the mapped file. A plain array: the memmap class costs a microsecond per slice.
     `buffer`: the complete file.
     `sha256`: expected digest of the file; None if unknown.
-    `state`: device, inode, size, and times of last modification and status change.
     """
 
     path: Path
     array: NDArray[Any]
     buffer: mmap.mmap
     sha256: str | None
-    state: tuple[int, ...]
-
-    @property
-    def identity(self) -> tuple[str, str | None, tuple[int, ...]]:
-        """File name, expected sha256 and state."""
-        return self.path.name, self.sha256, self.state
 
     def check(self) -> None:
         """Compare the digest of the mapped bytes with the expected one."""
@@ -128,7 +119,7 @@ class ExportFolder:
         """
         path = self.path / name
         with self._open(name) as file:
-            status = os.fstat(file.fileno())
+            found = os.fstat(file.fileno()).st_size
             try:
                 dtype, stored, start = read_header(file)
             except OSError as error:
@@ -143,9 +134,9 @@ class ExportFolder:
                 )
             # Reading past the end of a mapped file would kill the process (SIGBUS).
             size = start + prod(stored) * np.dtype(dtype).itemsize
-            if status.st_size != size:
+            if found != size:
                 raise LookupFileError(
-                    f"{path}: not a valid .npy file (expected {size:,} bytes, found {status.st_size:,}). {AGAIN}"
+                    f"{path}: not a valid .npy file (expected {size:,} bytes, found {found:,}). {AGAIN}"
                 )
             try:
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
@@ -153,7 +144,7 @@ class ExportFolder:
                 self._unreadable(name, error)
         # The view keeps the map alive, and the map the file, also after the descriptor is closed.
         array: NDArray[Any] = np.ndarray(stored, dtype, buffer, start)
-        return MappedArray(path, array, buffer, sha256, file_state(status))
+        return MappedArray(path, array, buffer, sha256)
 
     def replaced(self) -> bool:
         """Return True if another export has taken this one's place, or is about to."""
@@ -187,11 +178,6 @@ class ExportFolder:
 
     def _unreadable(self, name: str, error: Exception) -> NoReturn:
         raise LookupFileError(f"{self.path / name}: cannot be read ({brief(error)}).") from error
-
-
-def file_state(status: os.stat_result) -> tuple[int, ...]:
-    """Return device, inode, size, and times of last modification and status change: any write changes them."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def open_export(path: Path, description: str, missing: str, read: Callable[[ExportFolder], T]) -> T:

@@ -22,7 +22,6 @@ from relabel_train.folder import (
     ExportFolder,
     LookupFileError,
     MappedArray,
-    Verify,
     digest_of,
     open_export,
     read_digests,
@@ -72,16 +71,14 @@ class Plan:
     batch_size : int
     """
 
-    def __init__(
-        self, folder: Path, about: dict[str, Any], arrays: dict[str, MappedArray], digest: str, verify: Verify
-    ) -> None:
+    def __init__(self, folder: Path, about: dict[str, Any], arrays: dict[str, MappedArray], digest: str) -> None:
         self.folder, self.about, self.batch_size = folder, about, int(about["batch_size"])
         self._starts = np.concatenate([[0], np.cumsum(about["epochs"])]).astype(np.int64)
-        self._arrays, self._digest, self._verify = arrays, digest, verify
-        self._unverified = set(arrays) if verify == "once" else set()
+        self._digest = digest
+        self._arrays = {name: array.array for name, array in arrays.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), self._digest, self._verify)
+        return _reopen, (str(self.folder), self._digest)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -158,58 +155,46 @@ class Plan:
 
     def _ids(self, prefix: str) -> Ids:
         """Open the ids whose arrays have a prefix."""
-        return Ids.open({f"{prefix}.{name}": self._array(f"{prefix}.{name}") for name in ID_ARRAYS}, prefix)
+        return Ids.open({f"{prefix}.{name}": self._arrays[f"{prefix}.{name}"] for name in ID_ARRAYS}, prefix)
 
     def _batch(self, name: str, number: int) -> NDArray[Any]:
         """Return row `number` of an array of batches, a view."""
         if not 0 <= number < len(self):
             raise IndexError(f"no batch {number}; the plan has {len(self)}")
-        batch: NDArray[Any] = self._array(name)[number]
+        batch: NDArray[Any] = self._arrays[name][number]
         return batch
 
     def _block(self, number: int) -> NDArray[Any]:
         """Return the block of a batch, a (B, B) view of its shard."""
         shard, index = divmod(number, int(self.about["batches_per_shard"]))
-        block: NDArray[Any] = self._array(shard_name(shard, int(self.about["shards"])))[index]
+        block: NDArray[Any] = self._arrays[shard_name(shard, int(self.about["shards"]))][index]
         return block
 
-    def _array(self, name: str) -> NDArray[Any]:
-        """Return an array, verified before its first use."""
-        mapped = self._arrays[name]
-        if name in self._unverified:
-            mapped.check()
-            self._unverified.discard(name)
-        return mapped.array
 
-
-def open_plan(path: str | Path, verify: Verify = "once") -> Plan:
+def open_plan(path: str | Path, verify: bool = False) -> Plan:
     """Open a batch plan. All its files are mapped together, so that they are of one export.
 
     Parameters
     ----------
     path : str or Path
         Folder written by `relabel export plan`.
-    verify : "once", True or False
-        "once": compare `plan.json` with its sha256 now, and every other file before the first batch is read from it,
-        once per process. True: compare every file now. False: check types, shapes, sizes and the fields of
-        `plan.json` alone; the only way to open a folder without its `manifest.json`.
+    verify : bool
+        Compare every byte with the sha256 in `manifest.json`. False checks types, shapes, sizes and the fields of
+        `plan.json`, and finds every file that was cut short; `relabel verify` finds a changed byte.
 
     Raises
     ------
     FileNotFoundError
         If there is no plan.
     LookupFileError
-        If a file is missing, damaged or of another format; names the file. With "once" damage may be detected only when
-        a batch is read.
+        If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    if not isinstance(verify, bool) and verify != "once":
-        raise ValueError(f"verify is {verify!r}; use 'once', True or False")
     about, digest, arrays = open_export(folder, NAME, MISSING, partial(_open, verify=verify))
-    if verify is True:
+    if verify:
         for array in arrays.values():
             array.check()
-    return Plan(folder, about, arrays, digest, verify)
+    return Plan(folder, about, arrays, digest)
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -217,18 +202,18 @@ def shard_name(shard: int, shards: int) -> str:
     return f"blocks-{shard:05d}-of-{shards:05d}"
 
 
-def _reopen(path: str, digest: str, verify: Verify) -> Plan:
+def _reopen(path: str, digest: str) -> Plan:
     # The folder may have been exported again since the plan was pickled: batches of two plans must not mix.
-    plan = open_plan(path, verify)
+    plan = open_plan(path)
     if plan._digest != digest:
         raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
     return plan
 
 
-def _open(folder: ExportFolder, verify: Verify) -> tuple[dict[str, Any], str, dict[str, MappedArray]]:
+def _open(folder: ExportFolder, verify: bool) -> tuple[dict[str, Any], str, dict[str, MappedArray]]:
     """Map every file of a plan. Return its description, the digest of plan.json, and its arrays."""
     about = _description(folder)
-    digests = None if verify is False else read_digests(folder, "plan", NAME)
+    digests = read_digests(folder, "plan", NAME) if verify else None
 
     def mapped(name: str, dtype: str, shape: tuple[int | None, ...]) -> MappedArray:
         file = f"{name}.npy"

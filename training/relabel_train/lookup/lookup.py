@@ -18,7 +18,6 @@ from relabel_train.folder import (
     ExportFolder,
     LookupFileError,
     MappedArray,
-    Verify,
     digest_of,
     open_export,
     read_digests,
@@ -27,7 +26,6 @@ from relabel_train.ids import Ids
 from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold, rows_of_lines
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
-from relabel_train.stamps import identity_of, verify_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +36,7 @@ _CELLS = 1 << 23
 """Largest number of scores of single references in memory; larger blocks are filled in pieces."""
 
 
-def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
+def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     """Open a lookup. Its arrays are mapped and read on demand, so opening takes milliseconds.
 
     All arrays are of one export, even if another export replaces the folder meanwhile.
@@ -47,11 +45,9 @@ def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
     ----------
     path : str or Path
         Folder written by `relabel export lookup`.
-    verify : "once", True or False
-        "once": compare every byte with its sha256 the first time this machine opens these files (about a second per
-        GB), later only `lookup.json` and whether the files were written to since. True: compare every byte. False:
-        check types, shapes, sizes and the fields of `lookup.json` alone; the only way to open a folder without its
-        `manifest.json`.
+    verify : bool
+        Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks types, shapes, sizes
+        and the fields of `lookup.json`, and finds every file that was cut short; `relabel verify` finds a changed byte.
 
     Raises
     ------
@@ -70,11 +66,11 @@ def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
     <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
     folder = Path(path).resolve()
-    if not isinstance(verify, bool) and verify != "once":
-        raise ValueError(f"verify is {verify!r}; use 'once', True or False")
     about, digest, arrays = open_export(folder, DESCRIPTION, MISSING, partial(_open, verify=verify))
-    identity = verify_arrays(folder, arrays, verify)
-    return Lookup(folder, about, arrays, (digest, identity, verify))
+    if verify:
+        for array in arrays.values():
+            array.check()
+    return Lookup(folder, about, arrays, digest)
 
 
 class Lookup:
@@ -82,7 +78,7 @@ class Lookup:
 
     An image is named by the row of any one of its captions. Captions without an encoding raise, or give NaN with
     ``missing="nan"``; `captions` lists the others. Arrays are read-only maps of files, so forked workers share them.
-    A pickle holds the folder's name and digests; spawned workers open the same files without verifying them again.
+    A pickle holds the folder's name and a digest; spawned workers open the same files without verifying them again.
 
     Attributes
     ----------
@@ -116,10 +112,8 @@ class Lookup:
     (['coco:12', 'coco:21'], array([[0.96, 0.8 ]], dtype=float32), array([[ True, False]]))
     """
 
-    def __init__(
-        self, folder: Path, about: Description, mapped: Mapping[str, MappedArray], opened: tuple[str, str, Verify]
-    ) -> None:
-        self.folder, self.about, self.rows, self._opened = folder, about, range(*about.rows), opened
+    def __init__(self, folder: Path, about: Description, mapped: Mapping[str, MappedArray], digest: str) -> None:
+        self.folder, self.about, self.rows, self._digest = folder, about, range(*about.rows), digest
         raise_malloc_threshold()
         arrays = {name: array.array for name, array in mapped.items()}
         self.arrays = arrays
@@ -151,7 +145,7 @@ class Lookup:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), *self._opened)
+        return _reopen, (str(self.folder), self._digest)
 
     def to(self, device: str | torch.device) -> DeviceLookup:
         """Return the lookup with its vectors on a device, where blocks are computed; ValueError without vectors."""
@@ -370,10 +364,10 @@ class Lookup:
         return positions
 
 
-def _open(folder: ExportFolder, verify: Verify) -> tuple[Description, str, dict[str, MappedArray]]:
+def _open(folder: ExportFolder, verify: bool) -> tuple[Description, str, dict[str, MappedArray]]:
     """Map every array of a lookup. Return its description, the digest of lookup.json, and its arrays."""
     about = parse_description(folder)
-    if verify is not False:
+    if verify:
         # Two files state the sha256 of every array: they agree, or one was replaced.
         digests = read_digests(folder, "lookup", DESCRIPTION)
         for name, entry in about.arrays.items():
@@ -383,12 +377,9 @@ def _open(folder: ExportFolder, verify: Verify) -> tuple[Description, str, dict[
     return about, digest, map_arrays(folder, about)
 
 
-def _reopen(path: str, digest: str, identity: str, verify: Verify) -> Lookup:
-    """Open the lookup of another process; files that it verified are not verified again."""
-    folder = Path(path)
-    about, current, arrays = open_export(folder, DESCRIPTION, MISSING, partial(_open, verify=verify))
-    if current != digest:
+def _reopen(path: str, digest: str) -> Lookup:
+    """Open the lookup of another process. `lookup.json`, whose digest is compared, states the sha256 of every array."""
+    lookup = open_lookup(path)
+    if lookup._digest != digest:
         raise LookupFileError(f"{path}: another lookup was exported there meanwhile. Open it again.")
-    if identity_of(array.identity for array in arrays.values()) != identity:
-        verify_arrays(folder, arrays, verify)
-    return Lookup(folder, about, arrays, (digest, identity, verify))
+    return lookup
