@@ -1,6 +1,7 @@
-"""Composition of batches: samplers, statistics of how graded their batches are, and batch plans.
+"""Composition of batches, in numpy: samplers, statistics of how graded their batches are, and batch plans.
 
-numpy alone; only `relabel_train.batches.torch_sampler` needs torch.
+`DataLoader(dataset, batch_sampler=sampler.batches(epoch, rank, world_size))` draws the batches of a sampler,
+`DataLoader(plan, batch_size=None, sampler=plan.epoch(epoch, rank, world_size))` those of a plan with their labels.
 """
 
 from relabel_train.batches.base import Captions, Neighbours, RandomBatches, Sampler

@@ -66,21 +66,18 @@ def test_workers_read_the_same_batches_as_the_parent(
     tmp_path: Path, corpus: Corpus, start: Literal["fork", "spawn"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    from relabel_train.batches.torch_sampler import PlanDataset
-
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)
     plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
     expected = [plan[n] for n in range(len(plan))]  # the files are mapped before the workers start
-    data = PlanDataset(plan)
     earlier = set(multiprocessing.active_children())  # processes of other tests
-    loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=start)
+    loader = torch.utils.data.DataLoader(plan, batch_size=None, num_workers=1, multiprocessing_context=start)
     batches = list(loader)
     assert len(batches) == len(expected)
     for batch, (rows, relevance, same_image) in zip(batches, expected, strict=True):
-        assert (batch.rows.dtype, batch.relevance.dtype) == (torch.int64, torch.float32)
+        assert (batch.rows.dtype, batch.relevance.dtype) == (torch.int32, torch.float32)
         assert batch.rows.tolist() == rows.tolist()
         assert np.array_equal(batch.relevance.numpy(), relevance)
         assert np.array_equal(batch.same_image.numpy(), same_image)
-    shares = [PlanDataset(plan, 1, rank, 4, even=False).numbers.tolist() for rank in range(4)]
+    shares = [plan.epoch(1, rank, 4, even=False) for rank in range(4)]
     assert sorted(n for share in shares for n in share) == plan.epoch(1)
     assert set(multiprocessing.active_children()) <= earlier
