@@ -187,37 +187,36 @@ def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
     return (path for path in unexpected_files(folder, files) if path.name != GITIGNORE and not is_temporary(path.name))
 
 
-_FIELD = re.compile(r'^ "(?P<name>kind|name|fingerprint)": "(?P<value>[^"\\\n]*)",?$', re.MULTILINE)
 _MOVE_AWAY = "Choose another name or folder, or move this one away."
+_DELETE = "Delete the folder or move it away, and run again."
 
 
 def check_kind(out: Path, kind: str) -> None:
     """Raise if a folder holds anything but an artefact of a kind. For use before the spec is known."""
-    _check(out, kind, None, "", None)
+    _check(out, kind, None, None)
 
 
 def check_place(out: Path, artefact: ArtefactSpec, files: Collection[str] = ()) -> None:
     """Raise if a folder holds anything but an older artefact of the same kind and name.
 
-    The name of a model is not compared: it describes how the model was made, and the folder is the user's choice. An
-    artefact with a damaged manifest is accepted if the manifest names the spec's kind and name or its fingerprint.
+    The name of a model is not compared: it describes how the model was made, and the folder is the user's choice.
 
     `out`: folder of the artefact. `artefact`: the new artefact. `files`: names of the files of the new artefact, if
     they are known.
     """
-    _check(out, artefact.kind, None if artefact.kind in MODELS else artefact.name, artefact.fingerprint, files)
+    _check(out, artefact.kind, None if artefact.kind in MODELS else artefact.name, files)
 
 
-def _check(out: Path, kind: str, name: str | None, fingerprint: str, files: Collection[str] | None) -> None:
+def _check(out: Path, kind: str, name: str | None, files: Collection[str] | None) -> None:
     if out.name in ("", ".."):
         raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
     try:
-        _check_folder(out, kind, name, fingerprint, files)
+        _check_folder(out, kind, name, files)
     except OSError as error:
         raise system_error(error, out) from error
 
 
-def _check_folder(out: Path, kind: str, name: str | None, fingerprint: str, files: Collection[str] | None) -> None:
+def _check_folder(out: Path, kind: str, name: str | None, files: Collection[str] | None) -> None:
     try:
         out.lstat()
     except FileNotFoundError:
@@ -232,48 +231,24 @@ def _check_folder(out: Path, kind: str, name: str | None, fingerprint: str, file
     written = [name for name in content if WRITTEN.fullmatch(name)]
     if MANIFEST not in content and written:
         message = f"found files of an artefact without its manifest ({written[0]})"
-        raise CheckError(message, where=str(out), todo="Delete the folder or move it away, and run again.")
+        raise CheckError(message, where=str(out), todo=_DELETE)
     if MANIFEST not in content:
         raise CheckError(f"found files that relabel did not write ({content[0]})", where=str(out), todo=_MOVE_AWAY)
     try:
         manifest = read_manifest(out)
-    except CheckError:
-        _check_damaged(out, kind, name, fingerprint)
-        # A damaged manifest no longer lists its files for certain, so any key that may be a name counts as one.
-        if files:
-            _check_unexpected_files(out, {*files, *_names(out)})
-        return
+    except CheckError as error:
+        message = f"found a manifest that cannot be read ({error.problem})"
+        raise CheckError(message, where=str(out), todo=_DELETE) from error
     if manifest.kind != kind or name not in (None, manifest.name):
         raise CheckError(_describe_other(manifest.kind, manifest.name, kind, name), where=str(out), todo=_MOVE_AWAY)
     if files is not None:
         _check_unexpected_files(out, {*files, *manifest.files})
 
 
-def _check_damaged(out: Path, kind: str, name: str | None, fingerprint: str) -> None:
-    """Compare the fields that are still readable in a damaged manifest."""
-    fields = {match["name"]: match["value"] for match in _FIELD.finditer(_text(out))}
-    if fingerprint and fields.get("fingerprint") == fingerprint:
-        return
-    if "kind" not in fields or "name" not in fields:
-        message = "found a manifest too damaged to tell which artefact this is"
-        raise CheckError(message, where=str(out / MANIFEST), todo="Delete the folder or move it away, and run again.")
-    if fields["kind"] != kind or name not in (None, fields["name"]):
-        raise CheckError(_describe_other(fields["kind"], fields["name"], kind, name), where=str(out), todo=_MOVE_AWAY)
-
-
 def _check_unexpected_files(out: Path, files: Collection[str]) -> None:
     for path in foreign_files(out, files):
         message = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
         raise CheckError(message, where=str(out), todo=f"Move {path} away, and run again.")
-
-
-def _names(out: Path) -> set[str]:
-    """Return the keys of a damaged manifest that may be names of files."""
-    return set(re.findall(r'^  "([^"\n]+)": \{$', _text(out), re.MULTILINE))
-
-
-def _text(out: Path) -> str:
-    return (out / MANIFEST).read_bytes().decode(errors="replace")
 
 
 def _describe_other(kind: str, name: str, wanted: str, wanted_name: str | None) -> str:
