@@ -1,5 +1,5 @@
-"""Contract: `relabel verify` ends with exit code 0 if all files are intact, stale or not, 4 if any file differs, 3
-if the folder does not exist, and 2 if the path is invalid. Each line names a file below the folder as the user wrote
+"""Contract: `relabel verify` ends with exit code 0 if all files are intact, stale or not, 4 if any file differs, and 3
+if the folder does not exist. Each line names a file below the folder as the user wrote
 it.
 """
 
@@ -50,13 +50,13 @@ def test_damaged_files(layout: Layout) -> None:
     (layout.encoding("test", "cider") / "a").write_text("x")
     (layout.corpus / "manifest.json").unlink()
     layout.corpus.rmdir()
-    os.mkfifo("labels/pipe")
+    os.mkfifo(layout.encoding("test", "cider") / "pipe")
     code, output = relabel("labels")
     assert code == 4
     for line in (
         "damaged: labels/mine/encodings/test/cider/a: expected sha256",
         "missing: labels/mine/corpus: expected the corpus that labels/mine/encodings/test/cider was made from, found",
-        "stray: labels/pipe: ",
+        "stray: labels/mine/encodings/test/cider/pipe: ",
         "3 problems",
     ):
         assert line in output
@@ -66,5 +66,4 @@ def test_damaged_files(layout: Layout) -> None:
 def test_missing_folder() -> None:
     assert relabel("none")[0] == 3
     assert relabel("labels/mine/corpus/manifest.json")[0] == 3
-    code, output = relabel("x" * 300)
-    assert (code, "File name too long" in output) == (2, True)
+    assert relabel("x" * 300)[0] == 3

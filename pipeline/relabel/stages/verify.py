@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,21 +16,20 @@ from relabel.core.runtime import SILENT, Progress, ProgressBar
 from relabel.datasets import DataFile
 from relabel.stages.hints import VERBS, build_command
 from relabel.store.artefact import WORK
+from relabel.store.files import is_temporary
 from relabel.store.input_index import Absent, Stale, check_references
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign_files
 
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
 _CHUNK = 1 << 22
-_UNFINISHED = (".part", ".old")
-_TRAINING = "last.npz"  # in the folder of a training, which is no artefact
 
 
 @dataclass(frozen=True)
 class Problem:
     """A file or folder that differs from its manifest or has none.
 
-    `fault`: a stray file is in no manifest.
+    `fault`: a stray file lies in the folder of an artefact whose manifest does not name it.
     `expected`, `found`: expected and actual content, in words.
     `todo`: advice to the user.
     """
@@ -78,25 +75,21 @@ class _Check:
 def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Findings:
     """Read back every artefact and every fetched file, and continue after errors.
 
-    Each folder is read once. A link to a folder is followed unless it leads to a folder that is read anyway.
+    Each folder is read once, also if several links lead to it.
 
-    `paths`: folders: of labels, of fetched files, or of one artefact. `data`: folder of fetched files. Unknown files
-    there belong to the user and are no fault. `progress`: counts bytes.
+    `paths`: folders: of labels, of fetched files, or of one artefact. `data`: folder of fetched files. `progress`:
+    counts bytes.
     """
+    walk = _Walk(data.resolve(), Findings())
     for path in paths:
+        # Unlike Path.is_dir, it accepts names that are too long.
+        if not os.path.isdir(path):  # noqa: PTH112
+            raise MissingError("no such folder", where=_shown(path), todo="Name a folder, or make labels first.")
         try:
-            folder = stat.S_ISDIR(path.stat().st_mode)
-        except FileNotFoundError:
-            folder = False
+            walk.all(path)
         except OSError as error:
             raise system_error(error, path) from error
-        if not folder:
-            raise MissingError("no such folder", where=_shown(path), todo="Name a folder, or make labels first.")
-    walk = _Walk(os.path.realpath(data), Findings())
-    # A folder below another one of the list is reached from there.
-    walk.all([path for path in paths if not any(_contains(other, path) for other in paths)])
-    total = sum(_size(check.path) for check in walk.checks)
-    with progress.bar("verify", total, "bytes") as bar:
+    with progress.bar("verify", sum(check.accepted[0][1] for check in walk.checks), "bytes") as bar:
         for check in walk.checks:
             _read(check, walk.findings, bar)
     # References are compared by absolute paths, and reported in the form in which the user wrote them.
@@ -117,143 +110,96 @@ class _Walk:
     `unread`: absolute folders of artefacts whose manifest is damaged or missing.
     """
 
-    data: str
+    data: Path
     findings: Findings
     checks: list[_Check] = field(default_factory=list)
     artefacts: dict[Path, Manifest] = field(default_factory=dict)
     unread: list[Path] = field(default_factory=list)
     _visited: set[tuple[int, int]] = field(default_factory=set)
 
-    def all(self, paths: Sequence[Path]) -> None:
-        """Walk folders, and then the folders that links below them lead to."""
-        # A stack and a queue rather than recursion: a tree may be deeper than Python's recursion limit.
-        folders, links = list(reversed(paths)), list[Path]()
-        while folders or links:
-            folder = folders.pop() if folders else links.pop(0)
-            # A link to a folder above itself would be walked without end.
-            if folder.is_symlink() and folder not in paths and _contains(folder, folder.parent, same=True):
-                self.findings.problems.append(_stray(folder, "a link to a folder that holds it"))
+    def all(self, top: Path) -> None:
+        """Walk a folder and the folders in it."""
+        for name, inner, files in os.walk(top, onerror=self._unreadable, followlinks=True):
+            folder = Path(name)
+            # By device and inode, which are the same for all links to a folder.
+            about = folder.stat()
+            if (about.st_dev, about.st_ino) in self._visited:
+                inner.clear()
                 continue
-            try:
-                # By device and inode, which are the same for all links to a folder.
-                about = folder.stat()
-                if (about.st_dev, about.st_ino) in self._visited:
-                    continue
-                self._visited.add((about.st_dev, about.st_ino))
-                below = list(self._folder(folder))
-            except OSError as error:
-                self._unreadable(folder, error)
-                continue
-            links += [path for path in below if path.is_symlink()]
-            folders += [path for path in reversed(below) if not path.is_symlink()]
-
-    def _folder(self, folder: Path) -> Iterator[Path]:
-        """Add the checks of a folder; yield the folders in it that are to be walked."""
-        inner, files = list[Path](), list[Path]()
-        for path in sorted(folder.iterdir()):
-            try:
-                is_folder = path.is_dir()
-            except OSError as error:
-                # The path is too long, or the folder may be listed but not entered.
-                self._unreadable(path, error)
-                continue
-            if path.name == WORK:
-                self._work(path)
-            elif path.name != GITIGNORE:
-                (inner if is_folder else files).append(path)
-        names = {path.name for path in files}
-        if MANIFEST in names and _is_file(folder / MANIFEST):
-            self._artefact(folder)
-            return
-        if _TRAINING in names or self._without_manifest(folder, files, inner):
-            return
-        in_data, fetched = self._in_data(folder), _dataset_files(os.path.basename(os.path.realpath(folder)))  # noqa: PTH119
-        for path in files:
-            if path.name in fetched:
-                self.findings.fetched += 1
-                accepted = tuple((c.sha256, c.bytes) for c in fetched[path.name].contents)
-                self.checks.append(_Check(path, accepted, f"Delete it, then `relabel fetch {folder.name}`."))
-            elif path.name.endswith(_UNFINISHED):
-                self._leftover(path)
-            elif not in_data:
-                self.findings.problems.append(_stray(path))
-        yield from inner
-
-    def _without_manifest(self, folder: Path, files: list[Path], inner: list[Path]) -> bool:
-        """Report a missing manifest; return whether one is missing."""
-        # Files with names that only relabel gives show that the folder was an artefact.
-        written = [path for path in files if WRITTEN.fullmatch(path.name)]
-        written += [path for path in inner if path.name == DONE]
-        place = place_of(_absolute(folder))
-        # At the place of an artefact, any file does, or even an empty folder: some artefacts have only a manifest.
-        if place is not None and not self._in_data(folder):
-            ignored = (MANIFEST, *_UNFINISHED)
-            written = written or [path for path in files if not path.name.endswith(ignored)]
-            if {*os.listdir(folder)} <= {GITIGNORE}:  # noqa: PTH208
-                written = [folder]
-        if written:
-            kind = "an artefact" if place is None else f"{place.kind} {place.names[-1] if place.names else ''}".strip()
-            actual = f"{_shown(written[0].relative_to(folder))} without it"
-            actual = "an empty folder" if written == [folder] else actual
-            self.unread.append(_absolute(folder))
-            todo = "Delete the folder, or move your own files away, and build it again."
-            problem = Problem("missing", _shown(folder / MANIFEST), f"the manifest of {kind}", actual, todo)
-            self.findings.problems.append(problem)
-        return bool(written)
+            self._visited.add((about.st_dev, about.st_ino))
+            inner.sort()
+            if MANIFEST in files:
+                self._artefact(folder)
+                inner.clear()
+            elif self._lacks_manifest(folder, inner, files):
+                inner.clear()
+            else:
+                self._fetched(folder, files)
+            if WORK in inner:
+                inner.remove(WORK)
+                self._work(folder / WORK)
 
     def _artefact(self, folder: Path) -> None:
         path, findings = folder / MANIFEST, self.findings
         try:
+            # Opening a pipe may block forever.
+            if not path.is_file():
+                raise CheckError("a link to nothing, a pipe, socket or device", todo="Delete the folder and run again.")
             manifest = read_manifest(folder)
         except CheckError as error:
-            findings.files += 1
+            self.unread.append(_absolute(folder))
             expected = "a manifest as it was written"
             findings.problems.append(Problem("damaged", _shown(path), expected, error.problem, str(error.todo)))
-            self.unread.append(_absolute(folder))
-            return
-        except MissingError:
-            # Removed since the folder was listed.
             return
         except OSError as error:
-            self._unreadable(path, error)
+            self._unreadable(error)
             return
         findings.artefacts += 1
         findings.files += 1
-        findings.bytes += _size(path)
+        findings.bytes += path.stat().st_size
         self.artefacts[_absolute(folder)] = manifest
         for name, entry in manifest.files.items():
             self.checks.append(_Check(folder / name, ((entry.sha256, entry.bytes),), _again(folder, manifest)))
-        if (folder / DONE).is_dir():
-            self._leftover(folder / DONE)
-        findings.problems += [_stray(path) for path in foreign_files(folder, manifest.files)]
+        for extra in foreign_files(folder, manifest.files):
+            found, todo = "a file that is in no manifest", "Delete it, or move it elsewhere."
+            findings.problems.append(Problem("stray", _shown(extra), "no such file", found, todo))
+
+    def _lacks_manifest(self, folder: Path, inner: list[str], files: list[str]) -> bool:
+        """Report a missing manifest; return whether one is missing."""
+        real = folder.resolve()
+        place = None if self.data in (real, *real.parents) else place_of(_absolute(folder))
+        # Files with names that only relabel gives show that the folder was an artefact.
+        lost = DONE in inner or any(WRITTEN.fullmatch(name) for name in files)
+        # At the place of an artefact, any file does, or even an empty folder: some artefacts have only a manifest.
+        if place is not None:
+            lost |= not inner or any(name != GITIGNORE and not is_temporary(name) for name in files)
+        if lost:
+            kind = "an artefact" if place is None else f"{place.kind} {place.names[-1] if place.names else ''}".strip()
+            self.unread.append(_absolute(folder))
+            todo = "Delete the folder, or move your own files away, and build it again."
+            problem = Problem("missing", _shown(folder / MANIFEST), f"the manifest of {kind}", "nothing", todo)
+            self.findings.problems.append(problem)
+        return lost
+
+    def _fetched(self, folder: Path, files: list[str]) -> None:
+        known = _dataset_files(folder.resolve().name)
+        for name in sorted(known.keys() & set(files)):
+            self.findings.fetched += 1
+            accepted = tuple((c.sha256, c.bytes) for c in known[name].contents)
+            self.checks.append(_Check(folder / name, accepted, f"Delete it, then `relabel fetch {folder.name}`."))
 
     def _work(self, folder: Path) -> None:
-        """Report unfinished work. A run that works there may end at any time and remove the folder."""
-        try:
-            for path in sorted(folder.iterdir()):
-                if path.is_dir() and path.name.endswith(_UNFINISHED):
-                    self._leftover(path)
-                # A run that failed before its first file leaves an empty folder, which is nothing to report.
-                elif path.is_dir() and any(file.is_file() for file in path.rglob("*")):
-                    self.findings.unfinished.append(_unfinished(path))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._unreadable(folder, error)
+        for path in sorted(folder.iterdir()):
+            # The name of a folder that was replaced ends in .old.
+            if path.is_dir() and path.suffix != ".old":
+                state = f"unfinished, {len(Work(path).entries())} files are complete"
+                self.findings.unfinished.append(f"{_shown(path)}: {state}; a run with the same parameters resumes it")
 
-    def _unreadable(self, path: Path, error: OSError) -> None:
+    def _unreadable(self, error: OSError) -> None:
         actual, todo = error.strerror or str(error), "Change its permissions, or move it elsewhere."
-        # The error may concern a file below `path`.
-        place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
-        expected = "a folder or file that can be read"
-        self.findings.problems.append(Problem("unreadable", _shown(place), expected, actual, todo))
-
-    def _leftover(self, path: Path) -> None:
-        self.findings.unfinished.append(f"{_shown(path)}: left by a run that was killed; the next one removes it")
-
-    def _in_data(self, folder: Path) -> bool:
-        real = os.path.realpath(folder)
-        return real == self.data or real.startswith(os.path.join(self.data, ""))  # noqa: PTH118
+        place = Path(os.fsdecode(error.filename))
+        problem = Problem("unreadable", _shown(place), "a folder or file that can be read", actual, todo)
+        self.findings.problems.append(problem)
 
 
 def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
@@ -265,7 +211,7 @@ def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
 
     try:
         # Opening a pipe may block forever.
-        if not stat.S_ISREG(path.stat().st_mode):
+        if path.exists() and not path.is_file():
             note("damaged", "a folder, pipe, socket or device")
             return
         with path.open("rb") as file:
@@ -277,9 +223,8 @@ def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
     except FileNotFoundError:
         note("missing", "nothing")
         return
-    except (OSError, ValueError) as error:
-        # ValueError: a name with a zero byte.
-        note("unreadable", f"a file that cannot be read ({getattr(error, 'strerror', None) or error})")
+    except OSError as error:
+        note("unreadable", f"a file that cannot be read ({error.strerror or error})")
         return
     findings.files += 1
     findings.bytes += size
@@ -287,50 +232,11 @@ def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
         note("damaged", f"sha256 {digest.hexdigest()} ({size} bytes)")
 
 
-def _unfinished(folder: Path) -> str:
-    """Return a line on the number of complete files in a work folder."""
-    entries = Work(folder).entries()
-    complete = [name for name, entry in entries.items() if _has_sha256(folder / name, entry.sha256)]
-    count = sum(1 for path in folder.iterdir() if path.name not in (DONE, MANIFEST))
-    state = f"unfinished, {len(complete)} of {count} files are complete"
-    return f"{_shown(folder)}: {state}; a run with the same parameters resumes it"
-
-
-def _has_sha256(path: Path, sha256: str) -> bool:
-    if not _is_file(path):
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-
-
-def _is_file(path: Path) -> bool:
-    # The name may be too long.
-    with suppress(OSError):
-        return path.is_file()
-    return False
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError, ValueError):
-        return path.stat().st_size
-    return 0
-
-
-def _contains(folder: Path, path: Path, same: bool = False) -> bool:
-    """Return whether a folder contains a path, after links are resolved; `same` accepts equal paths as well."""
-    real, other = os.path.realpath(folder), os.path.realpath(path)
-    return (same and real == other) or (real != other and other.startswith(os.path.join(real, "")))  # noqa: PTH118
-
-
 def _dataset_files(dataset: str) -> dict[str, DataFile]:
     """Return the files of a dataset by name; none if there is no such dataset."""
     if dataset not in datasets.names():
         return {}
     return {file.name: file for file in datasets.load_manifest(dataset).files}
-
-
-def _stray(path: Path, found: str = "a file that is in no manifest") -> Problem:
-    return Problem("stray", _shown(path), "no such file", found, "Delete it, or move it elsewhere.")
 
 
 def _absent_problem(absent: Absent, roots: Mapping[Path, Path]) -> Problem:
