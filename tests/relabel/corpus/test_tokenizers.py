@@ -76,12 +76,6 @@ def test_unusual_text(text: str) -> None:
     assert tokenize(["before", text, "after"], Runtime()) == ["before", ODD[text], "after"]
 
 
-@pytest.mark.java
-def test_a_caption_of_two_thousand_words() -> None:
-    (tokens,) = tokenize(["A red dog. " * 700], Runtime())
-    assert tokens == " ".join(["a red dog"] * 700)
-
-
 def test_a_single_line_has_no_line_end() -> None:
     for code in range(0x110000):
         if len(f"a{chr(code)}b".splitlines()) > 1 or code < 32 or 0xD800 <= code < 0xE000:

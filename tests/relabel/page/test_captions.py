@@ -55,16 +55,6 @@ def test_a_larger_split_is_sampled_by_image(corpus: Corpus) -> None:
     assert len(choose_captions(corpus, rows, most=0).images) == 1
 
 
-def test_positions_invert_rows_and_images(corpus: Corpus) -> None:
-    page = choose_captions(corpus, corpus.rows(["val"]), most=12)
-    rows = np.arange(-1, len(corpus), dtype=np.int32)
-    expected = [page.rows.tolist().index(row) if row in page.rows else -1 for row in rows.tolist()]
-    assert page.positions(rows).tolist() == expected
-    images = np.arange(-1, 30, dtype=np.int32)
-    expected = [page.images.tolist().index(image) if image in page.images else -1 for image in images.tolist()]
-    assert page.image_positions(images).tolist() == expected
-
-
 @pytest.fixture(scope="module")
 def captions(small_project: Project) -> PageCaptions:
     return choose_captions(small_project.corpus, range(len(small_project.corpus)))

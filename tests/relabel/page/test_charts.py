@@ -14,14 +14,13 @@ import pyarrow as pa
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from relabel import stages
-from relabel.corpus import Corpus, References
+from relabel.corpus import Corpus
 from relabel.corpus.table import Caption
 from relabel.judge.cxc import SCHEMA
 from relabel.judge.cxc_report import PairScores
 from relabel.page import charts
 from relabel.page.captions import Nearest, PageCaptions, choose_captions
-from relabel.page.charts import distribution, draw_neighbours, draw_pairs, judged_data, score_pairs
+from relabel.page.charts import distribution, draw_neighbours, draw_pairs, judged_data
 from relabel.stages import Project
 
 
@@ -73,15 +72,6 @@ def test_neighbours_are_of_other_images(small_project: Project) -> None:
     # Captions 0 and 1, and 2 and 3, are of one image; 5 stands for no caption.
     assert sorted(neighbours_drawn.tolist()) == [1, 2, 3, 5, 8, 9]
     assert len(draw_neighbours(captions, Nearest(positions, scores), most=4)) == 4
-
-
-def test_scores_are_those_of_pairs(small_project: Project) -> None:
-    captions = choose_captions(small_project.corpus, small_project.corpus.rows(["test"]))
-    relevance = stages.open_label(small_project, "cider", "all")
-    pairs = draw_pairs(captions, most=30)["random"]
-    for i, score in enumerate(score_pairs(relevance, captions, pairs)):
-        one = References.single(captions.rows[pairs.references[i : i + 1]])
-        assert score == relevance.pairs(one, captions.rows[pairs.candidates[i : i + 1]], "paired")[0]
 
 
 def test_a_summary_counts_the_pairs() -> None:
@@ -198,13 +188,3 @@ def test_the_largest_disagreements_are_those_of_a_sort(captions: PageCaptions) -
         assert worst["gap"] == pytest.approx([100 * gap[i] for i in order], abs=0.051)
         assert worst["human"] == y[order].tolist()
         assert worst["relevance"][one.label] == pytest.approx(x[order], abs=1e-4)
-
-
-def test_the_mean_human_score_is_of_pairs_of_two_images(captions: PageCaptions) -> None:
-    one = scored("a", 1)
-    line = judged_data([one], captions)["sits"]["calibration"]["a"]
-    other = np.array(one.tables["sits"]["method"].to_pylist()) == "c2i_intrasim"
-    human = one.tables["sits"]["human"].to_numpy()[other]
-    assert 10 <= len(line) <= 20
-    assert min(h for _, h in line) >= human.min()
-    assert [x for x, _ in line] == sorted(x for x, _ in line)

@@ -154,13 +154,6 @@ def test_karpathy_ids_of_filename_and_sentid(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_cocoid_precedes_filename(tmp_path: Path) -> None:
-    path = write_karpathy(
-        tmp_path / "dataset_coco.json", karpathy_image("COCO_val2014_000000391895.jpg", cocoid=391895)
-    )
-    assert next(read_karpathy(path, "coco")).image_id == "coco:391895"
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -173,24 +166,3 @@ def test_bad_karpathy_images_are_refused(tmp_path: Path, bad: Any, message: str)
     path = write_karpathy(tmp_path / "d.json", karpathy_image("7.jpg"), bad)
     with pytest.raises(CheckError, match=re.escape(f"{path}: images[1]: {message}")):
         list(read_karpathy(path, "d"))
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"raw": "x"}, "missing key 'sentid'"),
-        ({"raw": None, "sentid": 1}, "'raw': expected a string, found null"),
-    ],
-)
-def test_bad_karpathy_sentences_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
-    path = write_karpathy(
-        tmp_path / "d.json", {"filename": "a.jpg", "split": "test", "sentences": [{"raw": "x", "sentid": 0}, bad]}
-    )
-    with pytest.raises(CheckError, match=re.escape(f"{path}: images[0].sentences[1]: {message}")):
-        list(read_karpathy(path, "d"))
-
-
-def test_unknown_karpathy_split_is_refused_with_its_record(tmp_path: Path) -> None:
-    path = write_karpathy(tmp_path / "d.json", karpathy_image(split="holdout"))
-    with pytest.raises(CheckError, match=re.escape(f"{path}: images[0].sentences[0]: unknown split 'holdout'")):
-        Corpus.from_captions(read_karpathy(path, "d"))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.scan_layout import Ids, read_scan, scan_files
 
@@ -55,13 +54,6 @@ def test_ids_of_positions(tmp_path: Path) -> None:
     assert names(path, "position", 2) == expected
 
 
-def test_order_of_lines_is_order_of_rows(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 60)
-    corpus = Corpus.from_captions(read_scan(path, "d", "position", 5))
-    assert corpus.texts == [f"text {n} " for n in range(60)]
-    assert len(corpus.image_ids) == 12
-
-
 def test_ids_must_be_requested(tmp_path: Path) -> None:
     path = write(tmp_path, "test", 5)
     with pytest.raises(MissingError, match=r"test_ids\.txt: no such file of ids.*set ids to position"):
@@ -96,13 +88,6 @@ def test_one_caption_per_image_on_request(tmp_path: Path) -> None:
     assert names(path, "image", 1) == [("d:a#0", "d:a"), ("d:b#0", "d:b")]
 
 
-def test_empty_line_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 4, [1, 1, 2, 2])
-    path.write_text("x\n\nz\nw\n")
-    with pytest.raises(CheckError, match=re.escape(f"{path}:2: caption d:1#1 is empty")):
-        Corpus.from_captions(read_scan(path, "d", "image", None))
-
-
 def test_finds_one_file_per_split(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no \*_caps\.txt"):
         scan_files(tmp_path)
@@ -112,9 +97,3 @@ def test_finds_one_file_per_split(tmp_path: Path) -> None:
     write(tmp_path, "val", 1)
     with pytest.raises(UsageError, match=r"val_caps\.txt and dev_caps\.txt belong to one split"):
         scan_files(tmp_path)
-
-
-def test_unknown_split_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "extra", 1, [1])
-    with pytest.raises(CheckError, match=re.escape(f"{path}:1: unknown split 'extra'")):
-        Corpus.from_captions(read_scan(path, "d", "image", 1))

@@ -9,7 +9,6 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ ROWS = [
     ("d:3", "b", "nul \0, emoji 🐕, عربي", "dev"),
     ("4", "c", "word " * 2000, "test"),
 ]
-Reader = Callable[[Path], Iterator[Caption]]
 
 
 def write_jsonl(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
@@ -73,13 +71,6 @@ def test_columns_can_have_other_names_and_places(tmp_path: Path, name: str) -> N
     path = write(tmp_path / f"a.{name}", ("note", "sentence", "img", "cap"), [("-", "x", 7, 1), ("-", "y", 7, 2)])
     columns = Columns("cap", "img", "sentence", in_split="val")
     assert [c[:4] for c in read(path, "d", columns)] == [("d:1", "d:7", "val", "x"), ("d:2", "d:7", "val", "y")]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_captions_may_be_called_caption(tmp_path: Path, name: str) -> None:
-    write, read = FORMATS[name]
-    path = write(tmp_path / f"a.{name}", ("caption_id", "image_id", "caption", "split"), ROWS[:1])
-    assert next(read(path, "d", Columns())).text == "A dog. "
 
 
 @pytest.mark.parametrize("name", FORMATS)
