@@ -1,13 +1,10 @@
 """Contract: the table of neighbours holds the k best captions by (-score, row) of float64 scores for every caption
-or image of a split, without the query itself and with siblings marked by id. Neither an interruption nor an earlier
-table of fewer captions changes the bytes.
+or image of a split, without the query itself and with siblings marked by id. An earlier table of fewer
+captions does not change the bytes.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,54 +107,6 @@ def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: A
     assert as_lists(read_table(job)) == [(0, [], [], [])]
 
 
-def test_an_interrupted_run_resumes_to_the_same_bytes(
-    finders: str,
-    dataset: Any,
-    make_lines: Any,
-    read_files: Callable[[Path], dict[str, bytes]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("relabel.neighbours.build._FIRST", 4)
-    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
-    project = dataset.encoded(make_lines(30, "train"))
-    job = stages.neighbours(project, "near")
-    job.run()
-    complete = read_files(job.out)
-    assert len(complete) > 3
-
-    class StopError(Exception):
-        pass
-
-    class StoppingProgress:
-        """Progress that raises after a number of captions."""
-
-        def __init__(self, left: int) -> None:
-            self.left = left
-
-        def advance(self, n: int = 1) -> None:
-            self.left -= n
-            if self.left < 0:
-                raise StopError
-
-        def bar(self, *_: Any) -> Any:
-            from contextlib import nullcontext
-
-            return nullcontext(self)
-
-        def note(self, _: str) -> None:
-            pass
-
-    for left in (0, 41, 100):
-        shutil.rmtree(job.out)
-        broken = stages.neighbours(dataset.project(progress=StoppingProgress(left)), "near")
-        with pytest.raises(StopError):
-            broken.run()
-        work = job.out.parent / ".work" / f"{job.out.name}-{job.artefact.fingerprint[:16]}"
-        assert work.is_dir()
-        assert stages.neighbours(dataset.project(), "near").run()[1]
-        assert read_files(job.out) == complete
-
-
 def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(2, "test"))
     with pytest.raises(UsageError, match="words has no neighbours: it scores pair by pair"):
@@ -192,12 +141,3 @@ def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, data
     assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
         encoding(within="train", split="test")
-
-
-def test_only_semantic_parameters_make_another_table(block_finder: None, dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(5, "train"))
-    base = stages.neighbours(project, "near").artefact.fingerprint
-    for setting in ("neighbours.k=8", "neighbours.of=images", "sources.near.pooling=mean"):
-        assert stages.neighbours(dataset.project(setting), "near").artefact.fingerprint != base
-    for runtime in ({"threads": 1}, {"memory": 1 << 30}, {"device": "cpu"}):
-        assert stages.neighbours(dataset.project(**runtime), "near").artefact.fingerprint == base

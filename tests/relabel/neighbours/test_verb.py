@@ -44,11 +44,3 @@ def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_f
     assert "of a trial" in repeated.stderr
     every = run(dataset, "--replace")
     assert [line.split(":")[0] for line in every.stdout.splitlines()[::2]] == ["neighbours cider", "neighbours near"]
-
-
-def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
-    dataset.encoded(make_lines(2, "train"))
-    result = run(dataset, "--label", "words")
-    assert result.exit_code == 2
-    assert result.stderr.strip().count("\n") == 0
-    assert "words has no neighbours: it scores pair by pair" in result.stderr

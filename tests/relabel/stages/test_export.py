@@ -17,7 +17,6 @@ from relabel.export import EXPORTS, export_class
 from relabel.export.params import ExportParams
 from relabel.stages import Project
 from relabel.stages.hints import VERBS, build_command
-from relabel.stages.verify import verify
 
 
 @pytest.fixture
@@ -42,17 +41,6 @@ def test_tables_of_formats_agree(tmp_path: Path) -> None:
         assert place is not None
         assert (place.kind, place.names) == (kind, ("test", "sbert"))
         assert build_command(kind, folder) == f"`relabel export {kind} --split test --label sbert --dataset coco`"
-
-
-def test_verify_finds_a_changed_byte(project: Project) -> None:
-    job = stages.export(project, "hf", "cbow", "val")
-    job.run()
-    assert verify([job.out], project.runtime.data).problems == []
-    card = job.out / "README.md"
-    card.write_bytes(card.read_bytes().replace(b"relevant", b"relevent"))
-    (problem,) = verify([job.out], project.runtime.data).problems
-    assert problem.file.endswith("README.md")
-    assert "relabel export hf" in problem.todo
 
 
 def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project) -> None:

@@ -105,19 +105,6 @@ def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) 
         assert nearest == expected
 
 
-@pytest.mark.parametrize("pooling", ["paired", "max", "refs"])
-def test_blocks_of_real_captions_equal_pairs(small: Project, pooling: str) -> None:
-    plan, facts = plan_of(reopened("export.plan.batches=2", f"export.plan.pooling={pooling}"), "cider")
-    relevance, corpus = stages.open_label(small, "cider", "train"), small.corpus
-    assert facts["pooling"] == pooling
-    for batch in (plan[0], plan[1]):
-        for i, row in enumerate(batch.rows.tolist()):
-            references = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
-            for j in range(24):
-                score = relevance.pairs(References.of([references]), batch.rows[j : j + 1], pooling)[0]  # type: ignore[arg-type]
-                assert batch.relevance[i, j] == np.float32(score)
-
-
 def test_a_plan_is_rebuilt_only_if_its_parameters_change(small: Project) -> None:
     assert stages.export_plan(reopened(), "same_image", "train").run()[1]
     assert not stages.export_plan(reopened("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]

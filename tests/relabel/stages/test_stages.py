@@ -126,12 +126,6 @@ def test_reports_of_trials_are_separate(small: Path) -> None:
     assert correlate(project(), ["cider", "same_image"], ["cxc"]).paths["tables, pictures"].name == "val"
 
 
-def test_pooling_repeats_the_judgement_and_not_the_encoding(small: Path) -> None:
-    run(project())
-    assert not stages.encode(project("sources.cider.pooling=max"), "cider", "val").run()[1]
-    assert stages.judge(project("sources.cider.pooling=max"), "cider").run()[1]
-
-
 def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path) -> None:
     run(project())
     with pytest.raises(CheckError, match=r"relabel encode --label cider --split val"):

@@ -29,12 +29,11 @@ POOLINGS: list[Pooling] = ["paired", "max", "mean"]
 
 @dataclass(eq=False)
 class CountingRelevance(Relevance):
-    """Relevance of pairs: a hash of both rows, pooled by max; counts its requests and can be interrupted."""
+    """Relevance of pairs: a hash of both rows, pooled by max; counts its requests."""
 
     corpus: Corpus
     rows: range
     pooling: Pooling = "max"
-    stop_at: int | None = None
     requests: Counter[tuple[tuple[int, ...], int]] = field(default_factory=Counter)
     largest: int = 0
 
@@ -42,8 +41,6 @@ class CountingRelevance(Relevance):
         self.largest = max(self.largest, len(captions))
         out = np.empty(len(captions))
         for p, caption in enumerate(captions.tolist()):
-            if self.stop_at is not None and self.requests.total() >= self.stop_at:
-                raise KeyboardInterrupt
             own_rows = tuple(references[p].tolist())
             self.requests[own_rows, caption] += 1
             each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own_rows[:1] if pooling == "paired" else own_rows)]
