@@ -23,7 +23,6 @@ from relabel.sources.bert_sts import BertSts, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.stages import Project
-from relabel.store.manifest import read_manifest
 
 MakeGated = Callable[..., Project]
 
@@ -163,26 +162,6 @@ def test_a_model_other_than_the_encodings_is_refused(gated: MakeGated, make_cros
     (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-6}))
     with pytest.raises(CheckError, match="not the model"):
         relevance.scorer()
-
-
-def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: MakeGated) -> None:
-    project = gated()
-    job = stages.encode(project, "fine", "all")
-    manifest, built = job.run()
-    assert not built
-    assert {k: manifest.facts[k] for k in ("gate", "threshold", "below", "orders", "output")} == {
-        "gate": "near",
-        "threshold": 0.5,
-        "below": "zero",
-        "orders": "both",
-        "output": "sigmoid",
-    }
-    assert len(manifest.parts) > 1
-    before = {p.name: p.read_bytes() for p in job.out.glob("*.parquet")}
-    (job.out / manifest.parts[1]).unlink()
-    stages.encode(project, "fine", "all").run()
-    assert {p.name: p.read_bytes() for p in job.out.glob("*.parquet")} == before
-    assert read_manifest(job.out, "encoding").fingerprint == manifest.fingerprint
 
 
 def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
 from relabel.sources.bert_sts.scorer import Output, PairScorer
@@ -140,12 +140,6 @@ def test_incorrect_packed_layers_are_not_used(make_cross: Any, monkeypatch: pyte
     assert subject.backend == "batches of equal length"
     assert "packed layers" in subject.left_out[0]
     np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=1e-5)
-
-
-def test_missing_cuda_is_an_error(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(MissingError, match="no CUDA device"):
-        PairScorer(make_cross(), None, None, None, "float32", Runtime(device="cuda"))
 
 
 def test_nothing_is_printed(make_cross: Any, capfd: pytest.CaptureFixture[str]) -> None:

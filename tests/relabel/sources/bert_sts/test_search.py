@@ -1,5 +1,5 @@
 """Contract: neighbours behind a gate equal a sort of all candidates by `pairs`, bit for bit, for every value below the
-gate, pooling and order. Pairs are refined once, in units that survive a kill, and too many pairs are refused.
+gate, pooling and order. Too many pairs are refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.sources.bert_sts import pair_table
-from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.finder import Search
 from relabel.stages import Project
-from relabel.store.manifest import read_manifest, read_parts
 from relabel.store.workdir import DONE, Work
 
 MakeGated = Callable[..., Project]
@@ -95,39 +93,6 @@ def test_failed_rows_come_last_and_have_no_neighbours(gated: MakeGated, small_ta
     np.testing.assert_array_equal(scores[fine], want_scores[fine])
     assert np.isnan(scores[[3, 8]]).all()
     assert (rows[[3, 8]] != np.array([[3], [8]])).all()
-
-
-class KilledError(Exception):
-    pass
-
-
-def test_a_killed_search_resumes(gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.sources.bert_sts.pair_table._FIRST", 4)
-    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one pair
-    project = gated()
-    complete, _ = stages.neighbours(project, "fine").run()
-    out = stages.neighbours(project, "fine").out
-    table = read_parts(out, read_manifest(out, "neighbours"))
-    assert not [name for name in complete.files if "refined" in name]
-    out.rename(out.with_name("first"))
-    calls, refine = [0], BertStsRelevance.refine
-    refined: list[int] = []
-
-    def dying_score(self: Any, keys: Any, *more: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 7:
-            raise KilledError
-        refined.extend(keys.tolist())
-        return refine(self, keys, *more)
-
-    monkeypatch.setattr(BertStsRelevance, "refine", dying_score)
-    with pytest.raises(KilledError):
-        stages.neighbours(project, "fine").run()
-    first = len(refined)
-    assert first
-    stages.neighbours(project, "fine").run()
-    assert read_parts(out, read_manifest(out, "neighbours")).equals(table)
-    assert len(refined) == len(set(refined))
 
 
 def test_too_many_pairs_are_refused_with_an_estimate(gated: MakeGated) -> None:

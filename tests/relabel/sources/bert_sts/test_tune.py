@@ -189,17 +189,6 @@ def test_bad_input_is_a_one_line_error(base: Path, stsb: Path, tmp_path: Path, m
         tune(base, tmp_path / "out")
 
 
-def test_missing_stsb_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-
-    def none(name: str, *_: Any) -> None:
-        raise MissingError("no source has it", todo=f"relabel fetch {name}")
-
-    monkeypatch.setattr(tuning, "fetch", none)
-    with pytest.raises(MissingError, match="relabel fetch stsb"):
-        tuning.find_stsb_files(Runtime(data=tmp_path))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # one epoch takes minutes without fast bfloat16
 def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:

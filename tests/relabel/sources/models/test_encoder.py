@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models import encoder as sentence_encoder
-from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
+from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.loading import load_model
 from relabel.sources.models.packed_layers import can_pack, pack
 
@@ -192,23 +190,10 @@ def test_threads_do_not_change_a_byte(minilm: Path, coco_slice: list[str], monke
     np.testing.assert_array_equal(one, three)
 
 
-def test_order_changes_no_vector_by_much(minilm: Path, coco_slice: list[str]) -> None:
-    subject = encoder(minilm)
-    forward, backward = subject.encode(coco_slice).vectors, subject.encode(coco_slice[::-1]).vectors
-    np.testing.assert_allclose(forward, backward[::-1], atol=1e-6)
-
-
 def test_no_texts(make_model: Any) -> None:
     encoded = encoder(make_model()).encode([])
     assert encoded.vectors.shape == (0, 32)
     assert encoded.truncated.shape == (0,)
-
-
-def test_packing_is_optional(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentence_encoder, "can_pack", lambda dtype: False)
-    subject = encoder(make_model())
-    assert subject.backend == "batches of equal length"
-    assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(make_model(), ODD)) < 1e-6
 
 
 @pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
@@ -228,19 +213,6 @@ def test_incorrect_packed_layers_are_not_used(make_model: Any, monkeypatch: pyte
         assert subject.backend == "batches of equal length"
         assert reason in subject.left_out[0]
         assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(make_model(), ODD)) < 1e-6
-
-
-def test_invalid_models_are_refused_in_one_line(make_model: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for path in make_model().iterdir():
-        if path.is_file():
-            (folder / path.name).write_bytes(path.read_bytes())
-    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
-    with pytest.raises(CheckError, match="cannot load this model") as caught:
-        encoder(folder)
-    assert caught.value.where == str(folder)
-    assert "\n" not in str(caught.value)
 
 
 def test_missing_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,18 +235,6 @@ def test_gpu_equals_cpu(minilm: Path, dtype: ComputeType, tolerance: float) -> N
     subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))
     assert (subject.device, subject.backend) == ("cuda", "batches of equal length")
     assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(minilm, ODD)) < tolerance
-
-
-@given(st.lists(st.integers(0, 40)), st.integers(1, 100))
-def test_batches_are_of_one_length_within_the_budget_and_hold_each_text_once(lengths: list[int], budget: int) -> None:
-    batches = batch_by_length(lengths, budget)
-    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(len(lengths)))
-    sizes = []
-    for batch in batches:
-        assert len({lengths[i] for i in batch}) == 1
-        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
-        sizes.append(lengths[batch[0]])
-    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_weights_stored_in_half_precision_compute_in_float32(make_model: Any, tmp_path: Path) -> None:

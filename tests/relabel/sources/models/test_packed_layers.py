@@ -54,18 +54,6 @@ def test_a_gelu_is_applied_once(activation: nn.Module) -> None:
     assert fused == (isinstance(activation, nn.GELU) and activation.approximate == "none")
 
 
-@packs_bfloat16
-def test_bfloat16_layers_return_bfloat16() -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(48, 80)), torch.randn(9, 48)
-    with torch.inference_mode():
-        expected = model(x)
-        pack(model, torch.bfloat16)
-        output = model(x)
-    assert output.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), expected, rtol=0.02, atol=0.02)
-
-
 class SelfAttention(nn.Module):
     """Self-attention with the names of BERT's."""
 

@@ -1,6 +1,5 @@
 """Contract: the model is loaded before any shard is made, and a faulty one is reported before any work. Its properties
-are facts of the manifest, the way it runs is recorded, and the file of both is no part of the artefact. A resumed run
-does not load the model for this file again.
+are facts of the manifest, the way it runs is recorded, and the file of both is no part of the artefact.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ FILES = ModelFiles("some/model", Path("/models/some"), "folder")
 
 
 class CountingTasks(ModelTasks):
-    """Tasks that log each step; `stop_at` is the first row of a shard that is interrupted."""
+    """Tasks that log each step."""
 
     title = "rows"
     files = FILES
 
-    def __init__(self, corpus: Corpus, log: list[str], faulty: bool = False, stop_at: int = -1) -> None:
+    def __init__(self, corpus: Corpus, log: list[str], faulty: bool = False) -> None:
         super().__init__(corpus, range(len(corpus)), 3)
-        self.log, self.faulty, self.stop_at = log, faulty, stop_at
+        self.log, self.faulty = log, faulty
 
     def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self.log.append("model")
@@ -43,8 +42,6 @@ class CountingTasks(ModelTasks):
         return {"width": 7}, {"backend": "plain", "device": "cpu", "left_out": []}
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        if rows.start == self.stop_at:
-            raise KeyboardInterrupt
         self.log.append(f"{rows.start}")
         return pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32)})
 
@@ -73,12 +70,3 @@ def test_a_faulty_model_is_reported_before_any_work(tmp_path: Path) -> None:
         run(tmp_path / "out", log, faulty=True)
     assert log == ["model"]
     assert not (tmp_path / "out").exists()
-
-
-def test_a_resumed_run_keeps_the_record(tmp_path: Path) -> None:
-    log: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "out", log, stop_at=3)
-    manifest = run(tmp_path / "out", log)
-    assert log == ["model", "0", "3"]
-    assert manifest.facts["width"] == 7

@@ -1,16 +1,12 @@
 """Contract: sbert is the cosine of a sentence-transformers model's unit vectors. The fingerprint covers everything
-that can change a vector and nothing else. An interrupted run ends with the bytes of an uninterrupted one, and errors
-are one line. On COCO's test captions, the correlation with human scores is as measured.
+that can change a vector and nothing else. Errors are one line. On COCO's test captions, the correlation with
+human scores is as measured.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +17,7 @@ from pydantic import ValidationError
 from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
@@ -30,8 +26,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
-from relabel.sources.sbert import Sbert, SbertParams, SbertTasks
-from relabel.store import tasks
+from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -123,27 +118,6 @@ def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
     assert str(table.schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"revision": "v1"},
-        {"prompt": "query: "},
-        {"max_length": 12},
-        {"dtype": "bfloat16"},
-        {"stored": "float16"},
-    ],
-)
-def test_each_parameter_is_in_the_fingerprint(
-    changed: dict[str, Any], make_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "revision" in changed:  # only the hub has revisions: a stand-in returns the same files
-        from relabel.sources import sbert
-        from relabel.sources.models.files import ModelFiles
-
-        monkeypatch.setattr(sbert, "find_model", lambda name, *_: ModelFiles(name, make_model(), "hub"))
-    assert fingerprint(make_model(), **changed) != fingerprint(make_model())
-
-
 def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> None:
     before = fingerprint(make_model())
     shutil.copytree(make_model(), tmp_path / "elsewhere")
@@ -152,72 +126,6 @@ def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> 
     other = Runtime(data=tmp_path, device="cuda", threads=7, progress=SilentProgress())
     assert fingerprint(make_model(), other) == before
     assert fingerprint(make_model(seed=1)) != before
-
-
-def test_an_interrupted_run_resumes_to_the_same_bytes(
-    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = str(make_model())
-    _, complete = encode(tmp_path / "whole", corpus(), model=model)
-    assert len(complete.parts) == 3
-    shards, done = [], SbertTasks.make_shard
-
-    def stops(self: SbertTasks, work: Work, part: range, *rest: Any) -> Any:
-        shards.append(part.start)
-        if part.start == 4 and shards.count(4) == 1:
-            raise KeyboardInterrupt
-        return done(self, work, part, *rest)
-
-    monkeypatch.setattr(SbertTasks, "make_shard", stops)
-    with pytest.raises(KeyboardInterrupt):
-        encode(tmp_path / "again", corpus(), model=model)
-    advanced: list[int] = []
-
-    class CountingProgress(SilentProgress):
-        @contextmanager
-        def bar(self, title: str, total: int, unit: str) -> Iterator[Any]:
-            if title.startswith("sentence embeddings"):
-                assert (total, unit) == (10, "captions")
-                yield SimpleNamespace(advance=advanced.append)
-            else:
-                yield SimpleNamespace(advance=lambda n: None)
-
-    runtime = Runtime(device="cpu", threads=1, progress=CountingProgress())
-    _, again = encode(tmp_path / "again", corpus(), runtime=runtime, model=model)
-    assert shards == [0, 4, 4, 8]
-    assert again.files == complete.files
-    assert again.facts == complete.facts
-    assert sum(advanced) == 10
-
-
-def test_an_interrupted_shard_resumes_from_its_saved_blocks(
-    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = str(make_model())
-    _, complete = encode(tmp_path / "whole", corpus(), model=model)
-    monkeypatch.setattr("relabel.sources.sbert.write_in_blocks", partial(tasks.write_in_blocks, first=1))
-    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # every block is of one caption
-    plain, encoded, saved = SentenceEncoder.encode, list[str](), list[str]()
-
-    def stops(self: SentenceEncoder, texts: list[str], *advance: Any) -> Any:
-        if advance:  # the model's first texts have none
-            encoded.extend(texts)
-            if len(encoded) == 3:
-                assert tasks.saved is not None
-                saved.append(tasks.saved.describe())
-                raise KeyboardInterrupt
-        return plain(self, texts, *advance)
-
-    monkeypatch.setattr(SentenceEncoder, "encode", stops)
-    with pytest.raises(KeyboardInterrupt):
-        encode(tmp_path / "again", corpus(), model=model)
-    assert saved[0].startswith("2 of 10 captions (sentence embeddings")
-    _, manifest = encode(tmp_path / "again", corpus(), model=model)
-    assert encoded == [*TEXTS[:3], *TEXTS[2:]]
-    assert {name: entry.sha256 for name, entry in manifest.files.items()} == {
-        name: entry.sha256 for name, entry in complete.files.items()
-    }
-    assert {path.name for path in (tmp_path / "again").iterdir()} == {*manifest.files, "manifest.json"}
 
 
 def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
@@ -291,12 +199,6 @@ def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: 
     assert relevance.block(References.single(every), every).shape == (10, 10)
     with pytest.raises(CheckError, match="not the model"):
         relevance.query("a dog", every)
-
-
-def test_a_missing_model(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="no such folder") as caught:
-        encode(tmp_path / "e", corpus(), model=str(tmp_path / "nowhere"))
-    assert caught.value.exit_code == 3
 
 
 def test_invalid_parameters() -> None:

@@ -61,15 +61,6 @@ def test_a_pair_across_batches_occurs_in_another_epoch(judged: JudgedSet) -> Non
     assert len(seen) > 0.95 * len(every)
 
 
-def test_an_epoch_follows_seed_and_number(judged: JudgedSet) -> None:
-    def order(seed: int, number: int) -> list[list[int]]:
-        return [b.captions.tolist() for b in Batches(judged, np.arange(IMAGES), 8, seed).epoch(number)]
-
-    assert order(0, 1) == order(0, 1)
-    assert order(0, 1) != order(0, 2)
-    assert order(0, 1) != order(1, 1)
-
-
 def test_an_epoch_has_its_share_of_sentence_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that each sampled pair is in one batch, by the numbers of its sentences; equal sentences share a number."""
     use_small_scores(monkeypatch)
@@ -85,24 +76,6 @@ def test_an_epoch_has_its_share_of_sentence_pairs(monkeypatch: pytest.MonkeyPatc
     ]
     assert len(set(seen)) == len(seen) == 4
     assert set(seen) <= set(zip(first, second, (np.arange(8) / 8).tolist(), strict=True))
-
-
-def test_shared_pair_counts_are_the_pairs_of_two_images(judged: JudgedSet) -> None:
-    expected = np.zeros((IMAGES, IMAGES))
-    for pairs in (judged.sts, judged.sits):
-        for a, b in pairs.images.tolist():
-            if a != b:
-                expected[a, b] += 1
-                expected[b, a] += 1
-    np.testing.assert_array_equal(shared_pair_counts(judged).toarray(), expected)
-
-
-@pytest.mark.parametrize("size", [1, 5, 24, 100])
-def test_every_image_is_in_one_group(judged: JudgedSet, size: int) -> None:
-    images = np.arange(3, IMAGES)
-    groups = cluster_images(shared_pair_counts(judged), images, size, np.random.default_rng(0))
-    assert sorted(np.concatenate(groups).tolist()) == images.tolist()
-    assert all(len(group) == size for group in groups[:-1])
 
 
 def test_groups_keep_more_pairs_than_chance(judged: JudgedSet) -> None:
