@@ -123,14 +123,6 @@ def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_p
     }
 
 
-def test_a_caption_without_tokens_is_zero(tmp_path: Path) -> None:
-    path, _ = glove(tmp_path)
-    relevance, manifest = encode(tmp_path, corpus(["", *PTB[1:]]), vectors=str(path))
-    assert not relevance.vectors[0].any()
-    assert relevance.vectors[1].any()
-    assert manifest.facts["without_vector"] == 2
-
-
 def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
     complete, _ = encode(tmp_path, corpus(), vectors=str(path))

@@ -152,23 +152,6 @@ def test_result_is_independent_of_omitted_sums_and_tasks(
     assert finder.count > 1
 
 
-def test_captions_without_words_have_the_first_rows_as_neighbours(opened: Open) -> None:
-    relevance = opened([["", "a b"], ["", "c d", ""], ["a b c"]])
-    rows, scores = find_all(relevance, replace(captions_of(relevance), k=3))
-    assert rows[0].tolist() == [1, 2, 3]
-    assert rows[2].tolist() == [0, 1, 3]
-    assert rows[4].tolist() == [0, 1, 2]
-    assert not scores[[0, 2, 4]].any()
-    assert rows[1].tolist() == [5, 0, 2]
-
-
-def test_one_image_has_the_first_rows_as_neighbours(opened: Open) -> None:
-    relevance = opened([["a b", "a b", "a b"]])
-    rows, scores = find_all(relevance, captions_of(relevance))
-    assert rows.tolist() == [[1, 2], [0, 2], [0, 1]]
-    assert not scores.any()
-
-
 def test_no_candidates_and_no_queries(opened: Open) -> None:
     relevance = opened([["a b", "b c"], ["c d"]])
     search = captions_of(relevance)

@@ -35,22 +35,6 @@ def everything(relevance: CiderRelevance) -> np.ndarray:
     return np.arange(len(relevance.rows), dtype=np.int32)
 
 
-@pytest.mark.parametrize("params", [{}, {"variant": "cider"}, {"n": 2, "sigma": 1.5}, {"n": 1}])
-def test_equals_explicit_loops(opened: Open, loop_cider: Callable[..., float], params: dict[str, Any]) -> None:
-    relevance = opened(TANGLED, **params)
-    documents = [[c.split() for c in image] for image in TANGLED]
-    sigma = None if params.get("variant") == "cider" else params.get("sigma", 6.0)
-    rows = everything(relevance)
-    block = relevance.block(relevance.corpus.references(range(4)), rows)
-    for m, image in enumerate(documents):
-        for j in rows:
-            words = relevance.corpus.texts[j].split()
-            expected = loop_cider(image, words, documents, params.get("n", 4), sigma)
-            assert block[m, j] == pytest.approx(expected, abs=1e-12)
-    assert block.max() > 1
-    assert block.min() == 0
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     images=st.lists(
@@ -60,16 +44,17 @@ def test_equals_explicit_loops(opened: Open, loop_cider: Callable[..., float], p
     ),
     variant=st.sampled_from(["cider_d", "cider"]),
     n=st.integers(1, 5),
+    sigma=st.sampled_from([6.0, 1.5]),
 )
 def test_equals_explicit_loops_on_any_small_corpus(
-    opened: Open, loop_cider: Callable[..., float], images: list[list[str]], variant: str, n: int
+    opened: Open, loop_cider: Callable[..., float], images: list[list[str]], variant: str, n: int, sigma: float
 ) -> None:
-    relevance = opened(images, variant=variant, n=n)
+    relevance = opened(images, variant=variant, n=n, sigma=sigma)
     documents = [[c.split() for c in image] for image in images]
     block = relevance.block(relevance.corpus.references(range(len(images))), everything(relevance))
     for m, j in np.ndindex(*block.shape):
         words = relevance.corpus.texts[j].split()
-        expected = loop_cider(documents[m], words, documents, n, 6.0 if variant == "cider_d" else None)
+        expected = loop_cider(documents[m], words, documents, n, sigma if variant == "cider_d" else None)
         assert block[m, j] == pytest.approx(expected, abs=1e-12)
 
 
@@ -114,21 +99,6 @@ def test_poolings(opened: Open) -> None:
         assert np.array_equal(relevance.block(sets, rows, "paired")[m], mine[0])
         assert relevance.block(sets, rows, "mean")[m] == pytest.approx(mine.mean(0), abs=1e-12)
     assert np.array_equal(relevance.block(sets, rows, "mean"), relevance.block(sets, rows, "refs"))
-
-
-def test_relevance_is_not_symmetric_when_counts_are_clipped(opened: Open) -> None:
-    relevance = opened([["a a b c"], ["a b b d"], ["c c e f"]])
-    singles = relevance.block(References.single(everything(relevance)), everything(relevance))
-    assert not np.allclose(singles, singles.T)
-
-
-def test_one_image_has_idf_0_and_relevance_0(opened: Open) -> None:
-    relevance = opened([["a cat on a mat", "a cat on a mat", "a dog"]])
-    sets = relevance.corpus.references([0])
-    assert relevance.block(sets, everything(relevance)).tolist() == [[0, 0, 0]]
-    assert relevance.pairs(sets, np.array([1], np.int32)).tolist() == [0]
-    assert relevance.topk(sets, everything(relevance), 2)[0].tolist() == [[0, 1]]
-    assert relevance.query("a cat on a mat", everything(relevance)).tolist() == [0, 0, 0]
 
 
 def test_a_caption_of_2000_words(opened: Open, loop_cider: Callable[..., float]) -> None:
@@ -212,14 +182,6 @@ def test_a_new_text_equals_explicit_loops(
         words = relevance.corpus.texts[j].split()
         expected = loop_cider([text.split()], words, documents, sigma=6.0 if variant == "cider_d" else None)
         assert relevances[j] == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_text_of_an_encoded_caption_scores_as_that_caption(opened: Open) -> None:
-    relevance = opened(ASKED, tokenizer="lower_split")
-    rows = np.arange(7, dtype=np.int32)
-    for row in rows:
-        block = relevance.block(References.single(rows[row : row + 1]), rows)
-        assert relevance.query(relevance.corpus.texts[row].upper(), rows) == pytest.approx(block[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("params", [{}, {"variant": "cider"}, {"n": 2, "sigma": 1.5}])

@@ -4,7 +4,6 @@ head is a sum in fixed order. A model read from disk equals the written one, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,18 +11,9 @@ import numpy as np
 import pytest
 from tests.relabel.sources.fuse.fixtures import fitted_head, small_model, write_fuse_model
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, add_trees, export_trees, read_model
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Limit OpenMP to one thread: its threads wait for each other if other processes use the cores."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        yield
 
 
 @pytest.mark.parametrize("monotone", [True, False])
@@ -84,11 +74,6 @@ def test_a_model_is_restored(tmp_path: Path) -> None:
             assert np.array_equal(a, b)
             assert a.dtype == b.dtype
     assert not list((tmp_path / "fuse").glob("*.pkl"))
-
-
-def test_a_missing_model_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="relabel tune fuse --on cxc-val"):
-        read_model(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["model.json", "set-values.npy"])

@@ -16,7 +16,7 @@ from tests.relabel.sources.fuse.fixtures import Table
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus, References
+from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.datasets import cxc
 from relabel.datasets.cxc import HumanScores
@@ -24,7 +24,7 @@ from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.fuse.model import read_model
 from relabel.sources.fuse.tune import FuseInput, TuneFuseParams, find_out_of_fold, tune_fuse
-from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs, poolings_of
+from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
@@ -130,13 +130,6 @@ def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_pa
     assert [step["parts"] for step in facts["cross_validated"]][-1] == list(parts)
     assert set(manifest.inputs) >= {"cxc sits val", "cxc sts val", "encoding sbert"}
     assert not any("test" in name for name in manifest.inputs)
-
-
-def test_poolings_of_a_part() -> None:
-    assert poolings_of(Sbert(SbertParams()), "sits") == ("max", "second", "mean")
-    assert poolings_of(Cider(CiderParams()), "sits") == ("refs", "max", "second")
-    assert poolings_of(Meteor(MeteorParams()), "sits") == ("refs",)
-    assert poolings_of(Cider(CiderParams()), "sts") == ("max",)
 
 
 def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[Any]]], None] = lambda _: None) -> Path:
@@ -258,10 +251,3 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
         check_excludes_fuse(project, "fuse", tmp_path / "model")
     check_excludes_fuse(project, "fuse", tmp_path / "elsewhere")
-
-
-def test_references_are_the_first_five(judged_corpus: Corpus) -> None:
-    references, captions = JudgedPairs.of("sits", judged_corpus).directions[0]
-    assert isinstance(references, References)
-    assert (np.diff(references.indptr) == 5).all()
-    assert len(captions) == 200

@@ -2,7 +2,6 @@
 
 - A run that is killed resumes at its current chunk and ends with the same bytes.
 - A caption that fails to parse is a failed row. With a cache, only new and failed captions are parsed.
-- A damaged shard is rebuilt from its own captions.
 - Words of tuples have METEOR's synonym sets, including those of base forms and phrases.
 - A leading `be ` is removed from relations only, and a list that is no tuple is refused.
 """
@@ -143,14 +142,6 @@ def test_a_failed_text_fails_in_every_row(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", Parser(bad=["a dog"]))
     assert manifest.failed == 4
     assert [id for id, _ in manifest.facts[FAILED]["first"]] == ["c:96", "c:97", "c:98", "c:99"]
-
-
-def test_a_damaged_shard_is_rebuilt_from_its_own_captions(tmp_path: Path) -> None:
-    encoding = encode(tmp_path / "e", Parser())
-    (tmp_path / "e" / encoding.parts[2]).write_bytes(b"damaged")
-    parser = Parser()
-    assert digests(encode(tmp_path / "e", parser)) == digests(encoding)
-    assert set(parser.requests) == {collapsed(LINES[row]) for row in range(62, 92)}
 
 
 def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:

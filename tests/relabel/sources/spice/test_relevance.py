@@ -81,12 +81,6 @@ def test_merging_depends_on_the_order_of_tuples(opened: Opened, oracle: Any) -> 
         assert counts == oracle.counts([tuples], tuples)
 
 
-def test_a_leading_be_is_removed_from_a_relation(opened: Opened) -> None:
-    relevance = opened([[[["man", "road", "be on"]]], [[["man", "road", "on"]]], [[["man", "road", "behind"]]]])
-    block = relevance.block(References.single(np.arange(3, dtype=np.int32)), np.arange(3, dtype=np.int32))
-    np.testing.assert_allclose(block, [[1, 1, 2 / 3], [1, 1, 2 / 3], [2 / 3, 2 / 3, 1]], rtol=0, atol=1e-15)
-
-
 def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened) -> None:
     relevance = opened([[[], [["man"]]], [None, [["man"]]], [[]]])
     assert relevance.failed.tolist() == [2]

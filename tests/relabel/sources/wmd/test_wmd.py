@@ -1,23 +1,18 @@
 """Contract: the relevance of wmd is linear in word mover's distance and pooled as in the papers. Stop words and words
 without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set.
-Neighbours and batch plans work as for any source, and bad input is refused in one line. On COCO's test captions with
-GloVe, the correlation with human scores is as measured.
+Bad input is refused in one line. On COCO's test captions with GloVe, the correlation with human scores is as measured.
 """
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import pearsonr
 from tests.relabel.sources.wmd.oracle import GLOVE, by_the_book, corpus_of, encode_in, write_vectors
 
-from relabel import stages
-from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
@@ -25,10 +20,6 @@ from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
 from relabel.sources.wmd import Wmd, WmdParams
-from relabel.sources.wmd.relevance import WmdRelevance
-from relabel.stages import Project
-from relabel.store.manifest import read_manifest, read_parts
-from relabel_train.batches.plan import open_plan
 
 WORDS = ["dog", "dogs", "runs", "cat", "sleeps", "sofa", "two", "the", "red", "bus"]
 TEXTS = [
@@ -193,78 +184,6 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
         encode_in(tmp_path, corpus_of(["the of", "on the"]), vectors=str(tmp_path / "other.txt"))
     with pytest.raises(MissingError, match="relabel tune cbow"):
         encode_in(tmp_path, corpus_of(TEXTS))
-
-
-@pytest.fixture
-def project(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Return captions of 12 images in a project with a label per pooling."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(3)
-    lines = [
-        {"caption_id": str(i), "image_id": str(i // 5), "split": "test", "text": " ".join(rng.choice(WORDS, 4))}
-        for i in range(60)
-    ]
-    Path("captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    sources = ", ".join(
-        f"{p}: {{source: wmd, vectors: words.txt, tokenizer: lower_split, pooling: {p}}}" for p in ("max", "refs")
-    )
-    settings = ["ingest={format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}}"]
-    settings += [f"sources={{{sources}}}"]
-    settings += ["neighbours.k=6", "export.plan.batch_size=10"]
-    stages.ingest(Project(load_config(None, settings), Runtime(threads=1)))
-    project_of = Project(load_config(None, settings), Runtime(threads=1))
-    for label in ("max", "refs"):
-        stages.encode(project_of, label, "test").run()
-    return project_of
-
-
-@pytest.mark.parametrize("label", ["max", "refs"])
-def test_neighbours_and_a_batch_plan_of_distinct_pairs(
-    project: Project, label: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    relevance = stages.open_label(project, label, "test")
-    job = stages.neighbours(project, label)
-    job.run()
-    table = read_parts(job.out, read_manifest(job.out, "neighbours"))
-    rows = np.arange(60, dtype=np.int32)
-    for row, neighbours in enumerate(table["neighbours"].to_pylist()):
-        scores = relevance.pairs(References.single(np.full(60, row, np.int32)), rows)
-        assert neighbours == np.lexsort((rows, -scores, rows == row))[:6].tolist()
-
-    requests: list[tuple[Any, ...]] = []
-    pairs = WmdRelevance.pairs
-
-    def counting(self: WmdRelevance, references: References, captions: Any, pooling: Any = None) -> Any:
-        requests.extend((*references[i].tolist(), int(c)) for i, c in enumerate(captions))
-        return pairs(self, references, captions, pooling)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WmdRelevance, "pairs", counting)
-        plan_job = stages.export_plan(project, label, "test")
-        plan_job.run()
-    plan = open_plan(plan_job.out)
-    scored: set[tuple[Any, ...]] = set()
-    for batch in plan:
-        images = project.corpus.references(project.corpus.image[batch.rows].tolist())
-        np.testing.assert_array_equal(batch.relevance, relevance.block(images, batch.rows).astype(np.float32))
-        scored |= {(*images[i].tolist(), int(c)) for i in range(len(images)) for c in batch.rows}
-    assert len(plan) == 6
-    assert set(requests) == scored
-    assert len(requests) == len(scored)
-
-
-def test_the_label_records_its_inputs(tmp_path: Path, vectors: Path) -> None:
-    def semantic(**params: Any) -> dict[str, Any]:
-        source = Wmd(WmdParams(vectors=str(vectors), **params))
-        return source.fingerprint_params(corpus_of(TEXTS), range(8), Runtime(data=tmp_path))
-
-    base = semantic()
-    json.dumps(base)
-    assert semantic(pooling="refs") == base
-    variants = [semantic(stop_words="none"), semantic(tokenizer="lower_split"), semantic(unit_vectors=True)]
-    write_vectors(vectors, WORDS, 9)
-    variants.append(semantic())
-    assert all(other != base for other in variants)
 
 
 @pytest.mark.java

@@ -181,13 +181,3 @@ def test_vectors_are_named_after_their_file(file: str, name: str, tmp_path: Path
     else:
         path.write_text(LINES)
     assert WordVectorsFile.at(path).name == name
-
-
-def test_real_glove(mirror: Path) -> None:
-    path = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
-    if not path.exists():
-        pytest.skip("the mirror has no vectors/glove.6B.100d.captions-vocabulary.txt.gz")
-    vectors = read(path, {"the", "a", "skateboarder"})
-    assert list(vectors.index) == ["the", "skateboarder"]
-    assert (vectors.words, vectors.width, vectors.duplicates) == (32493, 100, 0)
-    np.testing.assert_array_equal(vectors.vectors[0, :3], np.float32([-0.038194, -0.24487, 0.72812]))
