@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ def lookup_spec(
 def write_lookup(
     corpus: Corpus,
     source: Source[Any],
+    params: Mapping[str, Any],
     artefact: ArtefactSpec,
     encoding: ArtefactRef,
     neighbours: ArtefactRef | None,
@@ -64,16 +65,16 @@ def write_lookup(
 ) -> None:
     """Write all arrays and then `lookup.json`, which holds their sha256.
 
-    `artefact`: see `lookup_spec`. `encoding`, `neighbours`: verified. `opened`: opens the encoding; called only if its
-    files alone are not enough.
+    `params`: those of the source as a user wrote them, without paths of this machine. `artefact`: see `lookup_spec`.
+    `encoding`, `neighbours`: verified. `opened`: opens the encoding; called only if its files alone are not enough.
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
     arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, artefact.semantic, work)
-    params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic} | arrays.params
+    recorded = {**params, "encoding": encoding.manifest.semantic} | arrays.params
     write_captions(corpus, rows, arrays.failed, work)
     neighbour_entry = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
-    names = CAPTIONS | kind_arrays(arrays.kind, params) | ({} if neighbours is None else NEIGHBOURS)
+    names = CAPTIONS | kind_arrays(arrays.kind, recorded) | ({} if neighbours is None else NEIGHBOURS)
     description = Description(
         kind=arrays.kind,
         source=source.spec.name,
@@ -92,7 +93,7 @@ def write_lookup(
         dtype=arrays.dtype,
         sizes=arrays.sizes,
         failed=len(arrays.failed),
-        params=params,
+        params=recorded,
         arrays=_array_entries(work, list(names)),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.

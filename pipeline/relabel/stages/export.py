@@ -170,13 +170,14 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     table = read_neighbours_of(project, label, within or split, encoding)
     near = None if table is None else table.manifest
     artefact = lookup_spec(corpus, source, label, encoding, near, project.config.export.lookup)
+    params = project.config.params(label).model_dump(mode="json")
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
         encoded = ArtefactRef(layout.encoding(split, label), encoding)
         opened = partial(open_label, project, label, split, encoding)
         with unchanged([part for part in (encoded, table) if part is not None], work):
-            write_lookup(corpus, source, artefact, encoded, table, opened, work)
+            write_lookup(corpus, source, params, artefact, encoded, table, opened, work)
 
     def values(config: Config) -> Values:
         return label_values(config, label) | {"export.lookup.dtype": config.export.lookup.dtype}

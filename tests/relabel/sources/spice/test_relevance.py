@@ -134,7 +134,7 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     relevance, source = opened(images), Spice(SpiceParams())
     encoding = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
     artefact = lookup_spec(relevance.corpus, source, "spice", encoding.manifest, None, ExportLookupParams())
-    args = (relevance.corpus, source, artefact, encoding, None, lambda: relevance)
+    args = (relevance.corpus, source, {}, artefact, encoding, None, lambda: relevance)
     build(tmp_path / "lookup", artefact, lambda work: write_lookup(*args, work))
     return tmp_path / "lookup", relevance
 
