@@ -114,33 +114,6 @@ def test_failed_rows_are_left_out(project: Project, monkeypatch: pytest.MonkeyPa
     assert sorted(ids) == [row for row in rows if row != rows.start + 5]
 
 
-@pytest.mark.parametrize("index", ["HNSW8", "IVF4,Flat"])
-def test_a_killed_export_resumes_to_the_same_bytes(
-    index: str, project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    folder = exported(project, index=index, rows_per_shard=30, training=100)
-    expected = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
-    assert "trained.faiss" not in expected
-    folder.rename(tmp_path / "first")
-    written: list[str] = []
-    original = Work.file
-
-    def stop(self: Work, name: str, *arguments: Any, **options: Any) -> None:
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        written.append(name)
-        original(self, name, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Work, "file", stop)
-        with pytest.raises(KeyboardInterrupt):
-            exported(project, index=index, rows_per_shard=30, training=100)
-    monkeypatch.setattr(FaissExport, "_train", lambda *_: pytest.fail("trained again"))
-    assert not folder.exists()
-    exported(project, index=index, rows_per_shard=30, training=100)
-    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "manifest.json"} == expected
-
-
 def test_an_index_is_trained_on_a_sample(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 

@@ -1,6 +1,5 @@
 """Contract: the table of neighbours holds the k best captions by (-score, row) of float64 scores for every caption
-or image of a split, without the query itself and with siblings marked by id. An earlier table of fewer
-captions does not change the bytes.
+or image of a split, without the query itself and with siblings marked by id.
 """
 
 from __future__ import annotations
@@ -70,23 +69,6 @@ def test_a_table_equals_loops(
     )
     assert facts["symmetric"] is (label == "near" and of == "captions")
     assert not stages.neighbours(project, label, NeighboursParams(k=7, of=of, within=within)).run()[1]
-
-
-@pytest.mark.parametrize("of", ["captions", "images"])
-def test_a_table_is_built_anew_after_captions_were_added(
-    block_finder: None, dataset: Any, make_lines: Any, read_table: Any, read_files: Any, of: str
-) -> None:
-    params, train = NeighboursParams(k=7, of=of), make_lines(9, "train")
-    stages.neighbours(dataset.encoded(train), "near", params).run()
-    # Copies before all others in row order tie with older neighbours.
-    copies = [train[i]._replace(caption=f"a{i}", image="a0") for i in (10, 20, 30)]
-    job = stages.neighbours(dataset.encoded([*copies, *train, *make_lines(3, "val", 200)]), "near", params)
-    assert job.run()[1]
-    assert as_lists(read_table(job)) == by_loops(dataset.project(), "near", "all", of, 7)
-    files = read_files(job.out)
-    job.out.rename("elsewhere")
-    job.run()
-    assert read_files(job.out) == files
 
 
 def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +140,6 @@ def test_an_absent_df_split_is_refused(tmp_path: Path) -> None:
     corpus = small_corpus()
     with pytest.raises(UsageError, match="no split val"):
         encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df="val")
-
-
-def test_numba_is_not_imported_with_the_source() -> None:
-    code = "import sys, relabel.sources.cider; print([m for m in ('numba', 'torch', 'scipy') if m in sys.modules])"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert process.stdout.strip() == "[]"
 
 
 @pytest.mark.java

@@ -1,6 +1,5 @@
 """Contract: row r of the encoding holds the tuples of caption r, and each distinct text of a shard is parsed once.
 
-- A run that is killed resumes at its current chunk and ends with the same bytes.
 - A caption that fails to parse is a failed row. With a cache, only new and failed captions are parsed.
 - Words of tuples have METEOR's synonym sets, including those of base forms and phrases.
 - A leading `be ` is removed from relations only, and a list that is no tuple is refused.
@@ -38,13 +37,13 @@ LINES = [f"a {WORDS[i % 5]}  near\n{i // 7} {WORDS[i % 3]}s" for i in range(95)]
 
 
 class Parser:
-    """Parser that returns each word as a tuple, counts its requests, and fails or stops on chosen texts."""
+    """Parser that returns each word as a tuple, counts its requests, and fails on chosen texts."""
 
     close = None  # a cache passes it on
 
-    def __init__(self, bad: Sequence[str] = (), stop: int | None = None) -> None:
+    def __init__(self, bad: Sequence[str] = ()) -> None:
         self.requests: Counter[str] = Counter()
-        self.bad, self.stop = bad, stop
+        self.bad = bad
 
     def version(self) -> str:
         return "1"
@@ -52,8 +51,6 @@ class Parser:
     def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
         parses: list[Parsed] = []
         for text in texts:
-            if self.stop is not None and self.requests.total() >= self.stop:
-                raise KeyboardInterrupt
             self.requests[text] += 1
             parses.append(ParseFailure("it is odd") if text in self.bad else [[word] for word in text.split()])
             advance(1)
@@ -109,21 +106,6 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     assert set(manifest.files) == {*manifest.parts}
     assert manifest.facts["captions"] == len(LINES) - 2
     assert manifest.facts["without_tuples"] == 1
-
-
-def test_bytes_do_not_depend_on_the_point_of_interruption(tmp_path: Path) -> None:
-    complete = digests(encode(tmp_path / "whole", Parser()))
-    out, total, runs = tmp_path / "e", Counter[str](), 0
-    while True:
-        parser, runs = Parser(stop=11), runs + 1
-        try:
-            manifest = encode(out, parser)
-            break
-        except KeyboardInterrupt:
-            total += parser.requests
-    assert digests(manifest) == complete
-    assert runs > 5
-    assert (total + parser.requests).total() <= 98 + runs * 8  # an interruption costs at most one chunk
 
 
 def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None:

@@ -164,18 +164,6 @@ def test_a_new_text_scores_as_a_caption(tmp_path: Path, vectors: Path) -> None:
         reopened.query("a red bus", rows)
 
 
-def test_shards_and_rows_change_no_distance(tmp_path: Path, vectors: Path) -> None:
-    corpus = corpus_of(TEXTS, 4)
-    complete, _ = encode_in(tmp_path / "whole", corpus, vectors=str(vectors))
-    part, manifest = encode_in(tmp_path / "part", corpus, range(2, 8), 4, vectors=str(vectors))
-    assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
-    rows = np.arange(2, 8, dtype=np.int32)
-    sets = References.single(np.full(6, 7, np.int32))
-    np.testing.assert_array_equal(
-        part.distances(sets, References.single(rows)), complete.distances(sets, References.single(rows))
-    )
-
-
 def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
     write_vectors(tmp_path / "other.txt", ["hund", "katze", "the"])
     with pytest.raises(CheckError, match=r"other\.txt: no word of these captions has a vector: .* as 'dog', 'runs'"):
