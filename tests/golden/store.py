@@ -31,7 +31,7 @@ class Tolerance:
     factor : float or None
         If given, a number may be smaller by any amount, and larger up to `factor * frozen value + absolute`.
     tied : float
-        Of ids in the order of scores: ids whose scores differ by less than this may change places.
+        Of ids or marks in the order of `scores` beside them: those whose scores differ by less may change places.
     """
 
     absolute: float = 0.0
@@ -53,7 +53,11 @@ class Tolerance:
 def read_tolerances(folder: Path = VALUES) -> list[tuple[str, Tolerance]]:
     """Return pairs of a pattern of entries and their tolerance; the first pattern that matches counts."""
     lines = json.loads((folder / "tolerances.json").read_text(encoding="utf-8"))
-    return [(line.pop("entries"), Tolerance(**{k: v for k, v in line.items() if k != "reason"})) for line in lines]
+    return [
+        (pattern, Tolerance(**{k: v for k, v in line.items() if k not in ("entries", "reason")}))
+        for line in lines
+        for pattern in line["entries"]
+    ]
 
 
 def tolerance_of(name: str, tolerances: list[tuple[str, Tolerance]]) -> Tolerance:
@@ -114,7 +118,7 @@ def _difference(key: str, values: Mapping[str, Any], found: Any, tolerance: Tole
     if frozen.dtype.kind != "f" or found.dtype.kind != "f":
         wrong = frozen != found
         if tolerance.tied:
-            wrong &= ~_tied(values[f"{key.removesuffix('ids')}scores"], tolerance.tied)
+            wrong &= ~_tied(values[f"{key[: key.rfind('/') + 1]}scores"], tolerance.tied)
     else:
         both = frozen.astype(np.float64), found.astype(np.float64)
         with np.errstate(invalid="ignore"):
