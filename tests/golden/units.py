@@ -37,6 +37,8 @@ LABELS: dict[str, dict[str, Any]] = {
 """Every source, and its main variants."""
 QUICK = [label for label in LABELS if label != "meteor"]
 """Labels of the quick part: METEOR takes ten seconds to read its tables."""
+JUDGED = ("same_image", "cbow", "clip", "cider", "spice", "bert_sts", "wmd", "fuse")
+"""Labels of every kind, whose figures on CxC are frozen."""
 QUERIES = (
     "a dog on a surfboard",
     "Two people are playing tennis.",
@@ -176,8 +178,8 @@ def export_values(folder: Folder) -> Values:
 
 
 def figure_values(folder: Folder) -> Values:
-    """Return the figures of every label on CxC, and of one on a file with every statistic."""
-    values: Values = {f"cxc/{label}": found for label, found in folder.figures(QUICK, "cxc").items()}
+    """Return the figures of labels on CxC, and of one on a file with every statistic."""
+    values: Values = {f"cxc/{label}": found for label, found in folder.figures(JUDGED, "cxc").items()}
     captions = folder.corpus.slice(0, 60).to_pylist()
     human = np.random.default_rng(5).integers(0, 6, 59)
     pairs = [
