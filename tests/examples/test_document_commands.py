@@ -52,13 +52,14 @@ PREPARED = {
 """Pattern of commands to the commands that pages run before them on other lines or in prose."""
 CLIP = {"source": "vectors", "captions": "captions.npy", "images": "images.npy"}
 ADDED = {
+    r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
     r"relabel export plan .*meteor": ["--dry-run"],
     r"relabel (encode|export lookup) --label clip": [
         f"--set=sources.clip.{name}={value}" for name, value in CLIP.items()
     ],
 }
-"""Pattern of commands to options: the smaller work of a plan (200 batches are 3 million pairs), and the label that the
-page names in params.yaml."""
+"""Pattern of commands to options: the smaller work of a plan (200 batches are 3 million pairs), an index that the
+small corpus can train, and the label that the page names in params.yaml."""
 EAGER = r"relabel --(install|show)-completion\b"
 """Commands whose options act while they are parsed; tests/relabel_cli/test_help.py has their contract."""
 
