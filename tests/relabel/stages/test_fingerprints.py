@@ -42,7 +42,7 @@ from relabel.store.manifest import ArtefactSpec
 
 def fake(job: Job) -> None:
     """Write a folder that has the fingerprint of an artefact and none of its files."""
-    facts = {"width": 8, "kind": "vectors", "rows": [0, 6]}
+    facts = {"width": 8, "kind": "vectors", "rows": [0, 6], "neighbours": None, "split": "train"}
     dataclasses.replace(job, fill=lambda work: work.facts.update(facts)).run()
 
 
