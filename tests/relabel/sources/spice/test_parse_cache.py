@@ -104,9 +104,9 @@ import random, sys
 from pathlib import Path
 from tests.relabel.sources.spice.test_parse_cache import Parser, cached
 parser, numbers = cached(Path(sys.argv[1]), Parser()), random.Random(sys.argv[2])
-print("ready", flush=True)
 while True:
-    parser.parse([f"text {numbers.randrange(400)}" for _ in range(9)])
+    parser.parse([f"text {numbers.randrange(4000)}" for _ in range(9)])
+    print("stored", flush=True)
 """
 
 
@@ -117,15 +117,15 @@ def test_processes_share_a_cache_and_may_be_killed(tmp_path: Path) -> None:
         writers = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) for command in commands]
         for writer in writers:
             assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
+            assert writer.stdout.readline() == b"stored\n"
         time.sleep(chance.uniform(0.02, 0.4))
         for writer in writers:
             assert writer.poll() is None
             writer.kill()
             writer.communicate()
-    parser, texts = Parser(), [f"text {i}" for i in range(400)]
+    parser, texts = Parser(), [f"text {i}" for i in range(4000)]
     assert cached(path, parser).parse(texts) == [tuples(text) for text in texts]
-    assert 0 < parser.requests.total() < 400
+    assert 0 < parser.requests.total() < 4000
 
 
 def test_a_changed_byte_never_changes_a_parse(tmp_path: Path) -> None:
