@@ -135,7 +135,7 @@ def neighbours_text(facts: Mapping[str, Any]) -> str:
 
 def verify_text(findings: Findings) -> str:
     """List the problems, one file per line, then the amount that was read."""
-    lines = [*map(str, findings.problems), *findings.unfinished, *findings.stale]
+    lines = [*map(str, findings.problems), *findings.unfinished]
     read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
     read += f": {findings.files:,} files read, {size(findings.bytes)}"
     state = f"{len(findings.problems):,} problems" if findings.problems else "all as written"

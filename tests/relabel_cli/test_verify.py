@@ -13,7 +13,7 @@ from tests.relabel_cli.runner import invoke
 
 from relabel.core.layout import Layout
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
@@ -25,8 +25,8 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """Return a corpus and an encoding of it in the working directory."""
     monkeypatch.chdir(tmp_path)
     layout = Layout(Path("labels"), "mine")
-    build(layout.corpus, ArtefactSpec("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
-    artefact = ArtefactSpec("encoding", "cider", {}, {"corpus": "abc"})
+    build(layout.corpus, Spec("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
+    artefact = Spec("encoding", "cider", {}, {"corpus": "abc"})
     build(layout.encoding("test", "cider"), artefact, lambda work: work.file("a", Path.touch))
     return layout
 
@@ -40,7 +40,7 @@ def test_intact_files() -> None:
 
 
 def test_intact_and_stale_files(layout: Layout) -> None:
-    build(layout.corpus, ArtefactSpec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
+    build(layout.corpus, Spec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
     code, output = relabel("labels")
     assert code == 0
     assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in output

@@ -30,7 +30,7 @@ def cbow(
     from relabel import stages
 
     project = common.project(options | {"ingest.dataset": on or common.dataset})
-    manifest, built = stages.tune_cbow(project)
+    manifest, built = stages.tune_cbow(project).run()
     common.show(manifest.facts, stages.status_line(built, manifest, project.word2vec))
 
 
@@ -45,7 +45,7 @@ def bert_sts(
     from relabel import stages
 
     project = common.project(options)
-    manifest, built = stages.tune_bert_sts(project, out)
+    manifest, built = stages.tune_bert_sts(project, out).run()
     figures = "; ".join(f"{split} Pearson {s['pearson']:.4f}" for split, s in manifest.facts["stsb"].items())
     status = stages.status_line(built, manifest, out or project.cross_encoder)
     common.show(manifest.facts, f"{status}\nSTS-B {figures}")
@@ -63,7 +63,7 @@ def fuse(
 
     project = common.project(_split_labels(options))
     folder = out or project.runtime.data / "fuse"
-    manifest, built = stages.tune_fuse(project, folder)
+    manifest, built = stages.tune_fuse(project, folder).run()
     common.show(
         manifest.facts, "\n".join([*_fuse_figures(manifest.facts), stages.status_line(built, manifest, folder)])
     )
@@ -113,7 +113,7 @@ def sbert(
 
     project = common.project(options)
     folder = out or project.sentence_encoder
-    manifest, built = stages.tune_sbert(project, folder)
+    manifest, built = stages.tune_sbert(project, folder).run()
     lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
     setting = "" if out is None else f" --set 'sources.tuned={{source: sbert, model: {folder}}}'"
     advice = f"Label with it: --label tuned{setting}"

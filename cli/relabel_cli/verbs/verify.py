@@ -24,7 +24,7 @@ def verify(
 
     # With neither folder, the error names that of labels.
     folders = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
-    findings = read_back(folders, common.data, common.runtime().progress)
+    findings = read_back(folders, common.runtime().progress)
     common.show(asdict(findings), verify_text(findings))
     if findings.problems:
         raise typer.Exit(4)

@@ -214,7 +214,7 @@ def export_label(
     project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
     chosen = split or encoded_split(project, label)
     job = _EXPORTS[kind](project, label, chosen) if kind in _EXPORTS else stages.export(project, kind, label, chosen)
-    stages.run_logged(project, job)
+    job.build()
     return job.out
 
 

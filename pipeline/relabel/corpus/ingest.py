@@ -19,13 +19,13 @@ from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
 from relabel.corpus.table import table_digest
 from relabel.store.arrays import map_tables
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest, read_columns
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest, read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
 VERSION = 1
 """Incremented when the same files and parameters begin to give another corpus."""
-_SPILL = "captions.arrow"  # captions during the work, which may exceed the memory
+_SPILL = ".captions.arrow"  # captions during the work, which may exceed the memory
 
 
 def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
@@ -43,14 +43,14 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
         "rows_per_shard": params.rows_per_shard,
         **source.semantic,
     }
-    artefact = ArtefactSpec("corpus", params.dataset, semantic, source.files)
     origin = _origin(params, str(source.semantic["format"]), out)
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
         facts = source.note.replace("; ", "\n  ")
         runtime.progress.note(f"reading {params.path}: {facts}")
-    fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
-    manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
+    fill, check = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
+    recipe = Recipe("corpus", params.dataset, lambda: semantic, source.files, fill)
+    manifest, built = build(out, recipe, runtime.progress, check=None if runtime.replace else check)
     # A corpus that was built now has been checked before its files were written.
     if not built:
         _check_counts(params, manifest.facts["report"])
@@ -109,7 +109,7 @@ def _write_shards(params: IngestParams, source: Input, runtime: Runtime, work: W
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for i, rows in enumerate(shards):
-            work.part(i, len(shards), partial(_shard, captions, rows, params.tokenizer, runtime))
+            work.table(part_name(i, len(shards)), partial(_shard, captions, rows, params.tokenizer, runtime))
             bar.advance(len(rows))
     return [part_name(i, len(shards)) for i in range(len(shards))]
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError, choices
+from relabel.core.errors import MissingError, UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.store.arrays import view_column
-from relabel.store.manifest import Manifest, read_artefact, read_parts
+from relabel.store.manifest import open_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 
@@ -98,21 +98,12 @@ class Corpus:
     def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
         """Read a corpus that `relabel ingest` wrote.
 
-        `columns`: columns to read; all by default. Without all of them the table's digest is that of the manifest, and
-        only the files are checked.
+        `columns`: columns to read; all by default.
         """
-
-        def read(manifest: Manifest) -> Corpus:
-            if columns is not None:
-                return cls(read_parts(folder, manifest, list(columns)), str(manifest.facts["digest"]))
-            corpus = cls.from_table(read_parts(folder, manifest))
-            # Hashes cover the files. The digest covers the table that the files form.
-            if corpus.digest != manifest.facts["digest"]:
-                message = "the rows are not those the manifest describes"
-                raise CheckError(message, where=str(folder), todo="Ingest again.")
-            return corpus
-
-        return read_artefact(folder, "corpus", read)
+        manifest = open_artefact(folder, "corpus")
+        return cls(
+            read_parts(folder, manifest, None if columns is None else list(columns)), str(manifest.facts["digest"])
+        )
 
     def with_tokens(self, tokens: Sequence[str]) -> Corpus:
         """Return the same corpus with PTB tokens, one string per row."""

@@ -37,6 +37,11 @@ class ArtefactRef:
     folder: Path
     manifest: Manifest
 
+    @classmethod
+    def of(cls, job: Any) -> ArtefactRef:
+        """Return the artefact of a job (`relabel.stages.job`), which must be current."""
+        return cls(job.out, job.open())
+
     def read_rows(self, rows: range, columns: Sequence[str], first: int | None = None) -> pa.Table:
         """Read some rows of an artefact with one table row per corpus row, or per image.
 
@@ -47,7 +52,7 @@ class ArtefactRef:
         """
         first, tables = int(self.manifest.facts["rows"][0]) if first is None else first, []
         for name in self.manifest.parts:
-            count = int(self.manifest.files[name].rows or 0)
+            count = pq.read_metadata(self.folder / name).num_rows
             start, stop = max(first, rows.start), min(first + count, rows.stop)
             if start < stop:
                 table = pq.read_table(self.folder / name, columns=["row", *columns])

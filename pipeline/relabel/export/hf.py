@@ -70,7 +70,7 @@ class HfExport(Export[ExportHfParams]):
             shards = part_ranges(rows, self.params.rows_per_shard)
             for i, shard in enumerate(shards):
                 name = f"data/{SPLIT_NAMES.get(split, split)}-{i:05d}-of-{len(shards):05d}.parquet"
-                work.file(name, partial(self._write_shard, inputs, schema, shard), rows=len(shard))
+                work.file(name, partial(self._write_shard, inputs, schema, shard))
         card = render_card(inputs, schema.names, self.params.licence or inputs.licence)
         work.file(CARD, lambda path: write_text(path, card))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "columns": schema.names}
@@ -196,7 +196,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
             shards = part_ranges(rows, self.params.rows_per_shard)
             for i, shard in enumerate(shards):
                 name = f"{split}-{i:05d}-of-{len(shards):05d}.safetensors"
-                work.file(name, partial(self._write_shard, inputs, shard), rows=len(shard))
+                work.file(name, partial(self._write_shard, inputs, shard))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop]}
 
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:

@@ -102,7 +102,7 @@ def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: 
                 writer.write_table(pa.table([columns[name] for name in schema.names], schema=schema))
 
     for part in manifest.parts:
-        work.file(part, partial(write, part=part), rows=manifest.files[part].rows)
+        work.file(part, partial(write, part=part))
 
 
 def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:

@@ -30,7 +30,6 @@ from relabel.corpus.splits import coco_test_captions
 from relabel.datasets import locate
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.tasks import Task, TaskGroup, exclude_blocks, make_group, write_in_blocks
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest
@@ -175,8 +174,6 @@ def score_eccv(
 ) -> None:
     """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    The queries of a direction are ranked in saved blocks, so that an interrupted run resumes.
-
     `relevance`: the opened label, with its `pooling`. NaN ranks last. `source`: source of the label. `work`:
     ``work.facts["eccv"]`` records the settings of ties and the gate.
     """
@@ -191,12 +188,10 @@ def score_eccv(
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
     ranker = _Ranker(corpus, relevance, max(map(abs, source.spec.bounds)), eccv, ties, gate)
     for direction in DIRECTIONS:
-        task = Task(f"{direction}-00000-of-00001.parquet", len(eccv.queries[direction]))
-        group = TaskGroup(f"eccv {direction}", "queries", [task])
-        # A block holds complete batches, so that figures do not depend on the division into blocks.
-        write = partial(write_in_blocks, work, partial(ranker.table, direction), first=ranker.batch, step=ranker.batch)
-        make_group(group, work, progress, write)
-    exclude_blocks(work)
+        count = len(eccv.queries[direction])
+        with progress.bar(f"eccv {direction}", count, "queries") as bar:
+            table = partial(ranker.table, direction, range(count), bar.advance)
+            work.table(f"{direction}-00000-of-00001.parquet", table)
     work.facts["eccv"] = {
         "ties": ties,
         "pooling": relevance.pooling,

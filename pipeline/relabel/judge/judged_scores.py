@@ -30,8 +30,7 @@ from relabel.judge.cxc_sampled import pair_units
 from relabel.judge.notes import EXTERNAL
 from relabel.sources.base import Source
 from relabel.sources.texts import TextCorpus, TextScores, score_both_orders, score_texts
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Recipe, build
 from relabel.store.workdir import Work
 
 ENCODINGS, SCORES = "encodings", "scores"
@@ -66,11 +65,9 @@ def score_judgements(
         for name, one in {label: source, **parts}.items()
     }
     texts = json.dumps([judgements.references, judgements.candidates])
-    artefact = ArtefactSpec("scores", label, semantic, {"texts": hashlib.sha256(texts.encode()).hexdigest()})
+    digest = hashlib.sha256(texts.encode()).hexdigest()
 
     def fill(work: Work) -> None:
-        # Scores that lack a pair are complete as a file, and are made again.
-        work.drop(_FILE)
         scored = _score(judgements, source, runtime, parts, folder / ENCODINGS, label)
         work.table(_FILE, lambda: pa.table({"score": scored.scores}))
         failed = np.flatnonzero(np.isnan(scored.scores))
@@ -82,7 +79,8 @@ def score_judgements(
         runtime.progress.note(f"{folder.name}: {label} scored in {scored.seconds:.1f} s")
 
     out = folder / SCORES / label
-    manifest, _ = build(out, artefact, fill, runtime.progress)
+    recipe = Recipe("scores", label, lambda: semantic, {"texts": digest}, fill)
+    manifest, _ = build(out, recipe, runtime.progress, runtime.replace)
     return TextScores(pq.read_table(out / _FILE)["score"].to_numpy(), **manifest.runtime["cost"])
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core import tables
-from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Progress
 from relabel.core.tables import WIDTH, Style, Table
-from relabel.store.artefact import WORK, build, exclusive, is_current
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
+from relabel.store.artefact import WORK, Recipe, build, exclusive
+from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.workdir import Work
 
 UNDEFINED = "undefined"
@@ -158,18 +158,14 @@ def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, 
 
     `out`: the folder, `report/SPLIT`. `judged`: the reported judgements, by label.
     """
-    try:
-        # Kinds of report share a folder: of two processes, each would copy the other's files as they were.
-        with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
-            artefact, copied = _spec(out, kind, files, judged)
-            build(out, artefact, partial(_fill, out, copied, files), progress)
-    except OSError as error:
-        if error.errno in CLOSED and is_current(out, _spec(out, kind, files, judged)[0]):
-            return  # finished work needs no lock
-        raise system_error(error, out) from error
+    # Kinds of report share a folder: of two processes, each would copy the other's files as they were.
+    with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
+        spec, copied = _spec(out, kind, files, judged)
+        fill = partial(_fill, out, copied, files)
+        build(out, Recipe("report", out.name, lambda: spec.semantic, spec.inputs, fill), progress)
 
 
-def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[ArtefactSpec, list[str]]:
+def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[Spec, list[str]]:
     """Return the spec of a report and the names of the files it copies from the present folder."""
     try:
         present = open_artefact(out, "report")
@@ -181,7 +177,7 @@ def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifes
         texts, inputs, copied = {}, {}, []
     texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
     inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
-    return ArtefactSpec("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
+    return Spec("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
 
 
 def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:

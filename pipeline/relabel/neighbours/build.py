@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from relabel.core.runtime import Advance, Runtime, ignore_progress, resident_bytes
 from relabel.corpus import Corpus
@@ -20,19 +19,18 @@ from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
-from relabel.store.tasks import Blocks, Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
 _RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
-_FIRST = 64  # queries of the first block of a shard
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
 
 
 class NeighbourTasks(Tasks):
     """Work on one table of neighbours.
 
-    `relevance`: opens the label's encoding; called once per worker, with its first task. `semantic`: parameters that
-    can change the table, apart from its inputs.
+    `relevance`: opens the label's encoding; called once per worker, with its first task. `index`: faiss factory string
+    of an approximate search. `exact`: False if a gate rejects pairs before they are scored.
     """
 
     def __init__(
@@ -40,12 +38,12 @@ class NeighbourTasks(Tasks):
         spec: NeighbourSpec,
         corpus: Corpus,
         relevance: Callable[[], Relevance],
-        semantic: dict[str, Any],
+        index: str | None,
+        exact: bool,
         runtime: Runtime,
     ) -> None:
         self.spec, self.corpus, self._open = spec, corpus, relevance
-        self.semantic, self.runtime = semantic, runtime
-        self.index: str | None = semantic["index"]
+        self.index, self.exact, self.runtime = index, exact and index is None, runtime
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
         """Yield the work that queries share, unless all shards are done, and then the shards."""
@@ -64,32 +62,22 @@ class NeighbourTasks(Tasks):
             return
         queries = self._shards[task.file]
         numbers, image = self.spec.query_numbers(self.corpus), self.spec.query_images(self.corpus)
-        blocks = Blocks(work, task.file, first=_FIRST if finder.has_cheap_calls() else len(queries))
-
-        def find(part: NDArray[np.int64]) -> pa.Table:
-            group = range(int(part[0]), int(part[-1]) + 1)
-            rows, scores = finder.find(work, group, advance)
-            row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
-            same = self.corpus.image[rows] == image[group.start : group.stop, None]
-            return table_of(row, rows, scores, same)
 
         def tables() -> Iterator[pa.Table]:
             # One row group at a time, so that memory depends neither on k nor on the shard size.
             for group in row_groups(queries, finder.search.width):
-                more = group.stop < queries.stop
-                yield blocks.make(np.arange(group.start, group.stop), find, advance, more)
+                rows, scores = finder.find(work, group, advance)
+                row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
+                yield table_of(row, rows, scores, self.corpus.image[rows] == image[group.start : group.stop, None])
 
-        work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
-        blocks.drop()
+        work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA))
 
     def finish(self, work: Work) -> None:
         """Record the facts of the table; exclude the files that only the search needed."""
         search = self.spec.search(self.corpus)
         work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
-        # A gate rejects pairs before they are scored, so a gated search can miss neighbours.
-        exact = self.index is None and "gate" not in self.semantic
-        work.facts |= {"exact": exact, "recall": self._recall(work, search)}
-        work.excluded |= set(work.entries()) - set(self._shards)
+        work.facts |= {"exact": self.exact, "recall": self._recall(work, search)}
+        work.excluded |= set(work.names()) - set(self._shards)
 
     @cached_property
     def relevance(self) -> Relevance:

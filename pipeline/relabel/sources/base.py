@@ -276,8 +276,8 @@ class Source(ABC, Generic[P]):
         The call itself must be cheap. Models and tables are loaded by the first task that needs them, and are kept.
         The bytes of a shard must not depend on other shards, so a batch never crosses a shard.
 
-        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, the manifest
-        counts it, and the next run makes that shard again. Raise an error only if every row would fail.
+        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, and the manifest
+        counts it. `--replace` encodes again. Raise an error only if every row would fail.
 
         Parameters
         ----------

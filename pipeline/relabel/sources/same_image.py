@@ -16,7 +16,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.shards import NoTasks
+from relabel.store.tasks import NoTasks
 from relabel.store.workdir import Work
 
 

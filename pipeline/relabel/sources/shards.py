@@ -32,16 +32,12 @@ class ShardTasks(Tasks):
     A subclass implements `title` and `make_shard`. If it needs other files before or after the shards, it also
     implements `before_shards` or `after_shards`, and `make_other`.
 
-    A shard with failed rows is complete. The next run makes it again, together with all files derived from the shards.
-
     `rows`: corpus rows to encode.
 
     `parts`: rows of each shard, by file name.
-    `derived_files`: files made from the shards.
     `plain`: whether shards are written uncompressed (see `Work.table`).
     """
 
-    derived_files: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[bool] = False
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int) -> None:
@@ -75,13 +71,6 @@ class ShardTasks(Tasks):
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Write the file of a task of `before_shards` or `after_shards`; `advance` as in `make_shard`."""
         raise NotImplementedError(task.file)
-
-    def start(self, work: Work) -> None:
-        """Remove the shards of an earlier run that hold failed rows, and the files made from them."""
-        # A shard whose rows failed is complete, so only its reasons tell that it must be made again.
-        incomplete = [name for name in self.parts if work.done(name) and _reasons(work.folder / name) is not None]
-        for name in (*incomplete, *(self.derived_files if incomplete else ())):
-            work.drop(name)
 
     @override
     def groups(self, work: Work) -> Iterator[TaskGroup]:
@@ -118,18 +107,6 @@ class ShardTasks(Tasks):
         """Yield one column of each shard, in row order."""
         for part in self.parts:
             yield pq.read_table(work.folder / part, columns=[name])[name]
-
-
-class NoTasks(Tasks):
-    """Work on an encoding without files."""
-
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Return no task groups."""
-        yield from ()
-
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Raise, because there are no tasks."""
-        raise NotImplementedError(task.file)
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:

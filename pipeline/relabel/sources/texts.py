@@ -25,8 +25,8 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -206,9 +206,10 @@ def _open(
         tasks = type(source)(params).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
         make_all(tasks, work, runtime.progress)
 
-    identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
-    artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
-    manifest, built = build(out, artefact, fill, runtime.progress)
+    identities = {"corpus": corpus.digest}
+    identities |= {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
+    recipe = Recipe("encoding", label, lambda: semantic, identities, fill)
+    manifest, built = build(out, recipe, runtime.progress)
     encoding = OpenEncoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
     opened[label] = OpenedEncoding(manifest, built, source.open(encoding))
     return opened[label]

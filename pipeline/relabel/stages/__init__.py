@@ -5,13 +5,13 @@ not repeated.
 """
 
 from relabel.stages.best import tune_best, tune_fuse
-from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
+from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label
 from relabel.stages.export import export, export_lookup, export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.export_wds import estimate_wds, export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
-from relabel.stages.job import Job, log_status, run_logged, status_line
-from relabel.stages.judge import judge, judgement_folder
+from relabel.stages.job import Job, status_line
+from relabel.stages.judge import judge
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import (
@@ -42,14 +42,10 @@ __all__ = [
     "find_failed_rows",
     "ingest",
     "judge",
-    "judgement_folder",
     "labels_with_neighbours",
-    "log_status",
     "needs_word2vec",
     "neighbours",
     "open_label",
-    "read_encoding",
-    "run_logged",
     "status_line",
     "tune_bert_sts",
     "tune_best",

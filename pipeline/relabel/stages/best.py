@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label, read_encoding
+from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label
+from relabel.stages.hints import command
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import log_status, model_guard
+from relabel.stages.job import Job, section_values, status_line
 from relabel.stages.project import Project
-from relabel.stages.tune import tune_sbert
-from relabel.store.manifest import Manifest
-from relabel.store.workdir import check_kind
+from relabel.stages.tune import KEEP_MODEL, tune_sbert
+from relabel.store.artefact import check_place
+from relabel.store.manifest import Manifest, Spec
 
 
-def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
-    """Fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
+def tune_fuse(project: Project, out: Path) -> Job:
+    """Prepare to fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
@@ -27,20 +28,21 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
     if project.namespace != "coco":
         raise UsageError(f"human scores exist for COCO's captions, not for {config.ingest.dataset}'s")
     # Before the encoding of the parts, which may take hours.
-    check_kind(out, KIND)
+    check_place(out, Spec(KIND, "fuse", {}, {}))
     parts = {}
     for label in params.parts:
         check_excludes_fuse(project, label, out)
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
         if find_out_of_fold(source) is not None:
-            artefact = encode(project, label, SPLIT).artefact
-            parts[label] = FuseInput(source, artefact.semantic, artefact.fingerprint, opened)
+            spec = encode(project, label, SPLIT).spec
+            parts[label] = FuseInput(source, spec.semantic, spec.fingerprint, opened)
         else:
-            build_encoding(project, label, SPLIT)
-            encoding = read_encoding(project, label, SPLIT)
+            encoding = build_encoding(project, label, SPLIT)
             parts[label] = FuseInput(source, encoding.semantic, encoding.identity, opened)
-    return tune_fuse(params, parts, project.corpus, out, project.runtime, model_guard(project, "fuse"))
+    values = partial(section_values, section="tune.fuse")
+    recipe = tune_fuse(params, parts, project.corpus, project.runtime)
+    return Job(project, out, recipe, command("tune fuse"), values, KEEP_MODEL)
 
 
 def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
@@ -100,16 +102,16 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
     project = preset_project(project)
     fetch_and_ingest(project)
     # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
-    steps: dict[str, tuple[Callable[[Project, Path], tuple[Manifest, bool]], Path]] = {
+    steps: dict[str, tuple[Callable[[Project, Path], Job], Path]] = {
         "tuned": (tune_sbert, project.sentence_encoder),
         "fuse": (tune_fuse, project.runtime.data / "fuse"),
     }
     models = {}
     for label, (tune, folder) in steps.items():
         project.runtime.progress.note(f"tune best: {label} ({folder})")
-        result = tune(project, folder)
-        log_status(project, result, folder)
-        models[label] = (*result, folder)
+        manifest, built = tune(project, folder).run()
+        project.runtime.progress.note(status_line(built, manifest, folder))
+        models[label] = (manifest, built, folder)
     return models
 
 

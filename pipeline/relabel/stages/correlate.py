@@ -16,7 +16,6 @@ from relabel.judge.judged_report import Cost, encoded_columns, summary_report
 from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
-from relabel.stages.job import report_variant
 from relabel.stages.judge import check_judged
 from relabel.stages.judged_sets import JudgingRequest, SetResults, judge_sets, open_sets
 from relabel.store.manifest import MANIFEST, Manifest
@@ -102,10 +101,11 @@ def correlate(
     if everything:
         for note in absent:
             project.runtime.progress.note(note)
-        split = project.config.judge.split
-        folder = project.layout.report(report_variant(project, labels).folder(split))
-        _write(project, folder, "judged", results.report + summary, ReportFiles({}, {"judged.png": _drawn(result)}), {})
-        result.paths["tables, pictures"] = folder
+        folder = project.layout.report(project.config.judge.split)
+        if is_complete(project, labels):
+            files = ReportFiles({}, {"judged.png": _drawn(result)})
+            _write(project, folder, "judged", results.report + summary, files, {})
+            result.paths["tables, pictures"] = folder
     return result
 
 
@@ -155,20 +155,28 @@ def _judge_encodings(
         raise result.problems[0][1]
     # The report lists labels in the order of the request.
     judged = {label: judged[label] for label in names if label in judged}
-    folder = project.layout.report(report_variant(project, labels).folder(project.config.judge.split))
+    folder, complete = project.layout.report(project.config.judge.split), is_complete(project, labels)
     if "cxc" in against:
         report, files = _cxc(project, judged, scores, allow_missing)
         result.report += report
         result.draw = files.pictures["cxc.png"]
         # Files of scores have no fingerprint, so the report of record holds labels alone.
-        if not scores:
+        if complete and not scores:
             _write(project, folder, "cxc", report, files, judged)
             result.paths["tables, pictures"] = folder
     if "eccv" in against and judged:
         report, files = _eccv(project, judged, against)
-        _write(project, folder, "eccv", report, files, judged)
-        result.paths["tables, pictures"] = folder
+        if complete:
+            _write(project, folder, "eccv", report, files, judged)
+            result.paths["tables, pictures"] = folder
         result.report += report
+
+
+def is_complete(project: Project, labels: Sequence[str]) -> bool:
+    """Return whether a report is that of the parameter file: of all its labels, and without options."""
+    config, blocks = project.config, {"sources", "judge"}
+    every = not labels or set(labels) == set(config.file.sources)
+    return every and config.model_dump(include=blocks) == config.file.model_dump(include=blocks)
 
 
 def _summarise(result: EvaluationResult, results: SetResults, absent: Sequence[str]) -> Report:
@@ -203,7 +211,7 @@ def _build_label(project: Project, label: str, judge: bool) -> Manifest:
     encoding = stages.build_encoding(project, label, params.split)
     if judge and params.gate and params.split == "test" and project.config.source(label).is_pairwise():
         stages.build_encoding(project, params.gate, params.split)
-    return stages.run_logged(project, stages.judge(project, label)) if judge else encoding
+    return stages.judge(project, label).build() if judge else encoding
 
 
 def _cxc(
@@ -217,7 +225,7 @@ def _cxc(
     from relabel.judge.plot import draw
 
     params = project.config.judge
-    scores = [PairScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
+    scores = [PairScores.open(project.layout.judgement(params.split, label), m.facts) for label, m in judged.items()]
     scores += [read_cxc_scores(path, params.split, allow_missing) for path in files]
     progress, threads = project.runtime.progress, project.runtime.threads
     report = cxc_report(scores, params.resamples, params.seed, progress, threads)
@@ -230,7 +238,10 @@ def _cxc(
 def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Against]) -> tuple[Report, ReportFiles]:
     from relabel.judge.eccv_report import QueryScores, eccv_report
 
-    scores = [QueryScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
+    scores = [
+        QueryScores.open(project.layout.judgement(project.config.judge.split, label), m.facts)
+        for label, m in judged.items()
+    ]
     report = eccv_report(scores)
     if not report.tables:
         error = UsageError(

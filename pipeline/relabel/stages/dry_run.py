@@ -14,8 +14,7 @@ from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBO
 from relabel.stages import Job, Project
 from relabel.stages.ingest import FETCHED
 from relabel.stages.page import page_folder, page_is_current
-from relabel.stages.run import default_labels, labels_to_export, neighbours_params, resolve_split
-from relabel.store.artefact import is_current, work_folder
+from relabel.stages.run import default_labels, labels_to_export, resolve_split
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 _ID_BYTES = 50  # ids and offsets of a caption in a lookup
@@ -77,7 +76,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
 def _export_steps(project: Project, split: Split, label: str, rows: int | None) -> list[Step]:
     params, config = project.config.params(label), project.config.neighbours
     near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)), rows=rows)
-    near = _look_up(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))
+    near = _look_up(near, partial(stages.neighbours, project, label, split, "captions", split))
     # A row number and a score of 4 bytes each per neighbour.
     lists = 0 if rows is None else rows * 8 * min(config.k, rows - 1)
     # The cost of an approximate search depends on its index.
@@ -115,15 +114,12 @@ def _look_up(step: Step, prepare: Callable[[], Job]) -> Step:
     """Return the step with the state of its artefact on disk."""
     try:
         job = prepare()
+        state = job.state()
     except (MissingError, CheckError):
         # Its inputs are missing or stale.
         return step
     step = replace(step, out=str(job.out))
-    if is_current(job.out, job.artefact):
-        return _completed(step, read_manifest(job.out, job.artefact.kind))
-    # A dry run refuses the replacements that the run would refuse.
-    job.check()
-    return replace(step, state="partly" if work_folder(job.out, job.artefact.fingerprint).exists() else "to do")
+    return _completed(step, read_manifest(job.out)) if state == "done" else replace(step, state=state)
 
 
 def _completed(step: Step, manifest: Manifest) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relabel.core.errors import UsageError
-from relabel.stages.job import log_status
+from relabel.stages.job import status_line
 from relabel.stages.project import Project
 from relabel.store.manifest import Manifest
 
@@ -45,7 +45,8 @@ def fetch_and_ingest(project: Project, mirror: Path | None = None) -> None:
     """Fetch and ingest the captions, unless the corpus came from a path that the parameters do not repeat."""
     # Without the path, `ingest` would read the published captions of the same name.
     if (manifest := project.reused_corpus) is not None:
-        log_status(project, (manifest, False), project.layout.corpus)
+        project.runtime.progress.note(status_line(False, manifest, project.layout.corpus))
         return
     fetch(project, mirror)
-    log_status(project, ingest(project), project.layout.corpus)
+    manifest, built = ingest(project)
+    project.runtime.progress.note(status_line(built, manifest, project.layout.corpus))

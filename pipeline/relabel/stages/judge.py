@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
-from relabel.stages.encode import open_label, read_encoding
-from relabel.stages.job import Job, Values, label_values, variant
+from relabel.stages.encode import encode, open_label
+from relabel.stages.job import Job, Values, label_values
 from relabel.stages.project import Project
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -31,31 +32,36 @@ def judge(project: Project, label: str) -> Job:
     config, corpus, params = project.config, project.corpus, project.config.judge
     check_judged(project)
     source, split = config.source(label), params.split
-    encoding = read_encoding(project, label, split)
-    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
+    encoding = encode(project, label, split)
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
     # A ranking takes all pairs of images and captions, too many for a source that scores pair by pair.
     slow = source.is_pairwise()
     gate = (params.gate or None) if slow else None
     ranked = split == "test" and (not slow or gate is not None)
     if ranked and gate is not None:
-        inputs["gate"] = read_encoding(project, gate, split).identity
+        inputs["gate"] = encode(project, gate, split).identity
     semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        relevance = open_label(project, label, split, encoding)
+        relevance, manifest = open_label(project, label, split), encoding.open()
         progress = project.runtime.progress
-        work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
-        work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
+        work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(manifest)}
+        work.facts |= {"own_model": _own_model(manifest), "image_vectors": _image_vectors(project, label)}
         score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
 
-    artefact = ArtefactSpec("judgement", label, semantic, inputs)
-    return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)
+    def values(config: Config) -> Values:
+        judge = config.judge.model_dump(mode="json", include=_JUDGED - {"split"} | {"gate"})
+        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
+
+    recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
+    out, command = project.layout.judgement(split, label), project.command("judge", label=label)
+    return Job(project, out, recipe, command, values)
 
 
 def check_judged(project: Project) -> None:
@@ -66,17 +72,6 @@ def check_judged(project: Project) -> None:
         raise UsageError(
             f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
         )
-
-
-def judgement_folder(project: Project, label: str) -> Path:
-    """Return the folder of a label's judgement; a trial has its own, beside those of the parameter file."""
-
-    def values(config: Config) -> Values:
-        # The split is in the path of the folder.
-        judge = config.judge.model_dump(mode="json", include=_JUDGED - {"split"} | {"gate"})
-        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
-
-    return project.layout.judgement(variant(project, values).folder(project.config.judge.split), label)
 
 
 def _open_gate(project: Project, gate: str) -> Gate:

@@ -19,7 +19,6 @@ from relabel.judge.judged_scores import ScoreFunction, read_pair_scores, score_j
 from relabel.judge.report import Report
 from relabel.sources.base import Source
 from relabel.sources.texts import TextScores
-from relabel.stages.job import label_values, variant
 from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST
 
@@ -116,7 +115,7 @@ def _judge_set(
                     left_out[name] = reason
                     continue
                 # The name of a variant holds spaces, which the name of a folder must not.
-                folder = _set_folder(project, one.name, label)
+                folder = _set_folder(project, one.name)
                 scored = score_judgements(judgements, source, runtime, parts, folder, name.replace(" ", "-"))
                 figures[name] = compare(scored.scores)
                 results.costs.setdefault(name, []).append(scored)
@@ -132,11 +131,11 @@ def _judge_set(
         results.columns.append(set_column(one, figures))
 
 
-def _set_folder(project: Project, name: str, label: str) -> Path:
-    """Return the folder of a judged set's texts; a label of a trial has its own."""
+def _set_folder(project: Project, name: str) -> Path:
+    """Return the folder of a judged set's texts."""
     # A set from a file is named by the file, which may have any name.
     folder = re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).lstrip("_.+-")[:80] or "file"
-    return project.layout.judged_set(variant(project, partial(label_values, label=label)).folder(folder))
+    return project.layout.judged_set(folder)
 
 
 def _variants(project: Project, label: str) -> Iterator[tuple[str, Source[Any], dict[str, Source[Any]]]]:

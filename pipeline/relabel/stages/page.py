@@ -31,12 +31,11 @@ from relabel.page.charts import (
 )
 from relabel.page.render import VERSION, Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
-from relabel.stages.correlate import EvaluationResult
-from relabel.stages.job import report_variant
+from relabel.stages.correlate import EvaluationResult, is_complete
 from relabel.stages.judged_sets import JudgingRequest, judge_sets, open_sets
 from relabel.stages.project import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 FILE = "report.html"
@@ -86,25 +85,28 @@ def write_page(
     tables = {name: table for name in names if (table := _neighbour_table(project, name, split)) is not None}
     semantic["tables"] = sorted(name for name in tables if not project.config.source(name).spec.fast)
     folder = page_folder(project, split, labels)
-    encodings = {name: stages.read_encoding(project, name, split) for name in names}
-    judged = {n: read_manifest(stages.judgement_folder(project, n), "judgement") for n in names} if on_cxc else {}
+    encodings = {name: stages.encode(project, name, split).open() for name in names}
+    judged = {name: stages.judge(project, name).open() for name in names} if on_cxc else {}
 
     def fill(work: Work) -> None:
-        scores = [PairScores.open(stages.judgement_folder(project, n), m.facts) for n, m in judged.items()]
+        scores = [PairScores.open(project.layout.judgement(split, n), m.facts) for n, m in judged.items()]
         page = _Builder(project, split, encodings, tables, work).page(scores, report)
         text = render_page(page)
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
-        work.excluded |= set(work.entries()) - {FILE}
+        work.excluded |= set(work.names()) - {FILE}
         work.facts |= {"split": split, "labels": list(names)}
 
-    result = build(folder, ArtefactSpec("page", folder.name, semantic, inputs), fill, project.runtime.progress)
-    stages.log_status(project, result, folder)
+    recipe = Recipe("page", folder.name, lambda: semantic, inputs, fill)
+    manifest, built = build(folder, recipe, project.runtime.progress)
+    project.runtime.progress.note(stages.status_line(built, manifest, folder))
     return folder / FILE, problems
 
 
 def page_folder(project: Project, split: str, labels: Sequence[str]) -> Path:
     """Return the folder of the page of a request; `labels` is empty for all labels of the parameter file."""
-    return project.layout.page(report_variant(project, labels).folder(split))
+    return project.layout.page(
+        split if is_complete(project, labels) else f"{split}-{'+'.join(labels)[:80] or 'options'}"
+    )
 
 
 def page_is_current(project: Project, split: str, labels: Sequence[str], names: Sequence[str], on_cxc: bool) -> bool:
@@ -138,10 +140,9 @@ def _page_spec(
         "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
     }
     inputs = {"corpus": project.corpus.digest}
-    inputs |= {f"encoding {name}": stages.read_encoding(project, name, split).identity for name in names}
+    inputs |= {f"encoding {name}": stages.encode(project, name, split).identity() for name in names}
     if on_cxc:
-        folders = {name: stages.judgement_folder(project, name) for name in names}
-        inputs |= {f"judgement {n}": read_manifest(folder, "judgement").identity for n, folder in folders.items()}
+        inputs |= {f"judgement {name}": stages.judge(project, name).identity() for name in names}
     return semantic, inputs
 
 
@@ -156,20 +157,14 @@ def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[t
 
 def _neighbour_table(project: Project, label: str, split: str) -> Path | None:
     """Return the folder of a label's exact neighbours of the split's captions, if it is up to date."""
-    params = project.config.neighbours.model_copy(
-        update={"within": split, "split": split, "of": "captions", "index": None}
-    )
     folder = project.layout.neighbours(split, "captions", label)
     if not (folder / MANIFEST).exists():
         return None
     try:
-        # A table of more or fewer neighbours than the parameters say serves as well.
-        manifest = read_manifest(folder, "neighbours")
-        k = int(manifest.facts["k"])
-        job = stages.neighbours(project, label, params.model_copy(update={"k": k}))
+        manifest = stages.neighbours(project, label, split, "captions", split).open()
     except (MissingError, CheckError):
         return None
-    return folder if manifest.fingerprint == job.artefact.fingerprint and k >= NEAREST else None
+    return folder if manifest.semantic["index"] is None and int(manifest.facts["k"]) >= NEAREST else None
 
 
 class _Builder:
@@ -187,7 +182,7 @@ class _Builder:
         corpus = project.corpus
         self.rows = corpus.rows(project.splits(split))
         self.captions = choose_captions(corpus, self.rows)
-        self.opened = {name: stages.open_label(project, name, split, one) for name, one in encodings.items()}
+        self.opened = {name: stages.open_label(project, name, split) for name in encodings}
         self.notes: dict[str, list[str]] = {"judged": [], "distribution": [], "search": []}
 
     def page(self, scores: Sequence[PairScores], report: Report) -> Page:

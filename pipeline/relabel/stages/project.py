@@ -34,6 +34,7 @@ class Project:
     labels: Path = Path("labels")
     parent: Project | None = field(default=None, kw_only=True)
     columns: Sequence[str] | None = field(default=None, kw_only=True)
+    _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         config = self.config.with_models(self.runtime.data, self.training_dataset)
@@ -108,11 +109,17 @@ class Project:
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
         return Corpus.open(self.layout.corpus, self.columns)
 
+    def note_once(self, text: str) -> None:
+        """Log a line, unless it has been logged."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.runtime.progress.note(text)
+
     def note_single_captions(self, label: str) -> None:
         """Log the consequence for a label if its source needs several captions per image and no image has two."""
         note = self.config.source(label).single_caption_note()
         if note is not None and self.corpus.has_single_captions:
-            self.runtime.progress.note(f"label {label}: every image has one caption; {note}")
+            self.note_once(f"label {label}: every image has one caption; {note}")
 
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
         """Return a named split as it is; without a name, the only split of the corpus, else the default."""

@@ -10,7 +10,6 @@ from typing import cast
 from relabel import stages
 from relabel.core.errors import RelabelError
 from relabel.core.layout import Layout
-from relabel.neighbours.spec import NeighboursParams
 from relabel.neighbours.spec import Within as Split
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, correlate
@@ -83,11 +82,6 @@ def resolve_split(
     return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
 
 
-def neighbours_params(project: Project, split: Split) -> NeighboursParams:
-    """Return the parameters of neighbours of captions within a split."""
-    return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
-
-
 def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
     """Log why named labels get neither neighbours nor a lookup."""
     for label in labels:
@@ -115,13 +109,13 @@ def encode_labels(project: Project, split: Split, labels: Sequence[str]) -> Eval
 
 def _search_and_export(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split, and write the lookup and, for vectors, the indexes of faiss."""
-    stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
+    stages.neighbours(project, label, split, "captions", split).build()
     if (reason := project.config.source(label).supports("lookup")) is None:
-        stages.run_logged(project, stages.export_lookup(project, label, split))
+        stages.export_lookup(project, label, split).build()
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
     if project.config.source(label).spec.kind == "vectors":
-        stages.run_logged(project, stages.export(project, "faiss", label, split))
+        stages.export(project, "faiss", label, split).build()
 
 
 def _output_folders(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:

@@ -88,7 +88,7 @@ def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], piec
     `dtype`: type of the values in numpy's notation, as in relabel_train.lookup.format. `shape`: shape of the complete
     array. `pieces`: consumed only if the file is not done.
     """
-    work.file(f"{name}.npy", partial(_write, dtype, shape, pieces), rows=shape[0])
+    work.file(f"{name}.npy", partial(_write, dtype, shape, pieces))
 
 
 def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], path: Path) -> None:

@@ -20,7 +20,7 @@ from relabel.corpus.build import Caption
 from relabel.export import lookup as export
 from relabel.stages import Project
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, open_artefact
+from relabel.store.manifest import Spec, open_artefact
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
@@ -109,7 +109,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     def fill(work: Work) -> None:
         work.facts |= {"rows": [0, 0], "split": "all"}
 
-    artefact = ArtefactSpec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
+    artefact = Spec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
     build(project.layout.neighbours("all", "captions", "cbow"), artefact, fill)
     with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
         stages.export_lookup(project, "cbow", "all")

@@ -17,7 +17,7 @@ from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
 from relabel.sources.cosine import VectorRelevance, make_vector_table, read_vectors
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.manifest import Manifest, Spec
 from relabel.store.workdir import Work, part_ranges
 
 N, D = 40, 12
@@ -105,7 +105,7 @@ def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32") ->
         for i, part in enumerate(parts):
             work.part(i, len(parts), lambda part=part: make_vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
 
-    return build(folder / "encoding", ArtefactSpec("encoding", "t", {"stored": kind}, {}), fill)[0]
+    return build(folder / "encoding", Spec("encoding", "t", {"stored": kind}, {}), fill)[0]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])

@@ -15,7 +15,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, open_artefact
+from relabel.store.manifest import Spec, open_artefact
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -39,7 +39,7 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(corpus, rows, 4, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec(
+    artefact = Spec(
         "encoding", "same_image", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
     )
     manifest, _ = build(tmp_path / "same_image", artefact, fill)

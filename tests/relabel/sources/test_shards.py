@@ -19,7 +19,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
 from relabel.store.artefact import build, is_current
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
+from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.tasks import Task, TaskGroup, make_all
 from relabel.store.workdir import Work
 
@@ -62,9 +62,7 @@ def corpus() -> Corpus:
 def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
     shards_made: list[str] = []
     tasks = Flaky(corpus(), bad, shards_made, stop_at)
-    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[
-        0
-    ], shards_made
+    return build(out, Spec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[0], shards_made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
@@ -86,7 +84,7 @@ def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
     assert "failed" not in complete.facts
     assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
     first, _ = run(tmp_path / "e", BAD)
-    assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
+    assert not is_current(tmp_path / "e", Spec("encoding", "flaky", {}, {}))
     kept_parts = [first.parts[0], first.parts[2]]
     times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts}
     second, shards_made = run(tmp_path / "e", {"x" * 12})

@@ -37,7 +37,7 @@ from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 
 
 def fake(job: Job) -> None:
@@ -108,7 +108,7 @@ def _make() -> None:
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
         model = FuseModel({"near": near}, {"set": head, "single": head})
-        build(Path(name), ArtefactSpec("fuse_model", name, {"weight": i}, {}), model.write)
+        build(Path(name), Spec("fuse_model", name, {"weight": i}, {}), model.write)
     for label in project_of.config.sources:
         for split in ("train", "val", "test", "all"):
             fake(stages.encode(project_of, label, split))
@@ -176,14 +176,14 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
 
 
-def spec_of(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
+def spec_of(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> Spec:
     """Return the spec that a stage would build."""
-    artefacts: list[ArtefactSpec] = []
+    artefacts: list[Spec] = []
 
     class Seen(Exception):  # noqa: N818
         pass
 
-    def build(out: Path, artefact: ArtefactSpec, *_: Any) -> Any:
+    def build(out: Path, artefact: Spec, *_: Any) -> Any:
         artefacts.append(artefact)
         raise Seen
 
@@ -194,7 +194,7 @@ def spec_of(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any
     return artefacts[0]
 
 
-Make = Callable[[Project], ArtefactSpec]
+Make = Callable[[Project], Spec]
 
 
 def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:

@@ -21,7 +21,7 @@ from relabel.stages import Project
 from relabel.stages.run import run
 from relabel.stages.verify import verify
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 
 
@@ -88,7 +88,7 @@ def fill(work: Work) -> None:
 def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, artefact = tmp_path / "out", ArtefactSpec("encoding", "out", {}, {})
+    out, artefact = tmp_path / "out", Spec("encoding", "out", {}, {})
     build(out, artefact, fill)
     (out / ".done").mkdir()
 
@@ -99,5 +99,5 @@ def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
         monkeypatch.setattr(os, name, refuse)
     assert not build(out, artefact, fill)[1]
     with pytest.raises(CheckError, match=os.strerror(number)) as error:
-        build(out, ArtefactSpec("encoding", "out", {"size": 2}, {}), fill)
+        build(out, Spec("encoding", "out", {"size": 2}, {}), fill)
     assert "space" not in str(error.value)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from relabel.store.input_index import check_references
 
 from relabel import datasets, stages
 from relabel.config import load_config
@@ -17,8 +18,7 @@ from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.stages.verify import verify
 from relabel.store.artefact import WORK, build
-from relabel.store.input_index import check_references
-from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
+from relabel.store.manifest import Manifest, Spec, read_manifest
 from relabel.store.workdir import Work
 
 FLIPS = 200
@@ -80,9 +80,7 @@ def test_any_changed_byte_is_detected_and_its_file_named(tree: Path) -> None:
 
 def test_a_changed_byte_anywhere_in_a_manifest_is_detected(tmp_path: Path) -> None:
     """Change every byte in three ways: a digit, a brace, a line end that becomes another kind of line end."""
-    build(
-        tmp_path / "out", ArtefactSpec("demo", "demo", {"size": 3, "text": "ä"}, {"corpus": "abc"}), lambda work: None
-    )
+    build(tmp_path / "out", Spec("demo", "demo", {"size": 3, "text": "ä"}, {"corpus": "abc"}), lambda work: None)
     path = tmp_path / "out" / "manifest.json"
     body = path.read_bytes()
     for at in range(len(body)):
@@ -139,7 +137,7 @@ def test_unfinished_work_is_reported_and_no_fault(tree: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(tree / "labels/coco/corpus", ArtefactSpec("corpus", "coco", {}, {}), stop)
+        build(tree / "labels/coco/corpus", Spec("corpus", "coco", {}, {}), stop)
     findings = verify([tree / "labels"], tree / "data")
     assert findings.problems == []
     assert len(findings.unfinished) == 1

@@ -16,7 +16,7 @@ from relabel.core.errors import MissingError
 from relabel.core.layout import Layout
 from relabel.stages.verify import Findings, verify
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, ArtefactSpec
+from relabel.store.manifest import MANIFEST, Spec
 from relabel.store.workdir import Work
 
 pytestmark = pytest.mark.timeout(60)
@@ -29,7 +29,7 @@ def make(folder: Path, kind: str, name: str, inputs: dict[str, str], facts: dict
         work.file("part-00000-of-00001.parquet", lambda path: path.write_text(str(folder)) and None)
         work.facts |= facts
 
-    return build(folder, ArtefactSpec(kind, name, {"size": size}, inputs), fill)[0].identity
+    return build(folder, Spec(kind, name, {"size": size}, inputs), fill)[0].identity
 
 
 @pytest.fixture

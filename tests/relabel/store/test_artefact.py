@@ -20,14 +20,14 @@ from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.runtime import SilentProgress
 from relabel.store import artefact as artefacts
 from relabel.store.artefact import build, exclusive, holder_file, work_folder
-from relabel.store.manifest import ArtefactSpec, open_artefact, read_parts
+from relabel.store.manifest import Spec, open_artefact, read_parts
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
 
 
-def artefact(**semantic: object) -> ArtefactSpec:
-    return ArtefactSpec("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
+def artefact(**semantic: object) -> Spec:
+    return Spec("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
 
 
 def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
@@ -75,7 +75,7 @@ def test_the_second_build_does_nothing(tmp_path: Path) -> None:
 
 def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
     build(tmp_path / "out", artefact(), filler([]))
-    for other in (artefact(sigma=6.0), ArtefactSpec("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
+    for other in (artefact(sigma=6.0), Spec("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
         files_made: list[int] = []
         manifest, built = build(tmp_path / "out", other, filler(files_made))
         assert (built, files_made) == (True, [0, 1, 2])
@@ -83,7 +83,7 @@ def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_label_does_not_change_the_fingerprint() -> None:
-    assert artefact().fingerprint == ArtefactSpec("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
+    assert artefact().fingerprint == Spec("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
 
 
 def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_p
         raise error
 
     with pytest.raises(PartialError, match="could not write") as raised:
-        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
+        build(tmp_path / "out", Spec("encoding", "demo", {}, {}), fill)
     assert "Free some space" in str(raised.value)
 
 
@@ -195,7 +195,7 @@ def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
+        build(tmp_path / "out", Spec("encoding", "demo", {}, {}), fill)
 
 
 class Notes(SilentProgress):

@@ -14,14 +14,14 @@ import pytest
 
 from relabel.core.errors import MissingError
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
+from relabel.store.manifest import MANIFEST, Spec, open_artefact
 from relabel.store.workdir import Work, part_name
 
 SHARDS = 2
 
 
-def artefact(size: int) -> ArtefactSpec:
-    return ArtefactSpec("encoding", "demo", {"size": size}, {"corpus": "abc"})
+def artefact(size: int) -> Spec:
+    return Spec("encoding", "demo", {"size": size}, {"corpus": "abc"})
 
 
 def fill(size: int) -> Callable[[Work], None]:

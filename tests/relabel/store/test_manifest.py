@@ -19,7 +19,7 @@ from relabel.corpus.build import Caption
 from relabel.sources import cosine
 from relabel.stages import Project
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest, is_replaced, read_artefact, refuse_replaced
+from relabel.store.manifest import Manifest, Spec, is_replaced, read_artefact, refuse_replaced
 from relabel.store.workdir import Work
 
 
@@ -31,7 +31,7 @@ def make(out: Path, value: int, shards: int = 3) -> Manifest:
             work.part(i, shards, lambda: pa.table({"value": [value]}))
         work.facts["value"] = value
 
-    return build(out, ArtefactSpec("encoding", "x", {"value": value}, {}), fill)[0]
+    return build(out, Spec("encoding", "x", {"value": value}, {}), fill)[0]
 
 
 def test_damage_is_not_mistaken_for_a_rebuild(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from relabel.core.errors import CheckError, RelabelError, UsageError
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
+from relabel.store.manifest import MANIFEST, Spec, open_artefact
 from relabel.store.workdir import DONE, Work, foreign_files, part_name, part_ranges, unexpected_files
 
 
@@ -105,8 +105,8 @@ def test_shards_cover_the_rows(rows: range, each: int) -> None:
     assert all(len(part) == each for part in parts[:-1])
 
 
-def artefact(kind: str = "plan", name: str = "d", size: int = 1) -> ArtefactSpec:
-    return ArtefactSpec(kind, name, {"size": size}, {"corpus": "abc"})
+def artefact(kind: str = "plan", name: str = "d", size: int = 1) -> Spec:
+    return Spec(kind, name, {"size": size}, {"corpus": "abc"})
 
 
 def fill(work: Work) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.runtime import Advance
@@ -23,7 +22,7 @@ from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
-from relabel.store.tasks import Blocks, Task
+from relabel.store.tasks import Task
 from relabel.store.workdir import Work
 
 Block = NDArray[np.float32]
@@ -33,7 +32,6 @@ PAIR_BYTES = 16
 """Bytes of a pair on disk, until the plan is complete."""
 
 _PART = 1 << 18  # pairs per part, counted with repeats: 30 MB of memory
-_FIRST = 256  # pairs of the first block of a part
 _STEP = 1 << 14  # pairs scored per call
 
 
@@ -98,19 +96,13 @@ class Pairs:
         """Score the pairs of a part and write its file."""
         keys = self.keys(self.files.index(task.file))
 
-        def score(numbers: Keys) -> pa.Table:
-            scores = np.empty(len(numbers))
-            for a in range(0, len(numbers), _STEP):
-                references, captions = self.unpack(keys[numbers[a : a + _STEP]])
-                scores[a : a + _STEP] = relevance.pairs(references, captions, self.pooling)
-                advance(len(captions))
-            return pa.table({"score": scores})
-
-        blocks = Blocks(work, task.file, first=_FIRST)
-        scores = blocks.make(np.arange(len(keys)), score, advance)["score"].to_numpy()
+        scores = np.empty(len(keys))
+        for a in range(0, len(keys), _STEP):
+            references, captions = self.unpack(keys[a : a + _STEP])
+            scores[a : a + _STEP] = relevance.pairs(references, captions, self.pooling)
+            advance(len(captions))
         # Keys and the bits of their scores in one array of one type: 16 bytes per pair, and one file to map.
-        work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
-        blocks.drop()
+        work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])))
 
     def unpack(self, keys: Keys) -> tuple[References, Rows]:
         """Return the reference sets and the caption rows of some pairs."""

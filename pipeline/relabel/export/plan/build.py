@@ -25,7 +25,7 @@ from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.relevance import Relevance
 from relabel.sources.typical_costs import Cost
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.tasks import Task, TaskGroup, Tasks, exclude_blocks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.batches.graded import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
@@ -76,8 +76,7 @@ class PlanTasks(Tasks):
 
     def finish(self, work: Work) -> None:
         """Record the facts of the plan; exclude the files of the pairs."""
-        work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
-        exclude_blocks(work)
+        work.excluded |= {name for name in work.names() if name.startswith("pairs-")}
         work.facts |= {k: v for k, v in self.spec.metadata.items() if k not in ("kind", "format", "fingerprint")}
         levels = self.spec.metadata["sampler"].get("levels") or self.spec.params.levels
         if levels:

@@ -20,7 +20,7 @@ from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
 from relabel.store.files import write_text
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids, hash_ids
@@ -74,7 +74,7 @@ class SideCarTasks(Tasks):
         shards: Sequence[KeyShard],
         keys: Keys,
         params: ExportWdsParams,
-        artefact: ArtefactSpec,
+        artefact: Spec,
         progress: Progress,
     ) -> None:
         self.corpus, self._open, self.keys, self.params = corpus, lookup, keys, params
@@ -94,7 +94,7 @@ class SideCarTasks(Tasks):
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Write one shard."""
-        work.file(task.file, partial(self._write, self.shards[task.file]), rows=task.size)
+        work.file(task.file, partial(self._write, self.shards[task.file]))
         advance(task.size)
 
     def finish(self, work: Work) -> None:
@@ -104,7 +104,7 @@ class SideCarTasks(Tasks):
             order = np.argsort(hashes, kind="stable")
             write_array(work, "index.hashes", hashes[order].astype("<u8"))
             write_array(work, "index.order", order.astype("<i8"))
-        files, about = work.entries(), self.lookup.about
+        about = self.lookup.about
         description = SideCarDescription(
             layout=self.params.layout,
             keys=self.keys,
@@ -122,7 +122,7 @@ class SideCarTasks(Tasks):
             dtype=self.params.dtype if self._has_vectors else None,
             width=self.lookup.arrays["vectors"].shape[1] if self._has_vectors else 0,
             k=self.k,
-            shards={name: ShardEntry(*counts, files[name].sha256) for name, counts in self._counts.items()},
+            shards={name: ShardEntry(*counts, work.entry(name).sha256) for name, counts in self._counts.items()},
         )
         # A resumed run may have other counts than the one before it: the description is never reused.
         work.drop(DESCRIPTION)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
-from relabel.store.tasks import Blocks, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 I8 = NDArray[np.int64]
 _OWNERS = 256  # owners per task, behind a gate
 _PAIRS = 1 << 17  # approximate number of pairs per task, without a gate
-_FIRST = 256  # pairs of the first block of a task
 _SAMPLE = 256  # owners whose pairs are counted for the estimate
 SCHEMA = pa.schema([pa.field("one", pa.int32()), pa.field("two", pa.int32()), pa.field("score", pa.float64())])
 """Two distinct captions (query and candidate, if the order counts) and their refined score."""
@@ -181,13 +180,12 @@ class PairTable:
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Refine the pairs of a task and write its file."""
         relevance, owners, advanced = self.captions.relevance, self.tasks[task.file], 0
-        blocks = Blocks(work, task.file, first=_FIRST)
 
         def table() -> pa.Table:
             one, two = self._owned_pairs(owners)
             # Distinct captions may share a text: each pair of texts is scored once.
             keys, which = np.unique(self._keys(one, two), return_inverse=True)
-            done, refined = 0, pa.table({"score": np.empty(0)})
+            done = 0
 
             def count(increment: int) -> None:
                 nonlocal done, advanced
@@ -196,16 +194,10 @@ class PairTable:
                 advance(target - advanced)
                 advanced = target
 
-            def refine(numbers: I8) -> pa.Table:
-                return pa.table({"score": relevance.refine(keys[numbers], count)})
-
-            if len(keys):
-                refined = blocks.make(np.arange(len(keys)), refine, count)
-            scores = refined["score"].to_numpy()[which.reshape(-1)]
+            scores = relevance.refine(keys, count)[which.reshape(-1)] if len(keys) else np.empty(0)
             return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
 
         work.table(task.file, table, plain=True)
-        blocks.drop()
         advance(task.size - advanced)
 
     def scores(self, work: Work, queries: I8) -> tuple[I8, I8, Scores]:

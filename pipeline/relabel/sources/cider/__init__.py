@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +32,7 @@ from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.shards import ShardTasks
 from relabel.store.arrays import view_column
-from relabel.store.manifest import Manifest, read_columns, read_parts, refuse_replaced
+from relabel.store.manifest import read_columns, read_parts
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -116,7 +115,7 @@ class Cider(Source[CiderParams]):
             pooling=self.params.pooling,
             features=features_of(indptr, ids, counts, words, weighting),
             weighting=weighting,
-            open_vocabulary=partial(_open_vocabulary, encoding.folder, encoding.manifest),
+            open_vocabulary=partial(Vocabulary.read, encoding.folder / VOCABULARY),
             split=partial(split_words, tokenizer=self.params.tokenizer),
             unseen_idf=float(np.log(documents)),
             sigma=sigma,
@@ -132,14 +131,6 @@ class Cider(Source[CiderParams]):
         else:
             images = corpus.images([self.params.df])
         return corpus.references(images)
-
-
-def _open_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:
-    """Read the vocabulary of an encoding that was opened before."""
-    vocabulary = Vocabulary.read(folder / VOCABULARY)
-    # The vocabulary is read long after the features. If the encoding was replaced in between, their ids differ.
-    refuse_replaced(folder, manifest)
-    return vocabulary
 
 
 class CiderTasks(ShardTasks):

@@ -22,8 +22,8 @@ from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.shards import NoTasks
 from relabel.store.manifest import Manifest
+from relabel.store.tasks import NoTasks
 
 
 class FuseParams(SourceParams):

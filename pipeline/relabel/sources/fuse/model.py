@@ -24,7 +24,7 @@ from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.store.arrays import save_array
 from relabel.store.files import write_text
-from relabel.store.manifest import Manifest, read_artefact, read_manifest
+from relabel.store.manifest import Manifest, open_artefact, read_manifest
 from relabel.store.workdir import Work
 
 I4 = NDArray[np.int32]
@@ -196,13 +196,9 @@ def read_parts(folder: Path) -> dict[str, Part]:
 
 
 def read_model(folder: Path) -> FuseModel:
-    """Read a model and verify the sha256 of its files."""
+    """Read a model."""
     _check_present(folder)
-    return read_artefact(folder, KIND, lambda _: _model(folder))
-
-
-def _model(folder: Path) -> FuseModel:
-    """Read the files of a model."""
+    open_artefact(folder, KIND)
     body, parts = _read(folder)
     heads: dict[HeadName, Head] = {}
     for name in HEADS:

@@ -298,5 +298,5 @@ class _PrefixedWork(Work):
         self._work, self._prefix = work, prefix
 
     @override
-    def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
-        self._work.file(self._prefix + name, write, rows)
+    def file(self, name: str, write: Callable[[Path], object]) -> None:
+        self._work.file(self._prefix + name, write)

@@ -36,7 +36,6 @@ from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import ModelTasks
 from relabel.sources.shards import mark_failed, read_failed_rows
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task, exclude_blocks, write_in_blocks
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -195,18 +194,6 @@ class SbertTasks(ModelTasks, VectorTasks):
         properties = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
         return properties, {name: getattr(self.encoder, name) for name in ("backend", "device", "left_out")}
 
-    @override
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        # Only a vector that has the same bytes in any batch allows a shard to be encoded block by block.
-        if task.file not in self.parts or not self.encoder.batch_invariant:
-            return super().make(work, task, advance)
-        first = self.parts[task.file].start
-
-        def encode(rows: range, advance: Advance) -> pa.Table:
-            return self.make_shard(work, range(first + rows.start, first + rows.stop), advance)
-
-        return write_in_blocks(work, encode, task, advance, plain=self.plain)
-
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make the columns row, vector and truncated (bool) of some rows."""
         embeddings = self.encoder.encode(self.corpus.read("text", rows), advance)
@@ -218,9 +205,8 @@ class SbertTasks(ModelTasks, VectorTasks):
         return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:
-        """Record the truncated captions in the manifest, and leave the blocks of a killed run out of the artefact."""
+        """Record the truncated captions in the manifest."""
         super().finish(work)
-        exclude_blocks(work)
         truncated = sum(int(column.to_numpy().sum()) for column in self.read_column(work, "truncated"))
         warnings = []
         if truncated:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -126,8 +126,6 @@ class SpiceTasks(ShardTasks):
 
 class SceneGraphTasks(SpiceTasks):
     """Work on one encoding of spice: the shards of SpiceTasks, then `words.parquet`."""
-
-    derived_files: ClassVar[tuple[str, ...]] = (WORDS,)
 
     @override
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:

@@ -220,7 +220,7 @@ class ExternalVectorTasks(VectorTasks):
             return super().make_other(work, task, advance)
         vectors = self._vectors(self._image_vectors, np.array(self.images), self.corpus.image_ids)
         table = make_vector_table(self.images, vectors, self.stored)
-        return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema), rows=len(table))
+        return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make the columns row and vector."""

@@ -46,7 +46,7 @@ from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordTasks, coverage, make_vectors_table
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
-from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+from relabel.store.manifest import Manifest, read_parts
 from relabel.store.workdir import Work
 
 NAMED = ("english", "none")
@@ -156,9 +156,7 @@ class _TextEncoder:
     @cached_property
     def _index(self) -> dict[str, int]:
         """Number of each word of the encoding; read for the first new text."""
-        index = _read_word_numbers(self.folder)
-        refuse_replaced(self.folder, self.manifest)
-        return index
+        return _read_word_numbers(self.folder)
 
 
 @dataclass(frozen=True)

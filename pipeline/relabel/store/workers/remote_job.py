@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT, Runtime, ignore_progress
-from relabel.store.manifest import FORMAT, ArtefactSpec
+from relabel.store.manifest import FORMAT, Spec
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 
@@ -39,12 +39,12 @@ class StageJob(Protocol):
     """A job of a stage and its tasks."""
 
     @property
-    def artefact(self) -> ArtefactSpec:
-        """Spec of the artefact."""
+    def spec(self) -> Spec:
+        """Identity of the artefact."""
 
     @property
-    def tasks(self) -> Callable[[], Tasks] | None:
-        """Factory of the tasks, or None for a job without tasks."""
+    def tasks(self) -> Callable[[], Tasks]:
+        """Factory of the tasks."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RemoteJob:
     project: RemoteProject
     stage: Callable[..., StageJob]
     arguments: tuple[Any, ...]
-    artefact: ArtefactSpec
+    artefact: Spec
     folder: Path
     token: str = ""
     versions: str = ""
@@ -104,7 +104,7 @@ class RemoteJob:
             todo = "All workers need the same files under the same path; use --workers on one machine."
             raise MissingError(f"does not see the work folder {self.folder}", where=worker_name(), todo=todo)
 
-    def check_job(self, rebuilt: ArtefactSpec) -> None:
+    def check_job(self, rebuilt: Spec) -> None:
         """Raise unless the rebuilt job has the fingerprint of this one."""
         if rebuilt.fingerprint == self.artefact.fingerprint:
             return
@@ -151,9 +151,7 @@ def _tasks(remote: RemoteJob) -> Tasks:
         if not project.runtime.threads:
             project = project.for_worker(replace(project.runtime, threads=_threads()))
         job = remote.stage(project, *remote.arguments)
-        remote.check_job(job.artefact)
-        if job.tasks is None:
-            raise TypeError(f"{remote.stage.__name__} has no tasks")
+        remote.check_job(job.spec)
         _cache[key] = job.tasks()
         # The least recently used job goes first.
         while len(_cache) > _MAX_CACHED:

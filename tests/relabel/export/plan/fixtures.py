@@ -19,7 +19,7 @@ from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.manifest import Manifest, Spec
 from relabel.store.tasks import make_all
 from relabel_train.batches import Plan, open_plan
 
@@ -84,7 +84,7 @@ def outline(
 
 
 def write(folder: Path, spec: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
-    artefact = ArtefactSpec("plan", "p", spec.params.semantic, {"corpus": spec.corpus.digest})
+    artefact = Spec("plan", "p", spec.params.semantic, {"corpus": spec.corpus.digest})
     tasks = PlanTasks(spec, lambda: relevance)
     manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
     return open_plan(folder), manifest

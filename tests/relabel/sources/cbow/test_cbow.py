@@ -25,7 +25,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
 from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.manifest import Manifest, Spec
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -69,7 +69,7 @@ def encode(
         "rows": [rows.start, rows.stop],
         "shard": rows_per_shard,
     }
-    artefact = ArtefactSpec("encoding", "cbow", semantic, {"corpus": captions.digest})
+    artefact = Spec("encoding", "cbow", semantic, {"corpus": captions.digest})
     manifest, _ = build(folder / "encoding", artefact, fill)
     return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
 

@@ -167,7 +167,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
     from relabel.corpus.tokenizers import tokenize
     from relabel.datasets.cxc import human_scores
     from relabel.sources.cbow import Cbow, CbowParams
-    from relabel.store.artefact import ArtefactSpec, Work, build
+    from relabel.store.artefact import Spec, Work, build
 
     runtime = Runtime(data=tmp_path)
     corpus = coco.with_tokens(tokenize(coco.texts, runtime))
@@ -178,7 +178,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(corpus, rows, 50_000, runtime), work, runtime.progress)
 
-    manifest, _ = build(tmp_path / "encoding", ArtefactSpec("encoding", "cbow", {}, {}), fill)
+    manifest, _ = build(tmp_path / "encoding", Spec("encoding", "cbow", {}, {}), fill)
     relevance = source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))
     human = human_scores("sits", "test")
     caption = np.array([corpus.row_of[c] for c in human.left], np.int32)

@@ -17,7 +17,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.tasks import make_all
 
 Words = list[str]
@@ -54,7 +54,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
             make_all(source.tasks(corpus, rows, 90, runtime), work, runtime.progress)
 
         out = tmp_path / "encoding"
-        manifest, _ = build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
+        manifest, _ = build(out, Spec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
         return source.open(OpenEncoding(corpus, out, manifest, runtime))
 
     return make

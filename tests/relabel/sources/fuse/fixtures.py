@@ -16,7 +16,7 @@ from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau,
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 
 PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part("cider", "features", False, {})}
 
@@ -94,4 +94,4 @@ def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int
 
 def write_fuse_model(folder: Path, model: FuseModel) -> None:
     """Write a model into the folder that labels read."""
-    build(folder, ArtefactSpec("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)
+    build(folder, Spec("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)

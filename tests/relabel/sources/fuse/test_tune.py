@@ -29,7 +29,7 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 
 FAST = {"trees": 5, "leaf_pairs": 2}
@@ -148,7 +148,7 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
     def fill(work: Work) -> None:
         work.file(OUT_OF_FOLD, lambda path: pq.write_table(pa.table(columns), path))
 
-    build(folder, ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
+    build(folder, Spec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
     return folder
 
 
@@ -184,10 +184,10 @@ def test_out_of_fold_predictions_without_a_column(judged_corpus: Corpus, tmp_pat
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
-    build(tmp_path / "tuned", ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
+    build(tmp_path / "tuned", Spec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
     with pytest.raises(UsageError, match=r"tuned on val and left no predictions.*--folds"):
         find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "tuned"))))
-    build(tmp_path / "other", ArtefactSpec("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
+    build(tmp_path / "other", Spec("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
     assert find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "other")))) is None
     assert find_out_of_fold(Sbert(SbertParams())) is None
 

@@ -11,7 +11,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, open_artefact
+from relabel.store.manifest import Spec, open_artefact
 from relabel.store.tasks import make_all
 
 
@@ -31,7 +31,7 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
     build(
         folder,
-        ArtefactSpec("encoding", "meteor", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}),
+        Spec("encoding", "meteor", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}),
         fill,
     )
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), runtime))

@@ -28,7 +28,7 @@ from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.manifest import Manifest, Spec
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work, part_ranges
 
@@ -57,7 +57,7 @@ def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> 
     source = Sbert(SbertParams(model=str(folder), **params))
     captions = corpus()
     semantic = source.fingerprint_params(captions, range(len(captions)), runtime or Runtime(threads=1))
-    return ArtefactSpec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
+    return Spec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
 
 
 def encode(
@@ -70,7 +70,7 @@ def encode(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(captions, rows, 4, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec(
+    artefact = Spec(
         "encoding", "sbert", source.fingerprint_params(captions, rows, runtime), {"corpus": captions.digest}
     )
     manifest, _ = build(out, artefact, fill)
@@ -219,7 +219,7 @@ def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, t
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(coco, rows, 50_000, runtime), work, runtime.progress)
 
-    manifest, _ = build(tmp_path / "e", ArtefactSpec("encoding", "sbert", {}, {}), fill)
+    manifest, _ = build(tmp_path / "e", Spec("encoding", "sbert", {}, {}), fill)
     relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))
 
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")

@@ -26,7 +26,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.vectors import ExternalVectorRelevance, Vectors, VectorsParams
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -84,7 +84,7 @@ def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: A
         make_all(source.tasks(corpus, rows, 7, runtime), work, runtime.progress)
 
     out = folder / "encoding"
-    manifest, _ = build(out, ArtefactSpec("encoding", "vectors", semantic, {}), fill)
+    manifest, _ = build(out, Spec("encoding", "vectors", semantic, {}), fill)
     return source.open(OpenEncoding(corpus, out, manifest, runtime))
 
 

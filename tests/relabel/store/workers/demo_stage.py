@@ -14,7 +14,7 @@ from relabel.core.runtime import Advance
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import run_tasks
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.manifest import Spec
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 
@@ -65,7 +65,7 @@ class DemoTasks(Tasks):
 
 
 def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
-    artefact = ArtefactSpec("demo", "demo", {"value": value}, {"corpus": "abc"})
+    artefact = Spec("demo", "demo", {"value": value}, {"corpus": "abc"})
     notes = project.labels
     tasks = partial(DemoTasks, notes, how)
 
@@ -77,7 +77,7 @@ def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
 
 def other_here(project: Project, out: str, pid: int) -> Job:
     """Return a stage with another result in any other process, as with another corpus or model."""
-    artefact = ArtefactSpec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
+    artefact = Spec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
     tasks = partial(DemoTasks, project.labels, "plain")
 
     def fill(work: Work) -> None:

@@ -231,7 +231,7 @@ def test_sent_projects_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.M
     other = ("c: {source: wmd}", "d: {source: vectors, images: x.npy}", "e: {source: fuse}")
     sources = f"sources={{{', '.join((*named, *other))}}}"
     local = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
-    artefact = remote_job.ArtefactSpec("demo", "demo", {}, {})
+    artefact = remote_job.Spec("demo", "demo", {}, {})
     sent = remote_job.RemoteJob(local, _older, (), artefact, Path("work")).for_worker("t", 1, 5)
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
