@@ -59,23 +59,33 @@ class Bars:
 
         self._console = Console(stderr=True)
         self._bars: Any = None
+        self._open: list[_Bar] = []
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Show one bar while the task runs."""
         if self._bars is not None:
             number = self._bars.add_task(title, total=total, unit=unit, left="")
+            self._open.append(_Bar(self._bars, number))
             try:
-                yield _Bar(self._bars, number)
+                yield self._open[-1]
             finally:
+                self._open.pop()
                 self._bars.remove_task(number)
             return
         # rich allows one live display per terminal: inner tasks add their bars to this one.
         with self._display() as self._bars:
+            self._open.append(_Bar(self._bars, self._bars.add_task(title, total=total, unit=unit, left="")))
             try:
-                yield _Bar(self._bars, self._bars.add_task(title, total=total, unit=unit, left=""))
+                yield self._open[-1]
             finally:
+                self._open.pop()
                 self._bars = None
+
+    def advance(self, n: int) -> None:
+        """Advance the innermost bar."""
+        if self._open:
+            self._open[-1].advance(n)
 
     def note(self, text: str) -> None:
         """Print one line above the bars."""
@@ -109,24 +119,33 @@ class _Bar:
         text = "" if left is None else f"{duration(left)} left"
         self._bars.update(self._number, advance=n, left=text)
 
+    def reach(self, total: int) -> None:
+        if total > self._done:
+            self.advance(total - self._done)
+
 
 class Lines:
     """A line at the end of each task, and every ten seconds before; a task within a task is silent."""
 
     def __init__(self) -> None:
-        self._depth = 0
+        self._open: list[_Line] = []
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Count one task."""
-        line = _Line(title, total, unit, quiet=self._depth > 0)
-        self._depth += 1
+        line = _Line(title, total, unit, quiet=bool(self._open))
+        self._open.append(line)
         try:
             yield line
             # Not in `finally`: a task that fails has no last line.
             line.end()
         finally:
-            self._depth -= 1
+            self._open.pop()
+
+    def advance(self, n: int) -> None:
+        """Advance the innermost task."""
+        if self._open:
+            self._open[-1].advance(n)
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -149,6 +168,10 @@ class _Line:
             self._last = now
             left = "" if seconds is None else f", {duration(seconds)} left"
             self._print(f"{self._done:,} of {self._total:,} {self._unit}{left}")
+
+    def reach(self, total: int) -> None:
+        if total > self._done:
+            self.advance(total - self._done)
 
     def end(self) -> None:
         # "queries" becomes "query" and "models" "model" for a count of one.

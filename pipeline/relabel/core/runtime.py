@@ -36,12 +36,20 @@ class ProgressBar(Protocol):
         """Add n to the amount of work done."""
         ...
 
+    def reach(self, total: int) -> None:
+        """Advance to at least `total`."""
+        ...
+
 
 class Progress(Protocol):
     """Display of progress: bars on a terminal, lines elsewhere, nothing in a library call."""
 
     def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
         """Open a progress bar of `total` units."""
+        ...
+
+    def advance(self, n: int) -> None:
+        """Advance the innermost open bar."""
         ...
 
     def note(self, text: str) -> None:
@@ -53,6 +61,9 @@ class _SilentBar:
     def advance(self, n: int = 1) -> None:
         """Do nothing."""
 
+    def reach(self, total: int) -> None:
+        """Do nothing."""
+
 
 class SilentProgress:
     """Progress that shows nothing: the default of every library call."""
@@ -61,6 +72,9 @@ class SilentProgress:
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Yield a bar that shows nothing."""
         yield _SilentBar()
+
+    def advance(self, n: int) -> None:
+        """Do nothing."""
 
     def note(self, text: str) -> None:
         """Drop the line."""

@@ -27,7 +27,7 @@ from relabel.sources.fuse.features import Feature, Scorer, block_features, pair_
 from relabel.sources.fuse.model import FuseModel, HeadName
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.arrays import write_array
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step
 from relabel.store.workdir import Work
 
 _CELLS = 1 << 21  # features held at a time: 16 MiB
@@ -205,12 +205,8 @@ class GatedFinder(Finder):
     coarse: Finder
 
     @override
-    def preliminary(self, work: Work) -> TaskGroup | None:
-        return self.coarse.preliminary(work)
-
-    @override
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        self.coarse.prepare(work, task, advance)
+    def build(self, work: Work) -> Step | None:
+        return self.coarse.build(work)
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
