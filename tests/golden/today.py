@@ -131,6 +131,8 @@ class Folder:
         if captions:
             body = "".join(json.dumps(caption) + "\n" for caption in captions)
             (self.path / "captions.jsonl").write_text(body, encoding="utf-8")
+        # Whatever reads neighbours expects those of the parameter file.
+        params = {"neighbours": {"k": 20}, **params}
         (self.path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 
     # What commands have written, by value.
