@@ -30,7 +30,7 @@ from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
 from relabel.sources.spice.parse_cache import cached_parser
 from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Spice(Source[SpiceParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
-        return parameters | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
+        return parameters | {"synonyms": input_sha256(find_meteor_jar())} | parser_files()
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphTasks:
         """Cut the work into shards of tuples and `words.parquet` (see `SceneGraphTasks`)."""
