@@ -17,7 +17,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.table import table_digest
+from relabel.corpus.table import table_digest, table_splits
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, read_columns
@@ -85,7 +85,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
     # Tokens were added shard by shard, and shards of an earlier run were not read yet.
     tables = (read_columns(work.folder / name) for name in shards)
     table = map_tables(work.folder / _SPILL, tables, SCHEMA)
-    corpus = Corpus(table, table_digest(table))
+    corpus = Corpus(lambda: table, table_digest(table), table_splits(table))
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 T = TypeVar("T")
+_SETTLED = 2.0  # seconds
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
 
@@ -28,6 +30,31 @@ def sha256_file(path: Path) -> str:
     """Return the sha256 of a file, which is read in pieces."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def input_sha256(path: Path) -> str:
+    """Return the sha256 of a file that artefacts are made from, remembered between processes.
+
+    The file is read again if its size, or the time of its last change, is another.
+    """
+    state = path.stat()
+    known = _hashes_folder() / hashlib.sha256(str(path.absolute()).encode(errors="surrogateescape")).hexdigest()
+    key = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+    with suppress(OSError, ValueError):
+        recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
+        if recorded == key:
+            return sha256
+    sha256 = sha256_file(path)
+    # A file that is still written may change once more within one tick of the clock of its file system.
+    if time.time() - max(state.st_mtime, state.st_ctime) > _SETTLED:
+        with suppress(OSError):
+            known.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(known, lambda place: place.write_text(f"{key} {sha256}", encoding="ascii"))
+    return sha256
+
+
+def _hashes_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
 
 
 def sync_folder(folder: Path) -> None:

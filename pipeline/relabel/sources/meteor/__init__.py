@@ -30,7 +30,7 @@ from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.shards import Shards
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
 from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
@@ -72,7 +72,7 @@ class Meteor(Source[MeteorParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_table(self.params.language)}
-        hashes = {name: sha256_file(path) for name, path in files.items()}
+        hashes = {name: input_sha256(path) for name, path in files.items()}
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 
     @override

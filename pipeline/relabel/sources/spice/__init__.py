@@ -30,7 +30,7 @@ from relabel.sources.spice.encode import WORDS, collapsed, encoding_steps
 from relabel.sources.spice.parse_cache import cached_parser
 from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
 from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
@@ -78,7 +78,7 @@ class Spice(Source[SpiceParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
-        return parameters | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
+        return parameters | {"synonyms": input_sha256(find_meteor_jar())} | parser_files()
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
