@@ -18,7 +18,7 @@ from relabel.core import tables
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Progress
 from relabel.core.tables import WIDTH, Style, Table
-from relabel.store.artefact import WORK, Recipe, build, exclusive
+from relabel.store.artefact import WORK, Recipe, build, current_manifest, exclusive
 from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.workdir import Work
 
@@ -158,6 +158,9 @@ def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, 
 
     `out`: the folder, `report/SPLIT`. `judged`: the reported judgements, by label.
     """
+    # A report that is there needs no lock, so that it is found in a read-only folder.
+    if current_manifest(out, _spec(out, kind, files, judged)[0]) is not None:
+        return
     # Kinds of report share a folder: of two processes, each would copy the other's files as they were.
     with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
         spec, copied = _spec(out, kind, files, judged)
