@@ -8,17 +8,14 @@ import typer
 
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, verb
+from relabel_cli.shared_options import WORKERS, SharedOptions
 
 
 def report(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split", "statistic"))],
-    common: GlobalOptions,
-    split: Annotated[
-        Split | None,
-        typer.Option(help="Split of the page. [default: judge.split, else the only split of the corpus]"),
-    ] = None,
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "resamples gate", "judge")],
+    common: SharedOptions,
+    split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
     label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
@@ -33,4 +30,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report)
+app = verb(report, WORKERS)

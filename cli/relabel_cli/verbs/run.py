@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, verb
+from relabel_cli.shared_options import TASKS, Mirror, SharedOptions
 
 
 def run(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
-    common: GlobalOptions,
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "resamples gate", "judge")],
+    common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
     label: list[str] = label_option("to build", default="all on a judged split, else export.labels"),
-    mirror: Annotated[
-        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the artefacts that would be built, with rows, bytes and time.")
-    ] = False,
+    mirror: Mirror = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
     from relabel.stages.dry_run import plan_run
@@ -41,4 +36,4 @@ def run(
     report_outcome(outcome)
 
 
-app = verb(run)
+app = verb(run, TASKS)
