@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from relabel.core.errors import UsageError
 from relabel.core.parameters import describe
 from relabel_cli.root import CONTEXT
+from relabel_cli.shared_options import SharedOptions
 
 SHARED = "Shared options"
 _CHOICES = 24  # columns of the list of choices beside an option's name
@@ -24,13 +25,9 @@ _CHOICES = 24  # columns of the list of choices beside an option's name
 
 @dataclass(frozen=True)
 class Overrides:
-    """Marks a parameter of a verb that collects the options of one section of params.yaml.
+    """Fields of one section of params.yaml that are options of a verb; `--set` reaches all others.
 
-    ``options: Annotated[dict[str, Any], Overrides(IngestParams, "path url", "ingest")]`` gives the verb an option for
-    each of the named fields of the model; `--set` reaches all others. The function receives a dict of the options that
-    are set: ``{"ingest.path": ...}``.
-
-    `names`: fields that become options, separated by spaces.
+    `names`: the fields, separated by spaces.
     `section`: dotted name of the section; "" for names without one.
     """
 
@@ -65,43 +62,35 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
 
-def verb(function: Callable[..., None], shared: Collection[str] | None = None) -> typer.Typer:
+def verb(function: Callable[..., None], shared: Collection[str], overrides: Overrides | None = None) -> typer.Typer:
     """Return a Typer app of one command.
 
-    A parameter of `function` that is marked with `Overrides` becomes an option per named field. One that is a pydantic
-    model holds the options that verbs share: an option per field, with the model's name, type, help and default. All
-    other parameters are Typer's, and are listed first.
-
-    `shared`: fields of the model that become options; all by default.
+    `function`: its parameter `common` receives the shared options and `options` those of `overrides` that are set, by
+    dotted name: ``{"ingest.path": ...}``. All other parameters are Typer's. `shared`: fields of `SharedOptions` that
+    become options.
     """
     hints = get_type_hints(function, include_extras=True)
-    options: list[inspect.Parameter] = []
-    sections: dict[str, Overrides] = {}
-    models: dict[str, tuple[type[BaseModel], list[str]]] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        kind = hints[name]
-        marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Overrides)]
-        if marks:
-            sections[name] = marks[0]
-        elif inspect.isclass(kind) and issubclass(kind, BaseModel):
-            models[name] = kind, [field for field in kind.model_fields if shared is None or field in shared]
-        else:
-            # Keyword-only parameters may follow any default, whatever their order in `function`.
-            options.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
-    options += [option for mark in sections.values() for option in mark.options()]
-    for model, fields in models.values():
-        options += [_option(field, model.model_fields[field], SHARED) for field in fields]
+    # Keyword-only parameters may follow any default, whatever their order in `function`.
+    options = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in ("common", "options")
+    ]
+    if overrides is not None:
+        options += overrides.options()
+    fields = {name: info for name, info in SharedOptions.model_fields.items() if name in shared}
+    options += [_option(name, info, SHARED) for name, info in fields.items()]
 
     @functools.wraps(function)
     def call(**values: Any) -> None:
-        arguments: dict[str, Any] = {name: mark.collect(values) for name, mark in sections.items()}
-        for name, (model, fields) in models.items():
-            chosen = {field: values.pop(field) for field in fields}
-            try:
-                arguments[name] = model(**{field: value for field, value in chosen.items() if value is not None})
-            except ValidationError as error:
-                raise UsageError(describe(error), where="command line") from error
-        function(**values, **arguments)
+        if overrides is not None:
+            values["options"] = overrides.collect(values)
+        chosen = {name: values.pop(name) for name in fields}
+        try:
+            common = SharedOptions(**{name: value for name, value in chosen.items() if value is not None})
+        except ValidationError as error:
+            raise UsageError(describe(error), where="command line") from error
+        function(common=common, **values)
 
     # Typer reads the options from the signature, which `wraps` has copied from the function.
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -180,8 +169,8 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
         show_default=False,
         rich_help_panel=panel,
     )
-    annotation = Annotated[Union[kind, None], option]  # noqa: UP007
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    kind = Union[kind, None]  # noqa: UP007
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
 def _inner(annotation: Any) -> Any:

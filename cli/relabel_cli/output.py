@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.filesize import decimal as size
 
 from relabel.core.errors import FailedRowsError
 from relabel.core.tables import WIDTH, duration
@@ -90,15 +91,6 @@ def fetch_table(files: Sequence[FileStatus]) -> str:
         for name, f in zip(names, files, strict=True)
     ]
     return columns(cells, right=[2])
-
-
-def size(count: float) -> str:
-    """Format a number of bytes in decimal units."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def corpus_text(report: dict[str, Any]) -> str:

@@ -68,19 +68,12 @@ class Display:
 
     def _make_rich(self) -> Any:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
 
-        # Only the title is cut and only the bar stretches.
-        return Progress(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=_TITLE)),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            expand=True,
-            speed_estimate_period=_PERIOD,
-            get_time=time.monotonic,
-        )
+        # Every task has a title, a unit and a total, so that the count is text.
+        count = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}")
+        title = TextColumn(f"{{task.description:.{_TITLE}}}", markup=False)
+        columns = title, BarColumn(), count, TimeRemainingColumn()
+        return Progress(*columns, console=self._console, speed_estimate_period=_PERIOD, get_time=time.monotonic)
 
 
 class _Bar:

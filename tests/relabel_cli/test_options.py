@@ -5,7 +5,7 @@ all others. Values outside the bounds of a field are refused by its name before 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -29,16 +29,16 @@ class Section(BaseModel):
 
 
 seen: dict[str, Any] = {}
-NAMES = "rows_per_shard include_self form limit names"
+OPTIONS = Overrides(Section, "rows_per_shard include_self form limit names", "part")
 
 
-def do(common: SharedOptions, options: Annotated[dict[str, Any], Overrides(Section, NAMES, "part")]) -> None:
+def do(common: SharedOptions, options: dict[str, Any]) -> None:
     """Do it."""
     seen.update(common=common, options=options)
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(verb(do, ("labels", "set", "quiet")), list(arguments))
+    return CliRunner().invoke(verb(do, ("labels", "set", "quiet"), OPTIONS), list(arguments))
 
 
 def test_options_are_unset_by_default() -> None:

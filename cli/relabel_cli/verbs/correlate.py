@@ -24,7 +24,7 @@ SCORES = "Judge scores of the set's pairs that were computed elsewhere: a file. 
 
 
 def correlate(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "split resamples statistic gate", "judge")],
+    options: dict[str, Any],
     common: SharedOptions,
     cxc: Annotated[bool, typer.Option("--cxc", help="The same as --on cxc (the default).")] = False,
     eccv: Annotated[bool, typer.Option("--eccv", help="The same as --on eccv.")] = False,
@@ -60,4 +60,4 @@ def correlate(
     report_outcome(outcome)
 
 
-app = verb(correlate, WORKERS)
+app = verb(correlate, WORKERS, Overrides(JudgeParams, "split resamples statistic gate", "judge"))

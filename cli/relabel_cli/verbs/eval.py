@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
@@ -13,7 +13,7 @@ MODEL = parameter_model(EvalOptions)
 NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
 
-def eval(options: Annotated[dict[str, Any], Overrides(MODEL, NAMES)], common: SharedOptions) -> None:
+def eval(options: dict[str, Any], common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalOptions, common, options)
     with trainer_errors():
@@ -23,4 +23,4 @@ def eval(options: Annotated[dict[str, Any], Overrides(MODEL, NAMES)], common: Sh
     common.show(report.to_json(), report.text())
 
 
-app = verb(eval, SHARED)
+app = verb(eval, SHARED, Overrides(MODEL, NAMES))

@@ -25,7 +25,7 @@ def export() -> None:
 
 
 def lookup(
-    options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "dtype", "export.lookup")],
+    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to write"),
     split: Split = None,
@@ -54,7 +54,7 @@ def neighbours(
 
 
 def plan(
-    options: Annotated[dict[str, Any], Overrides(ExportPlanParams, PLAN, "export.plan")],
+    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to plan"),
     split: Split = None,
@@ -75,7 +75,7 @@ def plan(
 
 
 def wds(
-    options: Annotated[dict[str, Any], Overrides(ExportWdsParams, WDS, "export.wds")],
+    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to write"),
     split: Split = None,
@@ -110,17 +110,15 @@ def format_verb(kind: str) -> typer.Typer:
             common.run(stages.export(project, kind, each, project.choose_split(split, "train", label)))
 
     model = format_params(kind)
-    mark = Overrides(model, " ".join(model.model_fields), f"export.{kind}")
-    write.__annotations__["options"] = Annotated[dict[str, Any], mark]
     write.__name__, write.__doc__ = kind, EXPORTS[kind][2]
-    return verb(write, BUILD)
+    return verb(write, BUILD, Overrides(model, " ".join(model.model_fields), f"export.{kind}"))
 
 
 app = group(
     export,
-    lookup=verb(lookup, BUILD),
+    lookup=verb(lookup, BUILD, Overrides(ExportLookupParams, "dtype", "export.lookup")),
     neighbours=verb(neighbours, (*READ, "replace")),
-    plan=verb(plan, TASKS),
-    wds=verb(wds, TASKS),
+    plan=verb(plan, TASKS, Overrides(ExportPlanParams, PLAN, "export.plan")),
+    wds=verb(wds, TASKS, Overrides(ExportWdsParams, WDS, "export.wds")),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

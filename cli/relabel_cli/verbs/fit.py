@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
@@ -14,7 +14,7 @@ MODEL = parameter_model(FitOptions)
 NAMES = "data captions labels plan out model loss epochs batch_size split namespace scale"
 
 
-def fit(options: Annotated[dict[str, Any], Overrides(MODEL, NAMES)], common: SharedOptions) -> None:
+def fit(options: dict[str, Any], common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitOptions, common, options)
     with trainer_errors():
@@ -29,4 +29,4 @@ def fit(options: Annotated[dict[str, Any], Overrides(MODEL, NAMES)], common: Sha
     common.show({**asdict(result), "out": str(run.out)}, f"{outcome}\nrun {run.out}: the same command resumes it")
 
 
-app = verb(fit, SHARED)
+app = verb(fit, SHARED, Overrides(MODEL, NAMES))

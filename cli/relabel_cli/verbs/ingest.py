@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from relabel.corpus.params import IngestParams
 from relabel_cli.options import Overrides, verb
@@ -11,7 +11,7 @@ from relabel_cli.shared_options import READ, SharedOptions
 NAMES = "path url format namespace in_split tokenizer image_id_column text_column columns image_per_row ids"
 
 
-def ingest(options: Annotated[dict[str, Any], Overrides(IngestParams, NAMES, "ingest")], common: SharedOptions) -> None:
+def ingest(options: dict[str, Any], common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
     from relabel import stages
     from relabel_cli.output import corpus_text
@@ -22,4 +22,4 @@ def ingest(options: Annotated[dict[str, Any], Overrides(IngestParams, NAMES, "in
     common.show(manifest.facts, f"{corpus_text(manifest.facts['report'])}\n{status}")
 
 
-app = verb(ingest, (*READ, "replace"))
+app = verb(ingest, (*READ, "replace"), Overrides(IngestParams, NAMES, "ingest"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from relabel.judge import JudgeParams
 from relabel_cli.options import Overrides, label_option, verb
@@ -10,7 +10,7 @@ from relabel_cli.shared_options import BUILD, SharedOptions
 
 
 def judge(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "split gate", "judge")],
+    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to judge", default="all of params.yaml"),
 ) -> None:
@@ -22,4 +22,4 @@ def judge(
         common.run(stages.judge(project, name))
 
 
-app = verb(judge, BUILD)
+app = verb(judge, BUILD, Overrides(JudgeParams, "split gate", "judge"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from relabel.neighbours.spec import NeighboursParams
 from relabel_cli.options import Overrides, label_option, verb
@@ -10,7 +10,7 @@ from relabel_cli.shared_options import TASKS, SharedOptions
 
 
 def neighbours(
-    options: Annotated[dict[str, Any], Overrides(NeighboursParams, "k of within split index", "neighbours")],
+    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to search with", default="all that have neighbours"),
 ) -> None:
@@ -26,4 +26,4 @@ def neighbours(
         common.show(manifest.facts, f"{status}\n{neighbours_text(manifest.facts)}")
 
 
-app = verb(neighbours, TASKS)
+app = verb(neighbours, TASKS, Overrides(NeighboursParams, "k of within split index", "neighbours"))

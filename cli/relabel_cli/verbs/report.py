@@ -13,7 +13,7 @@ from relabel_cli.shared_options import WORKERS, SharedOptions
 
 
 def report(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "resamples gate", "judge")],
+    options: dict[str, Any],
     common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
     label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
@@ -30,4 +30,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report, WORKERS)
+app = verb(report, WORKERS, Overrides(JudgeParams, "resamples gate", "judge"))

@@ -14,7 +14,7 @@ from relabel_cli.shared_options import TASKS, Mirror, SharedOptions
 
 
 def run(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "resamples gate", "judge")],
+    options: dict[str, Any],
     common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
     label: list[str] = label_option("to build", default="all on a judged split, else export.labels"),
@@ -36,4 +36,4 @@ def run(
     report_outcome(outcome)
 
 
-app = verb(run, TASKS)
+app = verb(run, TASKS, Overrides(JudgeParams, "resamples gate", "judge"))

@@ -27,9 +27,7 @@ def tune() -> None:
     """Train or fit the model of a source."""
 
 
-def cbow(
-    options: Annotated[dict[str, Any], Overrides(TuneCbowParams, CBOW, "tune.cbow")], common: SharedOptions
-) -> None:
+def cbow(options: dict[str, Any], common: SharedOptions) -> None:
     """Train word vectors on a corpus, for labels of cbow with `vectors: word2vec`."""
     from relabel import stages
 
@@ -39,7 +37,7 @@ def cbow(
 
 
 def bert_sts(
-    options: Annotated[dict[str, Any], Overrides(TuneBertStsParams, BERT_STS, "tune.bert_sts")],
+    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
@@ -54,7 +52,7 @@ def bert_sts(
 
 
 def fuse(
-    options: Annotated[dict[str, Any], Overrides(TuneFuseParams, FUSE, "tune.fuse")],
+    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
@@ -69,7 +67,7 @@ def fuse(
 
 
 def sbert(
-    options: Annotated[dict[str, Any], Overrides(TuneSbertParams, SBERT, "tune.sbert")],
+    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
@@ -116,8 +114,8 @@ def _sbert_figures(facts: dict[str, Any]) -> Iterator[str]:
 app = group(
     tune,
     best=verb(best, WORKERS),
-    cbow=verb(cbow, (*READ, "replace")),
-    bert_sts=verb(bert_sts, TRAIN),
-    fuse=verb(fuse, WORKERS),
-    sbert=verb(sbert, TRAIN),
+    cbow=verb(cbow, (*READ, "replace"), Overrides(TuneCbowParams, CBOW, "tune.cbow")),
+    bert_sts=verb(bert_sts, TRAIN, Overrides(TuneBertStsParams, BERT_STS, "tune.bert_sts")),
+    fuse=verb(fuse, WORKERS, Overrides(TuneFuseParams, FUSE, "tune.fuse")),
+    sbert=verb(sbert, TRAIN, Overrides(TuneSbertParams, SBERT, "tune.sbert")),
 )
