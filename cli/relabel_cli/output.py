@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import textwrap
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,20 +76,8 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
 
 def fetch_table(files: Sequence[FileStatus]) -> str:
     """List the files of all datasets, each with its state and its path or source."""
-    states = {
-        "present": "present",
-        "damaged": "damaged; fetch again",
-        "local": "to fetch, no network needed",
-        "remote": "to download",
-        "missing": "missing",
-    }
-    # The name of a dataset stands at its first file only.
-    names = [f.name if i == 0 or files[i - 1].name != f.name else "" for i, f in enumerate(files)]
-    cells = [
-        (name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), states[f.state], f.where)
-        for name, f in zip(names, files, strict=True)
-    ]
-    return columns(cells, right=[2])
+    rows = [(f.name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), f.state, f.where) for f in files]
+    return columns(rows, right=[2])
 
 
 def corpus_text(report: dict[str, Any]) -> str:
@@ -139,12 +126,7 @@ def plan_text(steps: Sequence[Step]) -> str:
     total_time = ("~" if timed else "") + duration(sum(timed))
     header = ("stage", "name", "state", "rows", "size", "time", "where")
     table = columns([header, *cells, ("still", "", "", "", total_size, total_time, "")], right=[3, 4, 5])
-    notes = []
-    if timed:
-        notes.append("~ is approximate. Times are typical of 2 cores of an AMD EPYC and leave out downloads.")
-    if any(step.bytes is None or step.seconds is None for step in to_do):
-        notes.append("Empty cells are unknown and not in the sums.")
-    return "\n".join([table, *(textwrap.fill(note, terminal_width()) for note in notes)])
+    return f"{table}\n~ is approximate, of 2 cores of an AMD EPYC without downloads; empty cells are unknown"
 
 
 def report_outcome(result: EvaluationResult) -> None:

@@ -43,10 +43,9 @@ def test_the_table_marks_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "~1.9 GB ~10 min 8 s" in " ".join(text.split())
     assert "~10 min 18 s" in text.split("still")[1]
     assert "partly" in text
-    assert "Empty cells" not in text
     done = [replace(step, state="done", seconds=None) for step in (ingest, encode)]
-    assert "~" not in plan_text(done)
-    assert "Empty cells" in plan_text([Step("judge", "sbert", "scores")])
+    assert plan_text(done).count("~") == 1
+    assert "judge" in plan_text([Step("judge", "sbert", "scores")])
 
 
 def test_a_result_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:

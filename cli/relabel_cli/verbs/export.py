@@ -65,13 +65,13 @@ def plan(
     from relabel import stages
 
     project = common.project(options)
-    split = project.choose_split(split, "train", label)
+    chosen = project.choose_split(split, "train", label)
     for each in label:
         if dry_run:
-            estimate = stages.estimate_plan(project, each, split, name)
+            estimate = stages.estimate_plan(project, each, chosen, name)
             common.show(asdict(estimate), f"plan of {each}: {estimate.describe()}")
         else:
-            common.run(stages.export_plan(project, each, split, name))
+            common.run(stages.export_plan(project, each, chosen, name))
 
 
 def wds(
@@ -85,13 +85,13 @@ def wds(
     from relabel import stages
 
     project = common.project(options)
-    split = project.choose_split(split, "train", label)
+    chosen = project.choose_split(split, "train", label)
     for each in label:
         if dry_run:
-            estimate = stages.estimate_wds(project, each, split)
+            estimate = stages.estimate_wds(project, each, chosen)
             common.show(asdict(estimate), f"side-car of {each}: {estimate.describe()}")
         else:
-            common.run(stages.export_wds(project, each, split))
+            common.run(stages.export_wds(project, each, chosen))
 
 
 def format_verb(kind: str) -> typer.Typer:
