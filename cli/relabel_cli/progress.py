@@ -64,7 +64,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Print one line, above the bars."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=not self._terminal)
+        self._console.out(text, highlight=False)
 
     def _make_rich(self) -> Any:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

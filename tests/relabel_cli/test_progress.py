@@ -50,12 +50,14 @@ def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown = make_progress(quiet=False)
+    shown.note("captions.csv: [mine] :cat: " + "x" * 100)
     with shown.bar("outer", 40, "runs") as bar:
         with shown.bar("inner", 1, "files") as inner:
             inner.advance()
         for now[0] in (12.0, 24.0):
             bar.advance(10)
     assert capsys.readouterr().err.splitlines() == [
+        "captions.csv: [mine] :cat: " + "x" * 100,
         "outer: 10 of 40 runs",  # the first count gives no rate
         "outer: 20 of 40 runs, 24 s left",
         "outer: 20 runs in 24.0 s",
