@@ -65,7 +65,7 @@ class Command(TyperCommand):
 def verb(function: Callable[..., None], shared: Collection[str], overrides: Overrides | None = None) -> typer.Typer:
     """Return a Typer app of one command.
 
-    `function`: its parameter `common` receives the shared options and `options` those of `overrides` that are set, by
+    `function`: its parameter `common` receives the shared options, and with them those of `overrides` that are set, by
     dotted name: ``{"ingest.path": ...}``. All other parameters are Typer's. `shared`: fields of `SharedOptions` that
     become options.
     """
@@ -74,7 +74,7 @@ def verb(function: Callable[..., None], shared: Collection[str], overrides: Over
     options = [
         parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
         for name, parameter in inspect.signature(function).parameters.items()
-        if name not in ("common", "options")
+        if name != "common"
     ]
     if overrides is not None:
         options += overrides.options()
@@ -83,11 +83,10 @@ def verb(function: Callable[..., None], shared: Collection[str], overrides: Over
 
     @functools.wraps(function)
     def call(**values: Any) -> None:
-        if overrides is not None:
-            values["options"] = overrides.collect(values)
-        chosen = {name: values.pop(name) for name in fields}
+        chosen = {} if overrides is None else overrides.collect(values)
+        given = {name: value for name in fields if (value := values.pop(name)) is not None}
         try:
-            common = SharedOptions(**{name: value for name, value in chosen.items() if value is not None})
+            common = SharedOptions(**given, overrides=chosen)
         except ValidationError as error:
             raise UsageError(describe(error), where="command line") from error
         function(common=common, **values)

@@ -6,7 +6,6 @@ The pipeline is imported on use: `fit`, `eval` and `init` work in an installatio
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,13 +54,15 @@ class SharedOptions(Parameters):
     quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["-q"]})
     verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
 
-    def project(self, overrides: Mapping[str, Any] = {}) -> Project:
+    overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
+
+    def project(self) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
         from relabel.config import load_config, params_file
         from relabel.stages import Project
 
         file = self.params or params_file(self.labels)
-        config = load_config(file, self.set, {"ingest.dataset": self.dataset, **overrides})
+        config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

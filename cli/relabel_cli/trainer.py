@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -30,10 +30,10 @@ def parameter_model(options: type) -> type[Parameters]:
     return create_model(options.__name__, __base__=Parameters, **definitions)
 
 
-def parse(options: type[T], common: SharedOptions, values: Mapping[str, Any]) -> T:
+def parse(options: type[T], common: SharedOptions) -> T:
     """Return the dataclass of the options of the verb and of --set."""
     try:
-        model = parameter_model(options)(**with_settings({}, common.set, values))
+        model = parameter_model(options)(**with_settings({}, common.set, common.overrides))
     except ValidationError as error:
         raise UsageError(describe(error), where="command line") from error
     # The dataclass checks combinations of options, which the model cannot.

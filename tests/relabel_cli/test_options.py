@@ -32,9 +32,9 @@ seen: dict[str, Any] = {}
 OPTIONS = Overrides(Section, "rows_per_shard include_self form limit names", "part")
 
 
-def do(common: SharedOptions, options: dict[str, Any]) -> None:
+def do(common: SharedOptions) -> None:
     """Do it."""
-    seen.update(common=common, options=options)
+    seen.update(common=common)
 
 
 def run(*arguments: str) -> Any:
@@ -43,15 +43,17 @@ def run(*arguments: str) -> Any:
 
 def test_options_are_unset_by_default() -> None:
     assert run().exit_code == 0
-    assert seen == {"common": SharedOptions(), "options": {}}
+    assert seen["common"] == SharedOptions()
 
 
 def test_options_are_typed() -> None:
     own = ["--rows-per-shard", "7", "--no-include-self", "--limit", "2", "--names", "a,b", "--names", "c"]
     result = run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
     assert result.exit_code == 0, result.output
-    assert seen["common"] == SharedOptions(labels=Path("o"), quiet=True, set=["x=[1, 2]"])
-    assert seen["options"] == {
+    assert seen["common"].model_copy(update={"overrides": {}}) == SharedOptions(
+        labels=Path("o"), quiet=True, set=["x=[1, 2]"]
+    )
+    assert seen["common"].overrides == {
         "part.rows_per_shard": 7,
         "part.include_self": False,
         "part.limit": 2.0,
@@ -85,9 +87,9 @@ def test_shared_options_reach_the_runtime() -> None:
 
 
 def test_the_trainer_takes_every_parameter_by_set() -> None:
-    common = SharedOptions(set=["lr=1e-4", "loss_set=[margin=0.1, triplet.margin=0.2]", "val=test"])
-    options = parse(FitOptions, common, {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]})
-    assert options == FitOptions(
+    given = {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]}
+    settings = ["lr=1e-4", "loss_set=[margin=0.1, triplet.margin=0.2]", "val=test"]
+    assert parse(FitOptions, SharedOptions(set=settings, overrides=given)) == FitOptions(
         data=Path("d"),
         captions=Path("c"),
         loss=("bcls", "triplet:0.5"),
@@ -96,7 +98,7 @@ def test_the_trainer_takes_every_parameter_by_set() -> None:
         val="test",
     )
     with pytest.raises(UsageError, match="run: Field required"):
-        parse(EvalOptions, SharedOptions(), {})
+        parse(EvalOptions, SharedOptions())
 
 
 @pytest.mark.parametrize(

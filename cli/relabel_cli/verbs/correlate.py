@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,6 @@ SCORES = "Judge scores of the set's pairs that were computed elsewhere: a file. 
 
 
 def correlate(
-    options: dict[str, Any],
     common: SharedOptions,
     cxc: Annotated[bool, typer.Option("--cxc", help="The same as --on cxc (the default).")] = False,
     eccv: Annotated[bool, typer.Option("--eccv", help="The same as --on eccv.")] = False,
@@ -41,7 +40,7 @@ def correlate(
     from relabel.stages.correlate import judged_names
     from relabel_cli.output import report_outcome, terminal_width
 
-    project = common.project(options)
+    project = common.project()
     chosen: list[Against] = list(on or [])
     chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked]
     # One order of tables, however the sets were named; files come last.

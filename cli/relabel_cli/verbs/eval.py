@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, logger, parameter_model, parse, trainer_errors
@@ -13,9 +11,9 @@ MODEL = parameter_model(EvalOptions)
 NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
 
-def eval(options: dict[str, Any], common: SharedOptions) -> None:
+def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
-    parsed = parse(EvalOptions, common, options)
+    parsed = parse(EvalOptions, common)
     with trainer_errors():
         from relabel_train.evaluate import evaluate
 

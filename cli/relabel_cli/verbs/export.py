@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,7 +25,6 @@ def export() -> None:
 
 
 def lookup(
-    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to write"),
     split: Split = None,
@@ -34,7 +33,7 @@ def lookup(
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     for each in label:
         common.run(stages.export_lookup(project, each, project.choose_split(split, "train", label), within))
 
@@ -54,7 +53,6 @@ def neighbours(
 
 
 def plan(
-    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to plan"),
     split: Split = None,
@@ -64,7 +62,7 @@ def plan(
     """Write a seeded list of batches with their exact blocks."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     chosen = project.choose_split(split, "train", label)
     for each in label:
         if dry_run:
@@ -75,7 +73,6 @@ def plan(
 
 
 def wds(
-    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to write"),
     split: Split = None,
@@ -84,7 +81,7 @@ def wds(
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     chosen = project.choose_split(split, "train", label)
     for each in label:
         if dry_run:
@@ -98,14 +95,13 @@ def format_verb(kind: str) -> typer.Typer:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
     def write(
-        options: dict[str, Any],
         common: SharedOptions,
         label: list[str] = label_option("to write"),
         split: Split = None,
     ) -> None:
         from relabel import stages
 
-        project = common.project(options)
+        project = common.project()
         for each in label:
             common.run(stages.export(project, kind, each, project.choose_split(split, "train", label)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
@@ -14,9 +13,9 @@ MODEL = parameter_model(FitOptions)
 NAMES = "data captions labels plan out model loss epochs batch_size split namespace scale"
 
 
-def fit(options: dict[str, Any], common: SharedOptions) -> None:
+def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
-    run = parse(FitOptions, common, options)
+    run = parse(FitOptions, common)
     with trainer_errors():
         from relabel_train.fit import fit as train
         from relabel_train.training.distributed import launched

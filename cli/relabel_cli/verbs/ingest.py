@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relabel.corpus.params import IngestParams
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import READ, SharedOptions
@@ -11,12 +9,12 @@ from relabel_cli.shared_options import READ, SharedOptions
 NAMES = "path url format namespace in_split tokenizer image_id_column text_column columns image_per_row ids"
 
 
-def ingest(options: dict[str, Any], common: SharedOptions) -> None:
+def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
     from relabel import stages
     from relabel_cli.output import corpus_text
 
-    project = common.project(options)
+    project = common.project()
     manifest, built = stages.ingest(project)
     status = stages.status_line(built, manifest, project.layout.corpus)
     common.show(manifest.facts, f"{corpus_text(manifest.facts['report'])}\n{status}")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relabel.judge import JudgeParams
 from relabel_cli.options import Overrides, label_option, verb
 from relabel_cli.shared_options import BUILD, SharedOptions
 
 
 def judge(
-    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to judge", default="all of params.yaml"),
 ) -> None:
     """Score the human-judged pairs with a source."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     for name in label or project.config.sources:
         common.run(stages.judge(project, name))
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relabel.neighbours.spec import NeighboursParams
 from relabel_cli.options import Overrides, label_option, verb
 from relabel_cli.shared_options import TASKS, SharedOptions
 
 
 def neighbours(
-    options: dict[str, Any],
     common: SharedOptions,
     label: list[str] = label_option("to search with", default="all that have neighbours"),
 ) -> None:
@@ -18,7 +15,7 @@ def neighbours(
     from relabel import stages
     from relabel_cli.output import neighbours_text
 
-    project = common.project(options)
+    project = common.project()
     for name in label or stages.labels_with_neighbours(project):
         job = stages.neighbours(project, name)
         manifest, built = job.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from relabel_cli.shared_options import WORKERS, SharedOptions
 
 
 def report(
-    options: dict[str, Any],
     common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
     label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
@@ -22,7 +21,7 @@ def report(
     from relabel.stages.report import report as write
     from relabel_cli.output import report_outcome
 
-    project = common.project(options)
+    project = common.project()
     result = write(project, split, label)
     # The path is the result; problems and other folders go to standard error.
     path = result.paths.pop("report", None)

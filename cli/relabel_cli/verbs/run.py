@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from relabel_cli.shared_options import TASKS, Mirror, SharedOptions
 
 
 def run(
-    options: dict[str, Any],
     common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
     label: list[str] = label_option("to build", default="all on a judged split, else export.labels"),
@@ -26,7 +25,7 @@ def run(
     from relabel.stages.run import run as run_stages
     from relabel_cli.output import plan_text, report_outcome, terminal_width
 
-    project = common.project(options)
+    project = common.project()
     if dry_run:
         steps = plan_run(project, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))

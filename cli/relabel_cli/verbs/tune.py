@@ -27,24 +27,23 @@ def tune() -> None:
     """Train or fit the model of a source."""
 
 
-def cbow(options: dict[str, Any], common: SharedOptions) -> None:
+def cbow(common: SharedOptions) -> None:
     """Train word vectors on a corpus, for labels of cbow with `vectors: word2vec`."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     manifest, built = stages.tune_cbow(project)
     common.show(manifest.facts, stages.status_line(built, manifest, project.word2vec))
 
 
 def bert_sts(
-    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
     """Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     manifest, built = stages.tune_bert_sts(project, out)
     figures = "; ".join(f"{split} Pearson {s['pearson']:.4f}" for split, s in manifest.facts["stsb"].items())
     status = stages.status_line(built, manifest, out or project.cross_encoder)
@@ -52,14 +51,13 @@ def bert_sts(
 
 
 def fuse(
-    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
     """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     folder = out or project.runtime.data / "fuse"
     manifest, built = stages.tune_fuse(project, folder)
     lines = [*_fuse_figures(manifest.facts), stages.status_line(built, manifest, folder)]
@@ -67,14 +65,13 @@ def fuse(
 
 
 def sbert(
-    options: dict[str, Any],
     common: SharedOptions,
     out: Out = None,
 ) -> None:
     """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
     from relabel import stages
 
-    project = common.project(options)
+    project = common.project()
     folder = out or project.sentence_encoder
     manifest, built = stages.tune_sbert(project, folder)
     lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
