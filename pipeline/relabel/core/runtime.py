@@ -37,7 +37,7 @@ class ProgressBar(Protocol):
         ...
 
     def reach(self, total: int) -> None:
-        """Advance to at least `total`."""
+        """Raise the amount of work done to at least `total`."""
         ...
 
 
@@ -49,7 +49,7 @@ class Progress(Protocol):
         ...
 
     def advance(self, n: int) -> None:
-        """Advance the innermost open bar."""
+        """Add n to the work of the innermost open bar, if any is open."""
         ...
 
     def note(self, text: str) -> None:
@@ -115,6 +115,15 @@ def parse_memory(text: str) -> int:
     return count
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse `i/n`, the i-th of n shares of the tasks of a stage, counted from 1."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        todo = "Write it as I/N with I from 1 to N: 2/8 is the second of eight shares."
+        raise UsageError(f"no share of the work: {text[:40]!r}", where="--shard", todo=todo)
+    return int(match[1]), int(match[2])
+
+
 @dataclass(frozen=True)
 class Runtime:
     """Resources and folders of a run.
@@ -125,6 +134,7 @@ class Runtime:
         them; each worker of a scheduler may use this many.
     `workers`: processes of a local Dask cluster. 0 does all work in this process.
     `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
+    `shard`: (i, n); this process makes every n-th task from the i-th on, counted from 1. None makes all.
     `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
     """
 
@@ -138,6 +148,7 @@ class Runtime:
     memory: int = 4 << 30
     workers: int = 0
     scheduler: str | None = None
+    shard: tuple[int, int] | None = None
     replace: bool = False
     progress: Progress = SILENT
 

@@ -321,6 +321,7 @@ RUNTIME: dict[str, Any] = {
     "memory": 1 << 30,
     "workers": 3,
     "scheduler": "tcp://127.0.0.1:8786",
+    "shard": (2, 8),
     "progress": SilentProgress(),
     "replace": True,
 }

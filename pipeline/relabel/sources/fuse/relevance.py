@@ -279,7 +279,7 @@ def _write_heads(model: FuseModel, work: Work) -> None:
         leaves = np.add.reduceat(head.trees.nodes[:, 0] < 0, head.trees.roots) if len(head.trees.roots) else [0]
         if (most := int(np.max(leaves))) > LEAVES:
             message = f"a tree of this fuse has {most} leaves, but a lookup reads at most {LEAVES}"
-            raise UsageError(message, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
+            raise UsageError(message, todo=f"Fit it again with --set tune.fuse.leaves={LEAVES}, or use a batch plan.")
         write_array(work, f"{name}.weights", np.concatenate([[head.intercept], head.weights]))
         write_array(work, f"{name}.plateau", np.array(head.plateau))
         for array, values in head.trees._asdict().items():
