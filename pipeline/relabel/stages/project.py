@@ -70,7 +70,7 @@ class Project:
             manifest = read_manifest(self.layout.corpus, "corpus")
         except (MissingError, CheckError):
             return None
-        return manifest if manifest.runtime.get("origin", {}).get("path") else None
+        return manifest if manifest.runtime["parameters"]["ingest.path"] else None
 
     @property
     def namespace(self) -> str:
@@ -107,6 +107,9 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
+        from relabel.stages.ingest import check_captions
+
+        check_captions(self)
         return Corpus.open(self.layout.corpus, self.columns)
 
     def note_once(self, text: str) -> None:
