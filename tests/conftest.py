@@ -162,8 +162,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
 
     from relabel import stages
     from relabel.corpus import References
-    from relabel.neighbours.spec import NeighboursParams
-    from relabel.store.workdir import Work
+    from relabel.store.workdir import Work, part_name
 
     n, image = len(project.corpus), project.corpus.image
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
@@ -181,7 +180,8 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
                 "scores": pa.array(scores[rows[:, None], near].tolist(), pa.list_(pa.float32())),
                 "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
             }
-            work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
+            work.table(part_name(i, -(-n // 100)), lambda table=table: pa.table(table))  # type: ignore[misc]
         work.facts |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
 
-    replace(stages.neighbours(project, label, NeighboursParams(k=k, within="all")), fill=fill).run()
+    job = stages.neighbours(project, label, "all")
+    replace(job, recipe=replace(job.recipe, fill=fill)).run()
