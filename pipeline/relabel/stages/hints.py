@@ -15,6 +15,8 @@ VERBS: dict[str, str] = {
     "encoding": "encode",
     "neighbours": "neighbours",
     "judgement": "judge",
+    "figures": "judge",
+    "ranking": "correlate",
     "scores": "correlate",
     "report": "correlate",
     "page": "report",
@@ -25,7 +27,12 @@ VERBS: dict[str, str] = {
     **{kind: f"export {kind}" for kind in EXPORTS},
 }
 """Kind of artefact to the command that makes it."""
-_OPTIONS = {"neighbours": ("within", "of", "label"), "neighbour_ids": ("within", "of", "label"), "plan": ("split",)}
+_OPTIONS = {
+    "neighbours": ("within", "of", "label"),
+    "neighbour_ids": ("within", "of", "label"),
+    "plan": ("split",),
+    "report": ("split",),
+}
 _SPLITS = ("train", "val", "test", "all")
 
 
