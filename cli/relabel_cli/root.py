@@ -88,20 +88,15 @@ app = typer.Typer(
 )
 
 
-def _version(show: bool) -> None:
-    if show:
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, show_version: bool = typer.Option(False, "--version", help="Print the version.")
+) -> None:
+    """Graded relevance labels for image-text retrieval, judged against human scores."""
+    if show_version:
         from importlib.metadata import version
 
         typer.echo(f"relabel {version('relabel-itr')}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    _: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
-) -> None:
-    """Graded relevance labels for image-text retrieval, judged against human scores."""
     # `relabel` alone shows the help and succeeds, as a first try should.
-    if context.invoked_subcommand is None:
+    elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

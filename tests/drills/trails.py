@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.drills.nursery import Nursery, RunResult
 from tests.drills.roads import finals
+from tests.relabel_cli.runner import one_thread
 
 from relabel.corpus import Corpus
 from relabel_train.training.files import load_checkpoint
@@ -64,7 +65,11 @@ JAVA = ("cider_ptb", "meteor")
 _ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
 _FIT = ("fit", "--data", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--labels")
 _FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out", "runs/fit", "--epochs", "3")
-_FIT += ("--batch-size", "8", "--embed", "8", "--word", "8", "--save-every", "2", "--log-every", "1", "--least", "1")
+_FIT += (
+    "--batch-size",
+    "8",
+    *(f"--set={one}" for one in ("embed=8", "word=8", "save_every=2", "log_every=1", "least=1")),
+)
 MORE = ("ingest", "--path", "more.jsonl", "--replace")
 STAGES: tuple[tuple[str, ...], ...] = (
     ("fetch", "eccv"),
@@ -215,7 +220,7 @@ class Trail:
 
     def arguments(self, stage: tuple[str, ...]) -> list[str]:
         """Return the command line of a stage."""
-        return [*stage, "--threads", "1"]
+        return one_thread(stage)
 
 
 def comparable(folder: Path) -> dict[str, Any]:

@@ -270,7 +270,7 @@ FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
     "log_ratio": ("clip", ("--loss", "log_ratio")),
     "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
-    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--warm-up", "1")),
+    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "warm_up=1")),
 }
 """Every model: label and options of a run."""
 

@@ -23,7 +23,7 @@ from relabel.stages import Project
 
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
 CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
-LOWER = ("--label", "cider_lower_split", "--threads", "1")
+LOWER = ("--label", "cider_lower_split")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     assert captions("mine") == 12
     write("captions.csv", [*TEXTS, "one more"])
     assert captions("mine") == 13
-    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--rows-per-shard", "5")
+    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--set", "ingest.rows_per_shard=5")
     assert code == 0, output
     moved = checkout.with_name("moved")
     checkout.rename(moved)

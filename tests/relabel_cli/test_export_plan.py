@@ -8,18 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.relabel_cli.runner import invoke
 
-from relabel_cli.root import app
 from relabel_train.batches import open_plan
 
-COMMON = ["--dataset", "mine", "--set", "ingest.format=jsonl", "--set", "ingest.path=captions.jsonl", "--quiet"]
-COMMON += ["--set", "ingest.tokenizer=none", "--set", "sources.cider.tokenizer=lower_split", "--threads", "1"]
+COMMON = ["--dataset", "mine", "--set", "ingest.format=jsonl", "--set", "ingest.path=captions.jsonl"]
+COMMON += ["--set", "ingest.tokenizer=none", "--set", "sources.cider.tokenizer=lower_split"]
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, [*arguments, *COMMON])
-    return run.exit_code, run.output
+    return invoke(*arguments, *COMMON)
 
 
 def test_dry_run_then_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

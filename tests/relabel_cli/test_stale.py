@@ -17,10 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
-
-from relabel.core.errors import RelabelError
-from relabel_cli.root import app
+from tests.relabel_cli.runner import invoke
 
 PARAMS: dict[str, Any] = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "none"},
@@ -41,7 +38,8 @@ NEAR = ("neighbours --label L --within val --of captions", "neighbours --label L
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune cbow"
 _TRAINER = "--data features --captions labels/mine/corpus --namespace mine --device cpu --json"
-_FIT = f"fit {_TRAINER} --split val --val test --batch-size 16 --epochs 1 --embed 8 --word 6 --least 1 --log-every 1"
+_SIZES = "--set val=test --set embed=8 --set word=6 --set least=1 --set log_every=1"
+_FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
 _PLAN = "labels/mine/exports/val/plan/L-neighbour-b10-e1-s0"
 _GRADED = "--loss soft_target --labels labels/mine/exports/val/lookup/L"
 READERS = {
@@ -133,11 +131,7 @@ class Folder:
     def relabel(self, command: str, label: str = "") -> tuple[int, str]:
         """Run a command, in which L stands for the label; return its exit code and output."""
         with chdir(self.path):
-            run = CliRunner().invoke(app, [*re.sub(r"\bL\b", label, command).split(), "--threads", "1", "--quiet"])
-        if isinstance(run.exception, RelabelError):
-            return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
-        assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-        return run.exit_code, run.output
+            return invoke(*re.sub(r"\bL\b", label, command).split())
 
     def done(self, command: str, label: str = "") -> str:
         """Run a command that must succeed; return its output."""

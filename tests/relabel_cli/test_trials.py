@@ -54,7 +54,7 @@ def write_captions(images: int) -> None:
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    return invoke(*arguments, "--threads", "1")
+    return invoke(*arguments)
 
 
 def done(*arguments: str) -> str:

@@ -50,7 +50,7 @@ def ingest(dataset: str, captions: int) -> None:
 
 
 def relabel(dataset: str, *arguments: str) -> tuple[int, str]:
-    return invoke(*arguments, "--dataset", dataset, "--threads", "1")
+    return invoke(*arguments, "--dataset", dataset)
 
 
 def encode(dataset: str) -> tuple[int, str]:

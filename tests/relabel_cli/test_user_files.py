@@ -19,7 +19,7 @@ sources:
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    return invoke(*arguments, "--threads", "1", "--data", "data")
+    return invoke(*arguments, "--data", "data")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_foreign_files_in_an_artefact_stop_its_replacement(home: Path) -> None:
     corpus = Path("labels/mine/corpus")
     (corpus / "notes.txt").write_text("mine")
     before = files(home)
-    code, output = relabel("ingest", "--rows-per-shard", "7")
+    code, output = relabel("ingest", "--set", "ingest.rows_per_shard=7")
     assert (code, "found notes.txt, which relabel did not write" in output) == (4, True), output
     assert files(home) == before
     assert relabel("ingest")[0] == 0

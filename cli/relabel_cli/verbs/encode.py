@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import label_option, verb
+from relabel_cli.shared_options import TASKS, SharedOptions, Split
 
 
 def encode(
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to encode", default="all of params.yaml"),
-    split: str | None = typer.Option(
-        None, help="train, val, test or all. [default: the only split of the corpus, else test]"
-    ),
+    split: Split = None,
 ) -> None:
     """Encode every caption with a source."""
     from relabel import stages
@@ -29,4 +25,4 @@ def encode(
         raise error
 
 
-app = verb(encode)
+app = verb(encode, TASKS)

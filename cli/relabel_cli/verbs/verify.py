@@ -8,15 +8,13 @@ from typing import Annotated
 
 import typer
 
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import verb
+from relabel_cli.shared_options import OUTPUT, SharedOptions
 
 
 def verify(
-    common: GlobalOptions,
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Folders; by default those of labels and of fetched files.")
-    ] = None,
+    common: SharedOptions,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders. [default: those of labels and data]")] = None,
 ) -> None:
     """Read everything back against its manifest; name every file that differs."""
     from relabel.stages.verify import verify as read_back
@@ -30,4 +28,4 @@ def verify(
         raise typer.Exit(4)
 
 
-app = verb(verify)
+app = verb(verify, ("data", "labels", *OUTPUT))

@@ -162,7 +162,7 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:
-        todo = f"Use fewer with --depth, or find more with `relabel neighbours -k {least}`."
+        todo = f"Use fewer with --set export.plan.depth=N, or find more with `relabel neighbours -k {least}`."
         raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
     arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)

@@ -144,7 +144,7 @@ def sampled_report(labels: Sequence[CxcFigures], draws: int = 1000, seed: int = 
             "Models in brackets see pixels in SIS and SITS, where a label reads an image's captions. Their papers do "
             "not say if SITS is of all pairs or non-GT; the image's own caption is among the references in `SITS all`.",
             *(f"[{name}]: {PAPERS[name]}." for name in dict.fromkeys(model.paper for model in published)),
-            "[PromCSE] draws images in STS (here: --draw-unit image), which gives 0.7 to 1.0 more.",
+            "[PromCSE] draws images in STS (here: --set judge.draw_unit=image), which gives 0.7 to 1.0 more.",
         ]
     header = ("label", *(title for *_, title in COLUMNS), *([_PUBLISHED_SITS] if published else []))
     title = f"CxC {labels[0].split}: sampled Spearman with human scores, x100"

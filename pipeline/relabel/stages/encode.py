@@ -11,7 +11,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, Values, label_values, run_tasks
+from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, ensure_model
 from relabel.store.artefact import Inputs, Recipe
@@ -27,7 +27,6 @@ def encode(project: Project, label: str, split: str) -> Job:
     size = project.config.encode.rows_per_shard
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
     parts = {part: encode(project, part, split) for part in source.input_labels()}
-    tasks = partial(source.tasks, corpus, rows, size, runtime)
 
     def semantic() -> Values:
         for model in project.config.params(label).tuned_models():
@@ -46,7 +45,7 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.spec.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        run_tasks(project, tasks(), job.spec, work, encode, label, split)
+        make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
     inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one.identity for part, one in parts.items()}
@@ -57,7 +56,7 @@ def encode(project: Project, label: str, split: str) -> Job:
         project.command("encode", label=label, split=split),
         partial(label_values, label=label),
         f"Name a label of its own: --label {label}-2 --set 'sources.{label}-2={{source: {source.spec.name}, ...}}'",
-        tasks,
+        lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job
 

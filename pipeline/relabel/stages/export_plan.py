@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
-from typing import cast
+from functools import cache, partial
 
 from relabel.core.errors import UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import Estimate, PlanWork, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
-from relabel.stages.job import Job, label_values, run_tasks, section_values
+from relabel.stages.job import Job, label_values, make_steps, section_values
 from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -22,6 +22,11 @@ from relabel_train.batches.plan import FORMAT
 
 
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
+    """Prepare to plan batches of a split's captions with the blocks of a label; see `_plan`."""
+    return _plan(project, label, split, name)[0]
+
+
+def _plan(project: Project, label: str, split: str, name: str | None) -> tuple[Job, Callable[[], PlanWork]]:
     """Prepare to plan batches of a split's captions with the blocks of a label.
 
     Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
@@ -44,25 +49,26 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     semantic["format"] = FORMAT
 
-    def tasks() -> PlanTasks:
+    @cache
+    def plan() -> PlanWork:
         failed = read_failed_rows(encoding.out, encoding.open())
         neighbours = partial(_open_neighbours, table, rows)
         outline = PlanSpec(
             corpus, label, split, near, source, rows, failed, pooling, params, neighbours, job.spec.fingerprint
         )
         check_size_limit(outline)
-        return PlanTasks(outline, partial(open_label, project, label, str(encoding.open().facts["split"])))
+        opened = partial(open_label, project, label, str(encoding.open().facts["split"]))
+        return PlanWork(outline, opened, project.runtime.progress)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        made = tasks()
-        with closing(made.relevance):
-            cost = estimate(made.spec, made.relevance, typical_cost(PLAN, project.config.params(label)))
+        with closing(plan().relevance) as relevance:
+            cost = estimate(plan().spec, relevance, typical_cost(PLAN, project.config.params(label)))
             # Files of an interrupted run are kept, and need no more space.
             check_disk_space(cost, work.folder, sum((work.folder / file).stat().st_size for file in work.names()))
             project.runtime.progress.note(f"plan {name}: {cost.describe()}")
             work.runtime["estimate"] = cost.__dict__
-            run_tasks(project, made, job.spec, work, export_plan, label, split, name)
+            make_steps(job, work, export_plan, label, split, name)
 
     job = Job(
         project,
@@ -71,9 +77,9 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         project.command("export plan", label=label, split=split),
         lambda config: label_values(config, label) | section_values(config, "export.plan"),
         "Name the plan with --name",
-        tasks,
+        lambda work: plan().steps(work),
     )
-    return job
+    return job, plan
 
 
 def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
@@ -81,9 +87,9 @@ def estimate_plan(project: Project, label: str, split: str, name: str | None = N
 
     No pair is scored. Parameters and errors are those of `export_plan`.
     """
-    tasks = cast("PlanTasks", export_plan(project, label, split, name).tasks())
-    with closing(tasks.relevance) as relevance:
-        return estimate(tasks.spec, relevance, typical_cost(PLAN, project.config.params(label)))
+    plan = _plan(project, label, split, name)[1]()
+    with closing(plan.relevance) as relevance:
+        return estimate(plan.spec, relevance, typical_cost(PLAN, project.config.params(label)))
 
 
 def _neighbours(project: Project, label: str, split: str) -> Job:

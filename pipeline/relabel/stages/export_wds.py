@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.stages.export import export_lookup
-from relabel.stages.job import Job, Values, label_values, run_tasks, section_values
+from relabel.stages.job import Job, Values, label_values, make_steps, section_values
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
@@ -20,7 +20,7 @@ from relabel.store.workdir import Work
 from relabel_train.sidecar import FORMAT, Keys
 
 if TYPE_CHECKING:
-    from relabel.export.wds.build import SideCarTasks
+    from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import KeyShard
 
 
@@ -46,11 +46,16 @@ class SideCarEstimate:
 
 
 def export_wds(project: Project, label: str, split: str) -> Job:
+    """Prepare to write the side-car of a label; see `_side_car`."""
+    return _side_car(project, label, split)[0]
+
+
+def _side_car(project: Project, label: str, split: str) -> tuple[Job, Callable[[], SideCarWork]]:
     """Prepare to write the side-car of a label from its lookup. Its shards and keys are those of `export.wds`.
 
     `label`, `split`: the lookup.
     """
-    from relabel.export.wds.build import SideCarTasks
+    from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import caption_shards, image_shards
     from relabel_train.lookup import open_lookup
 
@@ -85,13 +90,14 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         "keys": key_digest,
     }
 
-    def tasks() -> SideCarTasks:
+    @cache
+    def side_car() -> SideCarWork:
         opened = partial(open_lookup, out)
-        return SideCarTasks(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress)
+        return SideCarWork(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        run_tasks(project, tasks(), job.spec, work, export_wds, label, split)
+        make_steps(job, work, export_wds, label, split)
 
     job = Job(
         project,
@@ -99,9 +105,9 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         Recipe("wds", label, semantic, inputs, fill),
         project.command("export wds", label=label, split=split),
         lambda config: label_values(config, label) | section_values(config, "export.wds"),
-        tasks=tasks,
+        steps=lambda work: side_car().steps(work),
     )
-    return job
+    return job, side_car
 
 
 def estimate_wds(project: Project, label: str, split: str) -> SideCarEstimate:
@@ -112,10 +118,10 @@ def estimate_wds(project: Project, label: str, split: str) -> SideCarEstimate:
     config = project.config
     wds = config.export.wds.model_copy(update={"allow_missing": True})
     allowed = config.model_copy(update={"export": config.export.model_copy(update={"wds": wds})})
-    tasks: Any = export_wds(replace(project, config=allowed), label, split).tasks()
-    keys, captions, missing = tasks.count_keys()
-    first = next(iter(tasks.shards.values()))
-    return SideCarEstimate(len(tasks.shards), keys, captions, missing, tasks.shard_bytes(first) * keys // first.count)
+    work = _side_car(replace(project, config=allowed), label, split)[1]()
+    keys, captions, missing = work.count_keys()
+    first = next(iter(work.shards.values()))
+    return SideCarEstimate(len(work.shards), keys, captions, missing, work.shard_bytes(first) * keys // first.count)
 
 
 def _keys(project: Project) -> tuple[Keys, str | None]:

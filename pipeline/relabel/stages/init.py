@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from relabel.stages.tune import TUNED
 from relabel.store.files import write_text
 
 PARAMS, STAGES, EXAMPLES = "params.yaml", "dvc.yaml", "examples"
-_DATASET = "  dataset: coco\n"
 _HEAD = "# `dvc repro`: the stages of `relabel run` for the labels of params.yaml, with DVC's cache.\n"
 
 
@@ -54,14 +54,13 @@ def init(
 
 def _params_text(dataset: str, path: Path | None) -> str:
     """Return the parameter file of the repository, for the captions of a dataset."""
-    text = _template(PARAMS).read_text(encoding="utf-8")
     lines = f"  dataset: {dataset}\n"
     if path is not None:
-        # YAML decides which paths need quotes. Its second line is the end of a document.
-        lines += f"  path: {yaml.safe_dump(str(path), default_flow_style=True, width=10_000).splitlines()[0]}\n"
+        # A string of JSON is one of YAML, whatever characters the path has.
+        lines += f"  path: {json.dumps(str(path))}\n"
     elif dataset not in FETCHED:
         lines += "  # path: captions.csv # your captions; or `relabel ingest --path FILE`\n"
-    return text.replace(_DATASET, lines, 1)
+    return _template(PARAMS).read_text(encoding="utf-8").replace("  dataset: coco\n", lines, 1)
 
 
 def _template(name: str) -> Path:
@@ -70,9 +69,7 @@ def _template(name: str) -> Path:
     for folder in (package / "templates", package.parents[1]):
         if (folder / name).exists():
             return folder / name
-    raise MissingError(
-        f"{name} is not part of this installation", where=str(package), todo="Install relabel-itr again."
-    )
+    raise MissingError(f"no {name} here", where=str(package), todo="Install relabel-itr again.")
 
 
 def _dvc_stages(project: Project) -> dict[str, Any]:

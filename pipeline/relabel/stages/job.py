@@ -16,13 +16,12 @@ from typing import Any, Literal
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
-from relabel.core.runtime import release_memory
+from relabel.core.runtime import Runtime, release_memory
 from relabel.stages.project import Project
 from relabel.store.artefact import Recipe, build, current_manifest, work_folder
 from relabel.store.manifest import Manifest, Spec, open_artefact
-from relabel.store.tasks import NoTasks, Tasks, make_all
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
-from relabel.store.workers.remote_job import RemoteJob
 
 Values = dict[str, Any]
 _PARAMETERS = "parameters"  # entry of a manifest's `runtime`: the parameters as a user wrote them
@@ -35,7 +34,7 @@ class Job:
     `command`: the command that makes the artefact, for messages.
     `parameters`: returns the parameters as a user writes them, by dotted name.
     `keep`: advice for keeping both artefacts where options would replace one of the parameter file.
-    `tasks`: returns the work as tasks that any worker may run; the recipe passes them to `run_tasks`.
+    `steps`: returns the steps of the work, which any process may work on; the recipe passes them to `make_steps`.
     """
 
     project: Project
@@ -44,7 +43,7 @@ class Job:
     command: str
     parameters: Callable[[Config], Values] = field(default=lambda _: {})
     keep: str = "Give the label another name"
-    tasks: Callable[[], Tasks] = field(default=lambda: NoTasks())
+    steps: Callable[[Work], Steps] = field(default=lambda _: iter(()))
 
     @property
     def spec(self) -> Spec:
@@ -169,19 +168,21 @@ def section_values(config: Config, section: str) -> Values:
     return {f"{section}.{name}": value for name, value in block.model_dump(mode="json").items()}
 
 
-def run_tasks(
-    project: Project, tasks: Tasks, artefact: Spec, work: Work, stage: Callable[..., Job], *arguments: Any
-) -> None:
-    """Run all tasks that are not done, in this process or by workers, where the runtime requests it.
+def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:
+    """Make the files of a job's steps, in this process or in those that the runtime requests.
 
-    `artefact`: the artefact that the tasks make. `stage`, `arguments`: ``stage(project, *arguments)`` returns the same
-    artefact and tasks in any process. The stage is a function that can be imported by its module and name; the
-    arguments are plain values.
+    `stage`, `arguments`: ``stage(project, *arguments)`` returns the same job in any process. The stage is a function
+    that can be imported by its module and name; the arguments are plain values.
     """
-    runtime = project.runtime
-    if not runtime.workers and runtime.scheduler is None:
-        make_all(tasks, work, runtime.progress)
-        return
-    from relabel.store.workers.dask_run import make_on_cluster
+    from relabel.store.executors import Call, executor
 
-    make_on_cluster(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
+    project, runtime = job.project, job.project.runtime
+    worker = partial(_prepare, project.for_worker(runtime), stage, arguments)
+    with executor(Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime) as run:
+        for step in job.steps(work):
+            run(step, work)
+
+
+def _prepare(project: Project, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime) -> Job:
+    """Prepare a job in a worker, with the worker's own resources."""
+    return stage(replace(project, runtime=runtime), *arguments)

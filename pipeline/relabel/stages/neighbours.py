@@ -8,11 +8,11 @@ from typing import Any
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.core.types import Of
-from relabel.neighbours.build import NeighbourTasks
+from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
-from relabel.stages.job import Job, Values, label_values, run_tasks
+from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
@@ -42,15 +42,8 @@ def neighbours(
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate := source.gate():
         inputs["gate"] = encode(project, gate, split).identity
-    tasks = partial(
-        NeighbourTasks,
-        spec,
-        corpus,
-        partial(open_label, project, label, split),
-        params.index,
-        gate is None,
-        project.runtime,
-    )
+    opened = partial(open_label, project, label, split)
+    table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, project.runtime)
 
     def fill(work: Work) -> None:
         manifest = encoding.open()
@@ -60,7 +53,7 @@ def neighbours(
         work.facts |= table_facts(source, spec) | {"within": within, "split": split}
         work.facts["without_encoding"] = manifest.failed
         # Workers get the resolved splits: the encodings on disk may change while they start.
-        run_tasks(project, tasks(), job.spec, work, neighbours, label, within, of, split)
+        make_steps(job, work, neighbours, label, within, of, split)
 
     job = Job(
         project,
@@ -68,7 +61,7 @@ def neighbours(
         Recipe("neighbours", label, lambda: semantic, inputs, fill),
         project.command("neighbours", label=label, within=within, of=of),
         partial(_values, label=label),
-        tasks=tasks,
+        steps=table.steps,
     )
     return job
 

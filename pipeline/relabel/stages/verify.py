@@ -83,7 +83,14 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
 
 def _walk(top: Path, findings: Findings) -> Iterator[_Check]:
     """Yield the files to read; add the problems that show without reading a file."""
-    for name, inner, files in os.walk(top, followlinks=True):
+
+    def note(error: OSError) -> None:
+        problem = Problem(
+            "unreadable", str(error.filename), "a folder", error.strerror or str(error), "Let it be read."
+        )
+        findings.problems.append(problem)
+
+    for name, inner, files in os.walk(top, onerror=note, followlinks=True):
         folder = Path(name)
         inner.sort()
         if WORK in inner:

@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +52,7 @@ class Recipe:
     kind: str
     name: str
     semantic: Callable[[], dict[str, Any]]
-    inputs: Inputs
+    inputs: Mapping[str, str | Callable[[], str]]
     fill: Callable[[Work], None]
 
     @cached_property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,8 @@ class Work:
             self._entries[name] = FileEntry(*write_hashed(self.folder / name, write))
 
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
-        """Compute a table and write it as Parquet, unless it is done already.
-
-        `plain`: whether to write without compression (see `write_plain`), as for vectors, which hardly shrink.
-        """
-
-        def write(path: Path) -> None:
-            table = make()
-            if plain:
-                write_plain(path, [table], table.schema)
-            else:
-                pq.write_table(table, path, compression="zstd")
-
-        self.file(name, write)
+        """Compute a table and write it as Parquet, unless it is done already; `plain` as for `write_table`."""
+        self.file(name, partial(write_table, make, plain))
 
     def drop(self, name: str) -> None:
         """Remove a file, so that it is made again."""
@@ -81,6 +71,18 @@ class Work:
         """
         paths = [path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file()]
         return sorted(p.as_posix() for p in paths if p.name != MANIFEST and not any(n[0] == "." for n in p.parts))
+
+
+def write_table(make: Callable[[], pa.Table], plain: bool, path: Path) -> None:
+    """Compute a table and write it as Parquet.
+
+    `plain`: whether to write without compression (see `write_plain`), as for vectors, which hardly shrink.
+    """
+    table = make()
+    if plain:
+        write_plain(path, [table], table.schema)
+    else:
+        pq.write_table(table, path, compression="zstd")
 
 
 def part_name(index: int, count: int) -> str:

@@ -146,7 +146,7 @@ def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
         stages.export_plan(small, "cider", "val")
     find_neighbours(small, 10)
-    with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*--depth"):
+    with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*depth"):
         stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
     _, facts = plan_of(reopened("export.plan.sampler=graded"), "cider")
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default

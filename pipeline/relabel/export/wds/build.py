@@ -14,14 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import Advance, Progress
+from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
 from relabel.store.files import write_text
 from relabel.store.manifest import Spec
-from relabel.store.tasks import Task, TaskGroup, Tasks
+from relabel.store.tasks import Step, Steps, Task
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
@@ -61,7 +61,7 @@ class MatchedKeys:
         return [self.keys[i] for i in np.flatnonzero(self.images < 0)]
 
 
-class SideCarTasks(Tasks):
+class SideCarWork:
     """Work on one side-car: a task per shard.
 
     `lookup`: opens the lookup; called once per worker. `keys`: meaning of the keys.
@@ -84,21 +84,16 @@ class SideCarTasks(Tasks):
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._complete = True
 
-    def start(self, work: Work) -> None:
-        """Match all keys, and raise if some have no label, before anything is written."""
-        self.count_keys()
-
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Yield one group: the shards."""
-        yield TaskGroup("side-car", "keys", [Task(name, shard.count) for name, shard in self.shards.items()])
-
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write one shard."""
-        work.file(task.file, partial(self._write, self.shards[task.file]))
-        advance(task.size)
-
-    def finish(self, work: Work) -> None:
-        """Write the index of all keys and the description."""
+    def steps(self, work: Work) -> Steps:
+        """Yield the shards; then write the index of all keys and the description."""
+        tasks = [Task(name, partial(self._write, shard), shard.count) for name, shard in self.shards.items()]
+        step = Step("side-car", "keys", tasks)
+        if step.missing(work):
+            # Keys without a label are an error before anything is written.
+            self.count_keys()
+        yield step
+        if not self._counts:
+            self.count_keys()
         if self.keys != "shard" and self.params.layout == "arrays":
             hashes = np.concatenate([_hash_keys(shard) for shard in self.shards.values()])
             order = np.argsort(hashes, kind="stable")

@@ -42,7 +42,7 @@ from relabel.sources.fuse.tune_data import (
 )
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
-from relabel.store.artefact import Recipe
+from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
@@ -134,7 +134,8 @@ def tune_fuse(
     def semantic() -> dict[str, Any]:
         return params.model_dump(mode="json") | {"made_of": {n: asdict(part) for n, part in described().items()}}
 
-    inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.identity for label, one in parts.items()}
+    inputs: Inputs = {"corpus": corpus.digest}
+    inputs |= {f"encoding {label}": one.identity for label, one in parts.items()}
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:

@@ -14,7 +14,7 @@ from relabel.core.runtime import Advance
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import run_tasks
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 
@@ -53,8 +53,8 @@ class DemoTasks(Tasks):
         return advance(task.size)
 
     def finish(self, work: Work) -> None:
-        work.drop(FIRST)
-        work.facts["rows"] = sum(entry.rows or 0 for entry in work.entries().values())
+        work.excluded.add(FIRST)
+        work.facts["files"] = len(work.names())
 
     def _wait(self) -> None:
         """Record the arrival of a process, and wait for permission to continue."""
@@ -65,22 +65,23 @@ class DemoTasks(Tasks):
 
 
 def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
-    artefact = Spec("demo", "demo", {"value": value}, {"corpus": "abc"})
-    notes = project.labels
-    tasks = partial(DemoTasks, notes, how)
+    tasks = partial(DemoTasks, project.labels, how)
 
     def fill(work: Work) -> None:
-        run_tasks(project, tasks(), artefact, work, demo, out, how, value)
+        run_tasks(project, tasks(), job.spec, work, demo, out, how, value)
 
-    return Job(Path(out), artefact, fill, tasks=tasks)
+    recipe = Recipe("demo", "demo", lambda: {"value": value}, {"corpus": "abc"}, fill)
+    job = Job(project, Path(out), recipe, "demo", tasks=tasks)
+    return job
 
 
 def other_here(project: Project, out: str, pid: int) -> Job:
     """Return a stage with another result in any other process, as with another corpus or model."""
-    artefact = Spec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
     tasks = partial(DemoTasks, project.labels, "plain")
 
     def fill(work: Work) -> None:
-        run_tasks(project, tasks(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
+        run_tasks(project, tasks(), job.spec, work, other_here, out, -1 if pid == os.getpid() else pid)
 
-    return Job(Path(out), artefact, fill, tasks=tasks)
+    recipe = Recipe("demo", "demo", lambda: {"same": os.getpid() == pid}, {"corpus": "abc"}, fill)
+    job = Job(project, Path(out), recipe, "demo", tasks=tasks)
+    return job

@@ -1,0 +1,218 @@
+"""Execution of steps: in this process, in local processes, by Dask's workers, or one share of many.
+
+Other processes do not receive tasks. They prepare the same job from the same arguments, check that it has the same
+fingerprint, request its steps from the same work folder, and make the files that they are told by name. A worker opens
+corpus and model once. A worker that is killed loses the file that it was making; a rerun goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol
+
+from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
+from relabel.store.manifest import Spec
+from relabel.store.tasks import Step, Steps, Task, make_step
+from relabel.store.workdir import Work
+
+Run = Callable[[Step, Work], None]
+AGAIN = "Run it again; finished files are kept."
+_PATIENCE = 60.0  # seconds to wait for the first worker of a scheduler, and for a file to become visible
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when numerical libraries are loaded
+
+
+class Prepared(Protocol):
+    """A job that another process has prepared."""
+
+    @property
+    def spec(self) -> Spec:
+        """Identity of the artefact."""
+
+    @property
+    def steps(self) -> Callable[[Work], Steps]:
+        """Steps of the work in a folder."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """How another process prepares a job, and the work folder. `prepare` can be pickled, and takes the runtime."""
+
+    prepare: Callable[[Runtime], Prepared]
+    fingerprint: str
+    folder: Path
+
+
+@contextmanager
+def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
+    """Yield the function that makes the missing files of a step."""
+    if runtime.scheduler is not None:
+        with _cluster(call, runtime) as run:
+            yield run
+    elif runtime.workers:
+        with _processes(call, runtime) as run:
+            yield run
+    else:
+        yield lambda step, work: make_step(step, work, runtime.progress)
+
+
+def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtime) -> None:
+    """Make every n-th file of each step: those of share i of n, counted from 1.
+
+    Raises PartialError where a step needs files of other shares, which are not all there.
+    """
+    index, count = share
+    before: Step | None = None
+    for step in steps:
+        if before is not None and (missing := before.missing(work)):
+            names = ", ".join(task.file for task in missing[:3])
+            problem = f"{len(missing):,} of {len(before.tasks):,} files of other shares are missing: {names}, ..."
+            raise PartialError(problem, where=before.title, todo="Run it again when the other shares have made them.")
+        make_step(replace(step, tasks=step.tasks[index - 1 :: count]), work, runtime.progress)
+        before = step
+
+
+_prepared: dict[Call, tuple[dict[str, Task], Steps, Work]] = {}
+_lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
+
+
+def make_file(call: Call, runtime: Runtime, file: str) -> None:
+    """Make one file, in a worker."""
+    with _lock:
+        if call not in _prepared:
+            if not call.folder.is_dir():
+                todo = "All workers need the same files under the same path; use --workers on one machine."
+                raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
+            job = call.prepare(runtime)
+            if job.spec.fingerprint != call.fingerprint:
+                problem = f"a worker would make another {job.spec.kind} {job.spec.name}"
+                todo = "All workers need the same version of relabel, captions, files and models."
+                raise CheckError(problem, where=str(call.folder), todo=todo)
+            # A model of the artefact before it is no longer needed.
+            _prepared.clear()
+            work = Work(call.folder)
+            _prepared[call] = {}, job.steps(work), work
+        tasks, steps, work = _prepared[call]
+        while file not in tasks:
+            tasks.update((task.file, task) for task in next(steps).tasks)
+        work.file(file, tasks[file].write)
+
+
+@contextmanager
+def _processes(call: Call, runtime: Runtime) -> Iterator[Run]:
+    """Yield the executor of local processes, which share threads, memory and GPUs."""
+    context, count = get_context("spawn"), runtime.workers
+    threads = max(1, runtime.threads // count)
+    own = replace(runtime, threads=threads, memory=runtime.memory // count, workers=0, progress=SILENT)
+    devices: Any = context.SimpleQueue()
+    names = gpus() if runtime.device != "cpu" else []
+    for i in range(count):
+        devices.put(names[i % len(names)] if names else None)
+    before = {name: os.environ.get(name) for name in _THREADS}
+    # Libraries read the number of threads when a worker is started, so its environment comes from here.
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    try:
+        with ProcessPoolExecutor(count, context, initializer=_start, initargs=(devices,)) as pool:
+            yield partial(_run, lambda file: pool.submit(make_file, call, own, file), f"{count} workers", runtime)
+    except BrokenProcessPool as error:
+        problem = "a worker process has ended; too little memory is the common reason"
+        raise PartialError(problem, where=f"--workers {count}", todo=AGAIN) from error
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _start(devices: Any) -> None:
+    """Prepare a worker process: its GPU, and its end with that of the process that started it."""
+    if (device := devices.get()) is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    end_on_interrupt()
+    end_with_parent()
+
+
+@contextmanager
+def _cluster(call: Call, runtime: Runtime) -> Iterator[Run]:
+    """Yield the executor of a Dask scheduler, whose workers share files and have their own threads and memory."""
+    try:
+        from distributed import Client, KilledWorker, as_completed
+    except ImportError as error:
+        todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
+        raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
+    where = str(runtime.scheduler)
+    own = replace(runtime, scheduler=None, workers=0, progress=SILENT)
+    try:
+        client = Client(where, set_as_default=False, timeout=20)
+        client.wait_for_workers(1, _PATIENCE)
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=where, todo=todo) from error
+
+    def run(step: Step, work: Work) -> None:
+        waiting = {task.file: task for task in step.missing(work)}
+        with runtime.progress.bar(step.title, step.size, step.unit) as bar:
+            bar.advance(step.size - sum(task.size for task in waiting.values()))
+            futures = client.map(partial(make_file, call, own), list(waiting), retries=3, pure=False, key=list(waiting))
+            for future in as_completed(futures):
+                future.result()
+                bar.advance(waiting[future.key].size)
+        _wait_until_visible(step, work)
+
+    try:
+        with client:
+            yield run
+    except KilledWorker as error:
+        problem = "a file has ended several workers; too little memory is the common reason"
+        raise PartialError(problem, where=where, todo=AGAIN) from error
+
+
+def _run(submit: Callable[[str], Future[None]], name: str, runtime: Runtime, step: Step, work: Work) -> None:
+    """Make the missing files of a step in local processes."""
+    waiting = step.missing(work)
+    with runtime.progress.bar(f"{step.title}, {name}" if waiting else step.title, step.size, step.unit) as bar:
+        bar.advance(step.size - sum(task.size for task in waiting))
+        # An interrupt is answered by this process alone.
+        with blocked_interrupts():
+            futures = {submit(task.file): task for task in waiting}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bar.advance(futures[future].size)
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _wait_until_visible(step: Step, work: Work) -> None:
+    """Wait for files that a network file system shows late."""
+    begun = time.monotonic()
+    while missing := step.missing(work):
+        if time.monotonic() - begun > _PATIENCE:
+            problem = "written by a worker, but not visible to this process"
+            raise PartialError(problem, where=missing[0].file, todo=AGAIN)
+        time.sleep(0.5)
+
+
+def gpus() -> list[str]:
+    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    with suppress(OSError, subprocess.SubprocessError):
+        query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        return answer.stdout.split()
+    return []
