@@ -246,7 +246,7 @@ def _figures(scored: ScoredSet, build: bool) -> tuple[list[Figure], Mapping[str,
     job = scored.figures()
     (job.build if build else job.open)()
     figures = json.loads((job.out / _FILE).read_text(encoding="utf-8"))
-    return [Figure(**one | {"interval": one["interval"] and Interval(*one["interval"])}) for one in figures], cost
+    return [Figure(**one | {"interval": one["interval"] and Interval(**one["interval"])}) for one in figures], cost
 
 
 def _variants(project: Project, one: JudgedSet, judgements: Judgements, label: str) -> Iterator[ScoredSet]:
