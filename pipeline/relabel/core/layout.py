@@ -34,7 +34,7 @@ def check_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, report/SPLIT}``.
+    """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, ...}``.
 
     Every name that becomes part of a path is checked, so that no name leads out of its folder. A method that takes a
     label returns the folder of all labels if the label is omitted.
@@ -68,8 +68,16 @@ class Layout:
         return _labelled(folder, label)
 
     def judgement(self, split: str, label: str | None = None) -> Path:
-        """Return the folder of one label's scores of the human-judged pairs, and of its figures as a ranker."""
+        """Return the folder of one label's scores of the human-judged pairs."""
         return _labelled(self.root / "judgements" / check_name("split", split), label)
+
+    def ranking(self, split: str, label: str | None = None) -> Path:
+        """Return the folder of one label's rankings of ECCV Caption."""
+        return _labelled(self.root / "rankings" / check_name("split", split), label)
+
+    def figures(self, split: str, label: str | None = None) -> Path:
+        """Return the folder of one label's agreement with the human-judged pairs."""
+        return _labelled(self.root / "figures" / check_name("split", split), label)
 
     def lookup(self, split: str, label: str | None = None) -> Path:
         """Return the folder of the lookup of one label over one split."""
@@ -89,12 +97,13 @@ class Layout:
         return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
 
     def judged_set(self, name: str) -> Path:
-        """Return the folder of all labels' encodings and scores of the texts of one judged set."""
+        """Return the folder of all labels' encodings, scores and figures of the texts of one judged set."""
         return self.root / "judged" / check_name("judged set", name)
 
-    def report(self, split: str) -> Path:
-        """Return the folder of the tables and plots over all labels."""
-        return self.root / "report" / check_name("split", split)
+    def report(self, split: str, kind: str | None = None) -> Path:
+        """Return the folder of the tables and plots over all labels; `kind` is one of their reports."""
+        folder = self.root / "report" / check_name("split", split)
+        return folder if kind is None else folder / check_name("report", kind)
 
     def page(self, split: str) -> Path:
         """Return the folder of the HTML page over all labels."""

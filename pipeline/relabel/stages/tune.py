@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.sources.base import SourceParams
+from relabel.core.errors import MissingError, UsageError
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
@@ -56,11 +55,6 @@ def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
 
 
-def needs_word2vec(params: SourceParams) -> bool:
-    """Return whether a label uses the word vectors of `tune_cbow`."""
-    return "cbow" in params.tuned_models()
-
-
 def check_model(project: Project, name: str) -> None:
     """Raise unless a model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
@@ -74,17 +68,13 @@ def check_model(project: Project, name: str) -> None:
         raise MissingError(f"no word vectors of {dataset}", where=str(folder(project)), todo=todo)
 
 
-def word2vec_is_current(project: Project) -> bool:
-    """Return whether there are word vectors of the current captions and parameters."""
-    try:
-        check_model(project, "cbow")
-    except (MissingError, CheckError):
-        return False
-    return True
-
-
 def ensure_model(project: Project, name: str) -> None:
-    """Train a model of `SourceParams.tuned_models`, unless it is up to date.
+    """Train a model of `SourceParams.tuned_models`, unless it is up to date."""
+    tuned_model(project, name).build()
+
+
+def tuned_model(project: Project, name: str) -> Job:
+    """Prepare to train a model of `SourceParams.tuned_models`.
 
     A project whose captions are a subset of another project's uses the models of its parent, so that a label, and a
     fuse of it, is the same in both.
@@ -93,7 +83,7 @@ def ensure_model(project: Project, name: str) -> None:
     # Word vectors need a corpus.
     if name == "cbow" and not (project.layout.corpus / MANIFEST).exists():
         fetch_and_ingest(project)
-    TUNED[name][0](project).build()
+    return TUNED[name][0](project)
 
 
 TUNED: dict[str, tuple[Callable[[Project], Job], Callable[[Project], Path]]] = {
