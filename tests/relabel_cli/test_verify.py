@@ -40,7 +40,9 @@ def test_intact_files() -> None:
 
 
 def test_intact_and_stale_files(layout: Layout) -> None:
-    build(layout.corpus, Recipe("corpus", "mine", lambda: {"size": 2}, {}, lambda work: work.facts.update(digest="new")))
+    build(
+        layout.corpus, Recipe("corpus", "mine", lambda: {"size": 2}, {}, lambda work: work.facts.update(digest="new"))
+    )
     code, output = relabel("labels")
     assert code == 0
     assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in output
