@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, read_text
 from relabel.store.arrays import view_column
-from relabel.store.files import sha256_file, write_atomic
+from relabel.store.files import input_sha256, sha256_file, write_atomic
 from relabel.store.manifest import read_columns
 
 Task = Literal["sts", "sits", "sis"]
@@ -87,7 +87,7 @@ def file_name(task: Task, split: Split) -> str:
 def sha256(task: Task, split: Split) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
     with resources.as_file(_shipped(task, split)) as path:
-        return sha256_file(path)
+        return input_sha256(path)
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
