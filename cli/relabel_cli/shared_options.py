@@ -79,6 +79,10 @@ class SharedOptions(Parameters):
         """Run the job of a stage, and print the facts or the status of its artefact."""
         from relabel.stages import status_line
 
+        if (share := job.project.runtime.shard) is not None:
+            line = job.share(share)
+            self.show(line, line)
+            return
         manifest, built = job.run()
         self.show(manifest.facts, status_line(built, manifest, job.out))
 

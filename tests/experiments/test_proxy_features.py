@@ -86,7 +86,7 @@ def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
 def test_no_label_contains_a_held_out_caption(project: Project, small_project: Project) -> None:
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left)
+    stages.ingest(left).build()
     features, corpus = open_features(proxy_folder(project)), left.corpus
     assert left.layout.root.name == "coco_proxy"
     assert not set(features.about["held_out"]) & set(corpus.caption_ids)
@@ -114,7 +114,7 @@ def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypat
     project = replace(project, config=project.config.model_copy(update={"sources": settings}))
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left)
+    stages.ingest(left).build()
     with pytest.raises(RuntimeError, match=project.corpus.digest):
         stages.build_encoding(left, "trained", "all")
 

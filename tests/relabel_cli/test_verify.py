@@ -12,7 +12,7 @@ import pytest
 from tests.relabel_cli.runner import invoke
 
 from relabel.core.layout import Layout
-from relabel.store.artefact import build
+from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Spec
 
 
@@ -25,7 +25,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """Return a corpus and an encoding of it in the working directory."""
     monkeypatch.chdir(tmp_path)
     layout = Layout(Path("labels"), "mine")
-    build(layout.corpus, Spec("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
+    build(layout.corpus, Recipe("corpus", "mine", dict, {}, lambda work: work.facts.update(digest="abc")))
     artefact = Spec("encoding", "cider", {}, {"corpus": "abc"})
     build(layout.encoding("test", "cider"), artefact, lambda work: work.file("a", Path.touch))
     return layout
@@ -40,7 +40,9 @@ def test_intact_files() -> None:
 
 
 def test_intact_and_stale_files(layout: Layout) -> None:
-    build(layout.corpus, Spec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
+    build(
+        layout.corpus, Recipe("corpus", "mine", lambda: {"size": 2}, {}, lambda work: work.facts.update(digest="new"))
+    )
     code, output = relabel("labels")
     assert code == 0
     assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in output

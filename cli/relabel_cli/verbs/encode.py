@@ -18,7 +18,9 @@ def encode(
     names = label or list(project.config.sources)
     split = project.choose_split(split, "test", names)
     for name in names:
-        stages.build_inputs(project, name, split)
+        # A share waits for the parts of a label, which another command builds.
+        if project.runtime.shard is None:
+            stages.build_inputs(project, name, split)
         common.run(stages.encode(project, name, split))
     # All labels are encoded before the first failure ends the command.
     for _, error in stages.find_failed_rows(project, names, split):

@@ -15,7 +15,7 @@ def ingest(common: SharedOptions) -> None:
     from relabel_cli.output import corpus_text
 
     project = common.project()
-    manifest, built = stages.ingest(project)
+    manifest, built = stages.ingest(project).run()
     status = stages.status_line(built, manifest, project.layout.corpus)
     common.show(manifest.facts, f"{corpus_text(manifest.facts['report'])}\n{status}")
 

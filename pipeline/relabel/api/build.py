@@ -68,7 +68,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     values = {f"ingest.{name}": value for name, value in parameters.items()}
     place = "ingest.url" if "://" in str(captions) else "ingest.path"
     project = _project(folder, None, {place: str(captions), **values}, runtime)
-    stages.ingest(project)
+    stages.ingest(project).build()
     return project.corpus
 
 

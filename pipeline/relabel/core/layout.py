@@ -9,8 +9,6 @@ from pathlib import Path
 from relabel.core.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-EXPORTS = ("hf", "pairs", "tuples", "trec", "safetensors", "faiss", "scan")
-"""Formats of other tools in which labels are exported (see `relabel.export`)."""
 RULE = (
     "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
     "letter or a digit."
@@ -95,7 +93,7 @@ class Layout:
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
     def export(self, split: str, kind: str, label: str) -> Path:
-        """Return the folder of one label in a format of another tool: one of `EXPORTS`, or "wds"."""
+        """Return the folder of one label in a format of another tool: one of `relabel.export.EXPORTS`, or "wds"."""
         return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
 
     def judged_set(self, name: str) -> Path:
@@ -114,47 +112,3 @@ class Layout:
 
 def _labelled(folder: Path, label: str | None) -> Path:
     return folder if label is None else folder / check_name("label", label)
-
-
-_PLACES: dict[str, tuple[str | None, ...]] = {
-    "neighbour_ids": ("exports", None, "neighbours", None, None),
-    "neighbours": ("neighbours", None, None, None),
-    "lookup": ("exports", None, "lookup", None),
-    "wds": ("exports", None, "wds", None),
-    "plan": ("exports", None, "plan", None),
-    **{kind: ("exports", None, kind, None) for kind in EXPORTS},
-    "encoding": ("encodings", None, None),
-    "judgement": ("judgements", None, None),
-    "ranking": ("rankings", None, None),
-    "figures": ("figures", None, None),
-    "report": ("report", None, None),
-    "page": ("page", None),
-    "corpus": ("corpus",),
-}
-"""Path of each kind of artefact below the folder of its dataset. None stands for a name."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of an artefact in a layout.
-
-    `names`: names of its path: split and label, or split and plan; of neighbours `within`, `of` and label.
-    """
-
-    layout: Layout
-    kind: str
-    names: tuple[str, ...]
-
-
-def place_of(folder: Path) -> Place | None:
-    """Return the place that a folder has in the layout of a dataset, or None if it has none."""
-    # Longer patterns are tried first, because the end of a long path may match a short pattern.
-    for kind, pattern in _PLACES.items():
-        above, tail = folder.parts[: -len(pattern)], folder.parts[-len(pattern) :]
-        # Above an artefact lie at least the folder of all datasets and that of its own dataset.
-        if len(above) < 2 or len(tail) < len(pattern) or not is_name(above[-1]):
-            continue
-        if all(part in (None, name) for part, name in zip(pattern, tail, strict=True)):
-            names = tuple(name for part, name in zip(pattern, tail, strict=True) if part is None)
-            return Place(Layout(Path(*above[:-1]), above[-1]), kind, names) if all(map(is_name, names)) else None
-    return None

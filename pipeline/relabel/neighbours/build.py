@@ -49,7 +49,7 @@ class NeighbourWork:
             Task(part_name(i, len(shards)), partial(self._write, work, queries), len(queries))
             for i, queries in enumerate(shards)
         ]
-        step = Step(f"neighbours ({self.spec.label})", self.spec.of, tasks)
+        step = Step(f"neighbours ({self.spec.label})", self.spec.of, tasks, last=True)
         if step.missing(work) and (shared := self._finder.build(work)):
             yield shared
         yield step

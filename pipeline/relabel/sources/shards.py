@@ -38,14 +38,16 @@ class Shards:
         ranges = part_ranges(self.rows, self.size)
         return {part_name(i, len(ranges)): part for i, part in enumerate(ranges)}
 
-    def step(self, title: str, make: Callable[[range], pa.Table], plain: bool = False) -> Step:
+    def step(self, title: str, make: Callable[[range], pa.Table], plain: bool = False, last: bool = True) -> Step:
         """Return the step that makes the shards.
 
         `make`: returns the table of some rows, with one row per caption, the column `row` (int32) and, if captions
-        failed, `FAILED` (see `mark_failed`). `plain`: as for `write_table`.
+        failed, `FAILED` (see `mark_failed`). `plain`: as for `write_table`. `last`: as for `Step`.
         """
         files = self.files.items()
-        return Step(title, "captions", [table_task(f, partial(make, part), len(part), plain) for f, part in files])
+        return Step(
+            title, "captions", [table_task(f, partial(make, part), len(part), plain) for f, part in files], last
+        )
 
     def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
         """Yield one column of each shard, in row order."""

@@ -18,7 +18,9 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.runtime import Runtime, release_memory
 from relabel.stages.project import Project
-from relabel.store.artefact import Recipe, build, current_manifest, work_folder
+from relabel.store.artefact import Recipe, build, check_place, current_manifest, work_folder
+from relabel.store.executors import Call, executor, make_share
+from relabel.store.files import make_folder
 from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
@@ -68,6 +70,17 @@ class Job:
         manifest, built = self.run()
         self.project.runtime.progress.note(status_line(built, manifest, self.out))
         return manifest
+
+    def share(self, share: tuple[int, int]) -> str:
+        """Make share i of n of the files, and leave it to a later build to collect them; return a line of text."""
+        spec, runtime = self.spec, self.project.runtime
+        if current_manifest(self.out, spec) is not None:
+            return f"{spec.kind} {spec.name}: up to date ({self.out})"
+        check_place(self.out, spec, check=self.check)
+        work = Work(work_folder(self.out, spec.fingerprint))
+        make_folder(work.folder)
+        make_share(self.steps(work), work, share, runtime)
+        return f"{spec.kind} {spec.name}: share {share[0]} of {share[1]} is made; the command without --shard collects"
 
     def check(self, previous: Manifest) -> None:
         """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
@@ -174,8 +187,6 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     `stage`, `arguments`: ``stage(project, *arguments)`` returns the same job in any process. The stage is a function
     that can be imported by its module and name; the arguments are plain values.
     """
-    from relabel.store.executors import Call, executor
-
     project, runtime = job.project, job.project.runtime
     worker = partial(_prepare, project.for_worker(runtime), stage, arguments)
     with executor(Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime) as run:

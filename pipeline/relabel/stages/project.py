@@ -15,7 +15,6 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.sources.words.params import TUNED
-from relabel.stages.hints import command
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -70,7 +69,7 @@ class Project:
             manifest = read_manifest(self.layout.corpus, "corpus")
         except (MissingError, CheckError):
             return None
-        return manifest if manifest.runtime.get("origin", {}).get("path") else None
+        return manifest if manifest.runtime["parameters"]["ingest.path"] else None
 
     @property
     def namespace(self) -> str:
@@ -107,6 +106,9 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
+        from relabel.stages.ingest import check_captions
+
+        check_captions(self)
         return Corpus.open(self.layout.corpus, self.columns)
 
     def note_once(self, text: str) -> None:
@@ -133,3 +135,12 @@ class Project:
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)
+
+
+def command(verb: str, dataset: str | None = None, **options: object) -> str:
+    """Return a command for a message."""
+    words = ["relabel", verb]
+    for name, value in (options | {"dataset": dataset}).items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return f"`{' '.join(words)}`"

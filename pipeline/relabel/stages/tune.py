@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.stages.hints import command as command_of
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
-from relabel.stages.project import Project
+from relabel.stages.project import Project, command
 from relabel.store.artefact import Recipe, check_place
 from relabel.store.manifest import MANIFEST, Spec
 
@@ -20,8 +19,8 @@ def tune_cbow(project: Project) -> Job:
     from relabel.sources.cbow.tune import tune_cbow
 
     recipe = tune_cbow(project.config.tune.cbow, project.corpus, project.runtime)
-    command = command_of("tune cbow", project.training_dataset)
-    return Job(project, project.word2vec, recipe, command, partial(section_values, section="tune.cbow"), _EDIT)
+    again, values = command("tune cbow", project.training_dataset), partial(section_values, section="tune.cbow")
+    return Job(project, project.word2vec, recipe, again, values, "Edit params.yaml")
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -46,7 +45,6 @@ def tune_sbert(project: Project, out: Path) -> Job:
     return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
 
 
-_EDIT = "Edit params.yaml"
 KEEP_MODEL = "Give the new model a folder of its own with --out"
 
 
@@ -54,7 +52,7 @@ def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
     values = partial(section_values, section=f"tune.{section}")
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
-    return Job(project, out, recipe, command_of(f"tune {section}"), values, KEEP_MODEL)
+    return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
 
 
 def check_model(project: Project, name: str) -> None:
@@ -66,7 +64,7 @@ def check_model(project: Project, name: str) -> None:
     elif name == "cbow":
         # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
         dataset = project.training_dataset
-        todo = f"Train them with {command_of('tune cbow', dataset)}, or set `vectors` to glove or to a file."
+        todo = f"Train them with {command('tune cbow', dataset)}, or set `vectors` to glove or to a file."
         raise MissingError(f"no word vectors of {dataset}", where=str(folder(project)), todo=todo)
 
 

@@ -74,14 +74,16 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
     Raises PartialError where a step needs files of other shares, which are not all there.
     """
     index, count = share
-    before: Step | None = None
     for step in steps:
-        if before is not None and (missing := before.missing(work)):
-            names = ", ".join(task.file for task in missing[:3])
-            problem = f"{len(missing):,} of {len(before.tasks):,} files of other shares are missing: {names}, ..."
-            raise PartialError(problem, where=before.title, todo="Run it again when the other shares have made them.")
         make_step(replace(step, tasks=step.tasks[index - 1 :: count]), work, runtime.progress)
-        before = step
+        missing = step.missing(work)
+        if missing and step.last:
+            return
+        if missing:
+            problem = (
+                f"{len(missing):,} of {len(step.tasks):,} files of other shares are missing: {missing[0].file}, ..."
+            )
+            raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
 
 _prepared: dict[Call, tuple[dict[str, Task], Steps, Work]] = {}

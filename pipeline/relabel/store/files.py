@@ -32,19 +32,21 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def input_sha256(path: Path) -> str:
+def input_sha256(path: Path, compute: Callable[[Path], str] = sha256_file, name: str = "") -> str:
     """Return the sha256 of a file that artefacts are made from, remembered between processes.
+
+    `compute`: returns the sha256, or another digest of the content, which `name` distinguishes.
 
     The file is read again if its size, or the time of its last change, is another.
     """
     state = path.stat()
-    known = _hashes_folder() / hashlib.sha256(str(path.absolute()).encode(errors="surrogateescape")).hexdigest()
+    known = _hashes_folder() / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
     key = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
         if recorded == key:
             return sha256
-    sha256 = sha256_file(path)
+    sha256 = compute(path)
     # A file that is still written may change once more within one tick of the clock of its file system.
     if time.time() - max(state.st_mtime, state.st_ctime) > _SETTLED:
         with suppress(OSError):

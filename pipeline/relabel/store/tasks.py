@@ -34,11 +34,13 @@ class Step:
     """Tasks that do not depend on each other.
 
     `title`, `unit`: title of the progress bar, and the unit of the sizes ("captions").
+    `last`: True if no step follows this one.
     """
 
     title: str
     unit: str
     tasks: Sequence[Task]
+    last: bool = False
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ lookup that would not be exact is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from relabel.corpus import SCHEMA, Corpus, References
 from relabel.corpus.build import Caption
 from relabel.export import lookup as export
 from relabel.stages import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import open_artefact
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
@@ -109,17 +110,19 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     def fill(work: Work) -> None:
         work.facts |= {"rows": [0, 0], "split": "all"}
 
-    artefact = Spec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
-    build(project.layout.neighbours("all", "captions", "cbow"), artefact, fill)
+    other = Recipe("neighbours", "cbow", lambda: {"within": "all"}, {"encoding": "another"}, fill)
+    build(project.layout.neighbours("all", "captions", "cbow"), other)
     with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
-        stages.export_lookup(project, "cbow", "all")
+        stages.export_lookup(project, "cbow", "all").run()
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
     project = in_new_folder(small_project, tmp_path)
     (tmp_path / "coco" / "neighbours").unlink()
     config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
-    stages.neighbours(project, "cider", config.neighbours).run()
+    near = project.config.model_copy(update={"neighbours": config.neighbours})
+    project = replace(project, config=near)
+    stages.neighbours(project, "cider").run()
     job = stages.export_lookup(project, "cider", "all", "val")
     job.run()
     lookup, val = open_lookup(job.out), project.corpus.splits["val"]

@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     source = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"}
     settings.append(f"sources={{cbow: {source}, meteor: {{source: meteor}}}}")
     built = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(built)
+    stages.ingest(built).build()
     for split in ("train", "val", "test", "all"):
         stages.encode(built, "cbow", split).run()
         stages.export_lookup(built, "cbow", split).run()
@@ -92,7 +92,7 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
     settings = ["ingest.dataset=mine", "ingest.format=scan", f"ingest.path={tmp_path}", "ingest.tokenizer=none"]
     settings += ["ingest.captions_per_image=5"]
     again = Project(load_config(None, settings), Runtime(threads=1), tmp_path / "labels")
-    stages.ingest(again)
+    stages.ingest(again).build()
     assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
     assert len(again.corpus) == 150
 

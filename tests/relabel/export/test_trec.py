@@ -84,7 +84,7 @@ def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> N
         settings += ["export.trec.of=images", "export.trec.levels=[0.9]"]
         settings += [f"sources={{cbow: {{source: cbow, vectors: {words}, tokenizer: lower_split}}}}"]
         built = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
-        stages.ingest(built)
+        stages.ingest(built).build()
         stages.encode(built, "cbow", "test").run()
         stages.neighbours(built, "cbow").run()
         return built

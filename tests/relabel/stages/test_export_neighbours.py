@@ -19,8 +19,7 @@ from relabel.corpus.build import Caption
 from relabel.neighbours.spec import table_of
 from relabel.stages import Project
 from relabel.stages.verify import verify
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel.store.workdir import Work, part_name, part_ranges
 
 WIDTH = 4
@@ -51,7 +50,7 @@ def write_table(project: Project, of: Of, corpus_digest: str) -> Path:
             work.table(part_name(i, len(parts)), lambda table=table: table)
 
     out = project.layout.neighbours("train", of, "sbert")
-    build(out, Spec("neighbours", "sbert", {"of": of, "pooling": "max"}, {"corpus": corpus_digest}), fill)
+    build(out, Recipe("neighbours", "sbert", lambda: {"of": of, "pooling": "max"}, {"corpus": corpus_digest}, fill))
     return out
 
 

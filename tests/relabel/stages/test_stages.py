@@ -142,7 +142,7 @@ def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path
         stages.open_label(project("sources.cider.sigma=3"), "cider", "val")
     text = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(text)
-    assert stages.ingest(project())[1]
+    assert stages.ingest(project()).run()[1]
     with pytest.raises(CheckError, match="another corpus"):
         stages.open_label(project(), "cider", "val")
 

@@ -145,7 +145,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         counts.clear()
 
     if params.format == "webdataset":
-        digests = {_name(file, path): webdataset_digest(file, columns) for file in files}
+        digests = {_name(file, path): _captions_digest(file, columns) for file in files}
         note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
         digests, note = {_name(file, path): input_sha256(check_regular(file)) for file in files}, columns.describe()
@@ -242,3 +242,8 @@ def _fetched(params: IngestParams, runtime: Runtime) -> Path:
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
     return {path.name: input_sha256(check_regular(path)) for path in paths}
+
+
+def _captions_digest(file: Path, columns: Columns) -> str:
+    """Return the digest of the captions in a shard, remembered between processes."""
+    return input_sha256(file, partial(webdataset_digest, columns=columns), repr(columns))

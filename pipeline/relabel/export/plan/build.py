@@ -60,7 +60,7 @@ class PlanWork:
             Task(_block_file(shape, n), partial(self._write, work, shape, rows, pairs, shard), len(shard))
             for n, shard in enumerate(shape.shards)
         ]
-        blocks = Step(f"blocks ({self.spec.label})", "batches", tasks)
+        blocks = Step(f"blocks ({self.spec.label})", "batches", tasks, last=True)
         if pairs is not None and blocks.missing(work):
             yield pairs.step(f"pairs ({self.spec.label})", self, self.progress)
         yield blocks

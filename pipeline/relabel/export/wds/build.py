@@ -87,7 +87,7 @@ class SideCarWork:
     def steps(self, work: Work) -> Steps:
         """Yield the shards; then write the index of all keys and the description."""
         tasks = [Task(name, partial(self._write, shard), shard.count) for name, shard in self.shards.items()]
-        step = Step("side-car", "keys", tasks)
+        step = Step("side-car", "keys", tasks, last=True)
         if step.missing(work):
             # Keys without a label are an error before anything is written.
             self.count_keys()

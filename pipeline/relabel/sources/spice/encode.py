@@ -99,8 +99,8 @@ def encoding_steps(
     chunks = [chunk for rows in shards.files.values() for chunk in plan(rows).chunks.items()]
     tasks = [table_task(chunk, partial(parse, texts), len(texts)) for chunk, texts in chunks]
     yield Step("SPICE's parser", "captions", tasks)
-    yield shards.step("scene graphs", make_shard)
-    yield Step("synonyms", "files", [table_task(WORDS, make_words)])
+    yield shards.step("scene graphs", make_shard, last=False)
+    yield Step("synonyms", "files", [table_task(WORDS, make_words)], last=True)
     shards.record_failed(work)
     lengths = [pc.list_value_length(column) for column in shards.read_column(work, "tuples")]
     empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)

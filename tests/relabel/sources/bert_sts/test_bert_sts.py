@@ -175,6 +175,6 @@ def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}
     strict = replace(project, config=project.config.model_copy(update={"sources": sources}))
-    assert stages.encode(strict, "fine", "all").artefact == stages.encode(project, "fine", "all").artefact
+    assert stages.encode(strict, "fine", "all").spec == stages.encode(project, "fine", "all").spec
     with pytest.raises(UsageError, match="max_pairs is 3"):
         stages.estimate_plan(strict, "fine", "all")

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from relabel.store.workers.dask_run import gpus, worker_budget
 from tests.relabel.store.workers.watching import once_there
 
 from relabel.config import load_config
@@ -28,7 +29,6 @@ from relabel.core.worker_pool import LineError
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
 from relabel.store.workers import dask_run, remote_job
-from relabel.store.workers.dask_run import gpus, worker_budget
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.timeout(90)
