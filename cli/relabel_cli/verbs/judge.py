@@ -11,7 +11,7 @@ def judge(
     common: SharedOptions,
     label: list[str] = label_option("to judge", default="all of params.yaml"),
 ) -> None:
-    """Score the human-judged pairs with a source, and compare the scores with people's."""
+    """Score human-judged pairs with a source, and compare the scores with people's."""
     from relabel import stages
 
     project = common.project()

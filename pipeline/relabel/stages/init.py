@@ -96,7 +96,8 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
     exported = labels_to_export(project, [])
     judgements: list[Path | str] = []
-    built: list[Path | str] = [corpus]
+    encodings: list[Path | str] = [corpus]
+    tables: list[Path | str] = []
     # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
     for label in config.sources if judged else exported:
         models: list[Path | str] = []
@@ -106,7 +107,7 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
         parameters, out = f"sources.{label}", layout.encoding(split, label)
         command = f"encode --label {label} --split {split}"
         encoding = add(f"encode-{label}", command, [corpus, *models], ["encode", parameters], out)
-        built.append(encoding)
+        encodings.append(encoding)
         if judged:
             out, figures = layout.judgement(split, label), layout.figures(split, label)
             command = f"judge --label {label} --split {split}"
@@ -116,16 +117,17 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
             out = layout.neighbours(split, "captions", label)
             command = f"neighbours --label {label} --within {split}"
             table = add(f"neighbours-{label}", command, [corpus, encoding], ["neighbours", parameters], out)
-            built.append(table)
+            tables.append(table)
             out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
             add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
             if config.source(label).spec.kind == "vectors":
                 out, command = layout.export(split, "faiss", label), f"export faiss --label {label} --split {split}"
                 add(f"faiss-{label}", command, [corpus, encoding], ["export.faiss", parameters], out)
+    built = [*encodings, *tables]
     if judged:
         report, more = layout.report(split), [layout.ranking(split)] if "eccv" in judged else []
         command = f"correlate --on {','.join(judged)}"
-        add("correlate", command, [*built, *judgements], ["judge", "sources"], report, *more)
+        add("correlate", command, [*encodings, *judgements], ["judge", "sources"], report, *more)
         built += [*judgements, report, *more]
     if judged or exported:
         add("report", "report", built, ["judge", "sources"], layout.page(split))
