@@ -53,7 +53,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     # Tokens were added shard by shard, and shards of an earlier run were not read yet.
     tables = (read_columns(work.folder / name) for name in shards)
     table = map_tables(work.folder / _SPILL, tables, SCHEMA)
-    corpus = Corpus(lambda: table, table_digest(table), table_splits(table))
+    corpus = Corpus(lambda: table, table_digest(table), table_splits(table), params.prefix)
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],

@@ -22,7 +22,6 @@ from relabel.datasets.cxc import METHODS, TASKS, Split, Task
 from relabel.judge.cxc import SHOWN, read_cxc
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
 from relabel.judge.published_results import PAPERS, PublishedPearson, published_pearson
-from relabel.judge.rank_bootstrap import rank_intervals
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
 FIGURES = "figures.json"
@@ -128,6 +127,9 @@ def agreement(
 
 
 def _agreement(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> dict[str, Any]:
+    # It takes a quarter of a second to import, and a report of figures that exist needs none of it.
+    from relabel.judge.rank_bootstrap import rank_intervals
+
     columns = scored.columns[task]
     in_subset = columns.subset(subset)
     scored_pairs = in_subset & ~np.isnan(columns.relevance)

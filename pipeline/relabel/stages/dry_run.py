@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from relabel import stages
 from relabel.core.errors import CheckError, MissingError
 from relabel.neighbours.spec import Within as Split
 from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
@@ -16,7 +17,7 @@ from relabel.stages.ingest import FETCHED
 from relabel.stages.page import page, page_name
 from relabel.stages.run import default_labels, labels_to_export, resolve_split
 from relabel.stages.steps import Step, export_steps, label_steps
-from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, read_manifest
 
 _COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
 """Stage to the typical costs of its artefacts."""
@@ -59,16 +60,14 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
 def _captions(project: Project, split: Split) -> tuple[list[PlannedStep], int | None]:
     """Return the steps that make the corpus, and the number of captions of a split, where it is known."""
     config, out = project.config.ingest, project.layout.corpus
-    if (out / MANIFEST).exists():
-        ingested = _completed("ingest", config.dataset, read_manifest(out, "corpus"), str(out), None)
-        return [ingested], len(project.corpus.rows(project.splits(split)))
+    step = Step("ingest", "ingest", config.dataset, out, lambda: stages.ingest(project))
+    if (out / MANIFEST).exists() and (planned := _planned(project, step, None)).state == "done":
+        return [planned], len(project.corpus.rows(project.splits(split)))
     counts = {name: published.captions for name, published in config.counts.items()}
-    steps = []
-    if not config.has_location and config.dataset in FETCHED:
-        steps = _fetch_steps(project, FETCHED[config.dataset])
     rows = counts.get("all")
     ingest = PlannedStep("ingest", config.dataset, str(out), rows=rows, **_cost(INGEST, rows))
-    return [*steps, ingest], counts.get(split)
+    fetched = FETCHED.get(config.dataset) if not config.has_location else None
+    return [*(_fetch_steps(project, fetched) if fetched else []), ingest], counts.get(split)
 
 
 def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
@@ -92,11 +91,13 @@ def _planned(project: Project, step: Step, captions: int | None) -> PlannedStep:
         # Its inputs may be missing or stale.
         with suppress(MissingError, CheckError):
             state = step.prepare().state()
+    planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
     if state == "done":
-        return _completed(step.stage, step.name, read_manifest(step.out), str(step.out), rows)
+        manifest = read_manifest(step.out)
+        made = manifest.facts.get("rows")
+        return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
     costs = _COSTS.get(step.stage)
     cost = None if costs is None else typical_cost(costs, project.config.params(step.name))
-    planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
     if rows is None:
         return planned
     neighbours = project.config.neighbours
@@ -107,11 +108,6 @@ def _planned(project: Project, step: Step, captions: int | None) -> PlannedStep:
         seconds = None if cost is None or neighbours.index is not None else cost.seconds * rows / 1000
         return replace(planned, bytes=lists, seconds=seconds)
     return replace(planned, **_cost(cost, rows, lists + rows * _ID_BYTES if step.stage == "export" else 0))
-
-
-def _completed(stage: str, name: str, manifest: Manifest, out: str, rows: int | None) -> PlannedStep:
-    made = manifest.facts.get("rows")
-    return PlannedStep(stage, name, out, "done", made[1] - made[0] if isinstance(made, list) else rows, manifest.bytes)
 
 
 def _cost(cost: Cost | None, rows: int | None, more_bytes: int = 0) -> dict[str, Any]:

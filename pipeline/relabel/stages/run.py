@@ -15,7 +15,7 @@ from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, build_labels, is_complete, report_encoded
 from relabel.stages.page import FILE, page
 from relabel.stages.steps import build_steps, export_steps
-from relabel.store.manifest import MANIFEST
+from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def run(
@@ -118,7 +118,8 @@ def resolve_split(
         split = config.judge.split
         # Captions of the user's own may have no split of that name.
         if (project.layout.corpus / MANIFEST).exists():
-            splits = tuple(project.corpus.splits)
+            # `Corpus` would refuse captions that were edited, which `run` ingests again.
+            splits = list(read_manifest(project.layout.corpus, "corpus").facts["splits"])
             split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
