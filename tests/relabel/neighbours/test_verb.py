@@ -39,8 +39,8 @@ def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_f
     facts = json.loads(result.stdout)
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
-    repeated = run(dataset)
-    assert repeated.exit_code == 2
-    assert "of a trial" in repeated.stderr
-    every = run(dataset, "--replace")
+    refused = run(dataset, "-k", "4", "--label", "near")
+    assert refused.exit_code == 2
+    assert "neighbours.k (3 there, 4 here)" in refused.stderr
+    every = run(dataset)
     assert [line.split(":")[0] for line in every.stdout.splitlines()[::2]] == ["neighbours cider", "neighbours near"]
