@@ -24,7 +24,6 @@ from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
 from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import Spec
 
 PARAMS = {
     "ingest": {"format": "jsonl", "tokenizer": "none"},

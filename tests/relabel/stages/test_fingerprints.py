@@ -104,7 +104,7 @@ def _make() -> None:
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     project_of = project(base())
-    stages.ingest(project_of)
+    stages.ingest(project_of).build()
     near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
@@ -192,7 +192,7 @@ def corpus_spec(monkeypatch: pytest.MonkeyPatch, project_of: Project) -> Spec:
     with monkeypatch.context() as patch:
         patch.setattr(ingesting, "build", build)
         with pytest.raises(InterruptedError):
-            stages.ingest(project_of)
+            stages.ingest(project_of).build()
     return specs[0]
 
 
@@ -346,7 +346,7 @@ def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], f
     artefacts = [stages.encode(before, label, "train").spec.fingerprint for label in SOURCES]
     write_captions("captions.jsonl", TEXTS, **change)
     after = project(base())
-    assert stages.ingest(after)[1]
+    assert stages.ingest(after).run()[1]
     for label, artefact in zip(SOURCES, artefacts, strict=True):
         for part in after.config.source(label).input_labels():
             fake(stages.encode(after, part, "train"))
