@@ -5,52 +5,47 @@ failures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.relabel.sources.encodings import make_steps
 
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import FailedRowsError, PartialError
-from relabel.core.runtime import SILENT, Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
+from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Task, TaskGroup, make_all
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 ROWS = range(2, 12)
 SUM = "sum.parquet"
 
 
-class Flaky(ShardTasks):
-    """Tasks whose shards hold the lengths of texts and fail for texts in `bad`; a further file holds their sum."""
+def lengths(bad: set[str], made: list[str], work: Work) -> Steps:
+    """Yield shards of the lengths of texts, which fail for texts in `bad`, and a file of their sum."""
+    shards = Shards(corpus(), ROWS, 3)
 
-    title = "lengths"
+    def make(rows: range) -> pa.Table:
+        made.append(f"{rows.start}")
+        texts = shards.corpus.texts[rows.start : rows.stop]
+        column = [np.nan if text in bad else len(text) for text in texts]
+        table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": column})
+        return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in bad})
 
-    def __init__(self, corpus: Corpus, bad: set[str], made: list[str]) -> None:
-        super().__init__(corpus, ROWS, 3)
-        self.bad, self.made = bad, made
+    def total() -> pa.Table:
+        made.append("sum")
+        return pa.table({"sum": [np.nansum([np.nansum(c.to_numpy()) for c in shards.read_column(work, "length")])]})
 
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        self.made.append(f"{rows.start}")
-        texts = self.corpus.texts[rows.start : rows.stop]
-        lengths = [np.nan if text in self.bad else len(text) for text in texts]
-        table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": lengths})
-        return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
-
-    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        yield TaskGroup("sum", "files", [Task(SUM, 1)])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        self.made.append("sum")
-        total = np.nansum([np.nansum(column.to_numpy()) for column in self.read_column(work, "length")])
-        work.table(SUM, lambda: pa.table({"sum": [total]}))
+    yield shards.step("lengths", make, last=False)
+    yield Step("sum", "files", [table_task(SUM, total)], last=True)
+    shards.record_failed(work)
 
 
 def corpus() -> Corpus:
@@ -58,10 +53,9 @@ def corpus() -> Corpus:
 
 
 def run(out: Path, bad: set[str], retry: bool = False) -> tuple[Manifest, list[str]]:
-    shards_made: list[str] = []
-    tasks = Flaky(corpus(), bad, shards_made)
-    recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_all(tasks, work, SILENT))
-    return build(out, recipe, retry=retry)[0], shards_made
+    made: list[str] = []
+    recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_steps(lengths(bad, made, work), work))
+    return build(out, recipe, retry=retry)[0], made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards

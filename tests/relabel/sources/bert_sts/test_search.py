@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import Counted
 
 from relabel import stages
 from relabel.core.errors import UsageError
@@ -37,13 +38,13 @@ def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.
 
 
 def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
-    folder.mkdir(parents=True)
-    work, finder, progress = Work(folder), relevance.finder(search, pooling, runtime), [0]
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        progress = [0]
-        finder.prepare(work, task, lambda n, progress=progress: progress.__setitem__(0, progress[0] + n))  # type: ignore[misc]
-        assert progress[0] == task.size
+    progress = Counted()
+    finder, work = relevance.finder(search, pooling, replace(runtime, progress=progress)), Work(folder)
+    step = finder.build(work)
+    for task in step.tasks if step else ():
+        progress.amounts.clear()
+        work.file(task.file, task.write)
+        assert sum(progress.amounts) == task.size
     return finder.find(work, range(len(search.queries)), lambda _: None)
 
 

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow.tune import TuneCbowParams, tune_cbow
 from relabel.sources.words.params import find_vectors
 from relabel.sources.words.vectors import WordVectors, read_word_vectors
-from relabel.store.artefact import Recipe, build
+from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
-from relabel.store.tasks import make_all
 
 SYNONYMS = [
     ("sofa", "couch", "settee"),
@@ -167,19 +166,12 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
     from relabel.corpus.tokenizers import tokenize
     from relabel.datasets.cxc import human_scores
     from relabel.sources.cbow import Cbow, CbowParams
-    from relabel.store.workdir import Work
 
     runtime = Runtime(data=tmp_path)
     corpus = coco.with_tokens(tokenize(coco.texts, runtime))
     build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(), corpus, runtime))
-    source, rows = Cbow(CbowParams(vectors=str(tmp_path / "word2vec"))), corpus.rows(["test"])
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(corpus, rows, 50_000, runtime), work, runtime.progress)
-
-    manifest, _ = build(tmp_path / "encoding", Recipe("encoding", "cbow", dict, {}, fill))
-    relevance = source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))
+    source = Cbow(CbowParams(vectors=str(tmp_path / "word2vec")))
+    relevance, _ = encode(source, corpus, tmp_path / "encoding", corpus.rows(["test"]), 50_000, runtime)
     human = human_scores("sits", "test")
     caption = np.array([corpus.row_of[c] for c in human.left], np.int32)
     image = np.array([corpus.image_of[i] for i in human.right])

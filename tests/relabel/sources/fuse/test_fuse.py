@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import find
 from tests.relabel.sources.fuse.fixtures import small_fuse, small_model, write_fuse_model
 
 from relabel import stages
@@ -23,7 +24,6 @@ from relabel.sources.fuse.features import Feature, pool_scores
 from relabel.sources.fuse.model import FuseModel, Head, Part
 from relabel.sources.fuse.relevance import FuseRelevance, select_best
 from relabel.stages import Project
-from relabel.store.workdir import Work
 
 POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
 
@@ -117,13 +117,7 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
     exclude = rows if of == "captions" else np.full(12, -1, np.int32)
     search = Search(queries, exclude, rows, 7)
     finder = fuse.finder(search, pooling, Runtime(threads=1))
-    work = Work(tmp_path)
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        finder.prepare(work, task, lambda _: None)
-    counted: list[int] = []
-    rows_found, scores = finder.find(work, range(2, len(queries)), counted.append)
-    assert sum(counted) == len(queries) - 2
+    rows_found, scores = find(finder, tmp_path, range(2, len(queries)))
     for i in range(len(queries) - 2):
         q = i + 2
         mine = fuse.pairs(queries.take(np.full(len(rows), q)), rows, pooling)
@@ -137,12 +131,8 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     rows = np.arange(len(fuse.corpus), dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 3)
     finder = fuse.finder(search, "refs", Runtime(threads=1))
-    work = Work(tmp_path)
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        finder.prepare(work, task, lambda _: None)
     fuse.parts["far"].requests = 0  # type: ignore[attr-defined]
-    rows_found, _ = finder.find(work, range(len(rows)), lambda _: None)
+    rows_found, _ = find(finder, tmp_path)
     assert fuse.parts["far"].requests == 4 * len(rows)  # type: ignore[attr-defined]
     near = fuse.parts["near"].block(References.single(rows), rows)
     np.fill_diagonal(near, -2)
