@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from relabel.config import Config
@@ -78,10 +80,27 @@ def compute_figures(project: Project, scored: PairScores) -> CxcFigures:
     return compare(scored, project.config.judge, project.runtime.progress, project.runtime.threads)
 
 
+def open_scores(project: Project, label: str) -> PairScores:
+    """Open a label's scores of CxC's pairs; compute them where they are not kept."""
+    job = judge(project, label)
+    if keeps_scores(project):
+        return PairScores.open(job.out, job.open().facts)
+    with TemporaryDirectory(prefix="judge-") as folder:
+        work = Work(Path(folder))
+        job.recipe.fill(work)
+        return PairScores.open(work.folder, work.facts)
+
+
+def keeps_scores(project: Project) -> bool:
+    """Return whether scores are kept: those under options of their own are computed for one report."""
+    return project.config.judge.include_self == project.config.file.judge.include_self
+
+
 def keeps_figures(project: Project) -> bool:
-    """Return whether figures are kept: those under options of their own are computed for one report."""
+    """Return whether figures are kept, as `keeps_scores`."""
     config, names = project.config, {*_FIGURES}
-    return config.judge.model_dump(include=names) == config.file.judge.model_dump(include=names)
+    same = config.judge.model_dump(include=names) == config.file.judge.model_dump(include=names)
+    return same and keeps_scores(project)
 
 
 def ranking(project: Project, label: str) -> Job:
