@@ -12,6 +12,7 @@ from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.tables import csv_text
 from relabel.datasets.judged import set_names
 from relabel.judge.calibration import agreement_points
+from relabel.judge.compare import compare
 from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
 from relabel.judge.cxc_sampled import sampled_report
 from relabel.judge.eccv_report import Ranking, eccv_report
@@ -21,8 +22,8 @@ from relabel.judge.notes import BASELINE
 from relabel.judge.report import VERSION, Report, report_texts
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, compute_figures, figures, is_ranked, keeps_figures, open_scores, ranking
-from relabel.stages.judged_sets import JudgingRequest, SetResults, judge_sets, open_sets
+from relabel.stages.judge import check_judged, figures, is_ranked, keeps_figures, open_scores, ranking
+from relabel.stages.judged_sets import SetResults, judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.stages.steps import build_steps, label_steps
 from relabel.store.artefact import Inputs, Recipe
@@ -107,7 +108,7 @@ def correlate(
             raise _not_ranked(judged)
     if not sets:
         return result
-    results = judge_sets(project, JudgingRequest(names, functions, scores, allow_missing), sets)
+    results = judge_sets(project, sets, names, functions, scores, allow_missing=allow_missing)
     # "all" takes the sets that are at hand; a set that is asked for by name must be there.
     missing = [
         one for one in results.problems if everything and one[0] in set_names() and isinstance(one[1], MissingError)
@@ -187,7 +188,7 @@ def report_encoded(
         others = [*(open_scores(project, label) for label in labels if label not in kept), *others]
         jobs = {f"figures {label}": figures(project, label) for label in kept}
         compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
-        compared += [compute_figures(project, scored) for scored in others]
+        compared += [compare(scored, params, project.runtime.progress, project.runtime.threads) for scored in others]
         report = cxc_report(compared, params.resamples, params.seed)
         report += sampled_report(compared, params.draws, params.seed)
         result.report += report

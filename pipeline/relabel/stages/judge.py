@@ -11,7 +11,8 @@ from typing import Any
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
-from relabel.judge.cxc_report import FIGURES, CxcFigures, PairScores
+from relabel.judge.compare import compare
+from relabel.judge.cxc_report import FIGURES, PairScores
 from relabel.judge.report import JudgedLabel, label_fields
 from relabel.stages.encode import encode, open_label
 from relabel.stages.job import Job, Values, label_values
@@ -55,10 +56,11 @@ def judge(project: Project, label: str) -> Job:
 
 def figures(project: Project, label: str) -> Job:
     """Prepare to compare a label's scores of CxC's pairs with the human scores."""
-    params, scores = project.config.judge, judge(project, label)
+    params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
 
     def fill(work: Work) -> None:
-        compared = compute_figures(project, PairScores.open(scores.out, scores.open().facts))
+        scored = PairScores.open(scores.out, scores.open().facts)
+        compared = compare(scored, params, runtime.progress, runtime.threads)
         work.facts |= label_fields(compared) | {"split": compared.split, "include_self": compared.include_self}
         parts = {name: getattr(compared, name) for name in ("agreement", "sampled", "calibration")}
         work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
@@ -71,13 +73,6 @@ def figures(project: Project, label: str) -> Job:
         project.command("judge", label=label, split=params.split),
         partial(_values, label=label, names=("include_self", *_FIGURES)),
     )
-
-
-def compute_figures(project: Project, scored: PairScores) -> CxcFigures:
-    """Compare scores of CxC's pairs with the human scores."""
-    from relabel.judge.compare import compare
-
-    return compare(scored, project.config.judge, project.runtime.progress, project.runtime.threads)
 
 
 def open_scores(project: Project, label: str) -> PairScores:
