@@ -141,7 +141,7 @@ def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> Non
     """Check all parameters except the name of the model, whose content counts; it is a stand-in here."""
 
     def fingerprint(**values: Any) -> str:
-        return proxy_features(project, ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})).artefact.fingerprint
+        return proxy_features(project, ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})).spec.fingerprint
 
     value = {"model": "other"}.get(name, 3)
     assert (fingerprint(**{name: value}) != fingerprint()) == (name != "model")

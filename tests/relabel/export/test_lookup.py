@@ -47,7 +47,7 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert not built
     assert open_artefact(job.out, "lookup") == manifest
     about = read_description(job.out)
-    encoding = stages.read_encoding(small_project, label, "all")
+    encoding = stages.encode(small_project, label, "all").open()
     assert (about.fingerprint, about.encoding, about.corpus) == (
         manifest.fingerprint,
         encoding.fingerprint,
@@ -78,9 +78,9 @@ def test_ids_are_indexed_in_chunks(
 
 def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -> None:
     with pytest.raises(UsageError, match=r"scores pair by pair.*relabel export plan --label meteor"):
-        stages.export_lookup(small_project, "meteor", "all")
+        stages.export_lookup(small_project, "meteor", "all").run()
     with pytest.raises(MissingError, match="relabel encode"):
-        stages.export_lookup(small_project, "cbow", "train")
+        stages.export_lookup(small_project, "cbow", "train").run()
 
 
 def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pyte
 
 def test_what_the_files_cannot_hold_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="3 images of val have fewer than 6 captions; first mine:112"):
-        stages.export(with_params(project, "scan", captions_per_image=6), "scan", "cbow", "val")
+        stages.export(with_params(project, "scan", captions_per_image=6), "scan", "cbow", "val").run()
     with pytest.raises(UsageError, match=r"the block of test takes .* --no-block"):
-        stages.export(with_params(project, "scan", max_bytes="1KiB"), "scan", "cbow", "test")
+        stages.export(with_params(project, "scan", max_bytes="1KiB"), "scan", "cbow", "test").run()
     other = with_params(project, "scan", captions_per_image=0, block=False)
     job = stages.export(replace(other, runtime=replace(other.runtime, replace=True)), "scan", "cbow", "test")
     manifest, _ = job.run()

@@ -35,9 +35,9 @@ def test_tables_of_formats_agree() -> None:
 
 def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="no format 'parquet'"):
-        stages.export(project, "parquet", "cbow", "all")
+        stages.export(project, "parquet", "cbow", "all").run()
     with pytest.raises(MissingError, match="relabel encode --label meteor --split all"):
-        stages.export(project, "hf", "meteor", "all")
+        stages.export(project, "hf", "meteor", "all").run()
     stale = load_config(None, [], {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": "glove"})
     with pytest.raises((CheckError, MissingError)):
-        stages.export(replace(project, config=stale), "hf", "cbow", "all")
+        stages.export(replace(project, config=stale), "hf", "cbow", "all").run()

@@ -142,9 +142,9 @@ def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project
 
 def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
-        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train")
+        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train").run()
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
-        stages.export_plan(small, "cider", "val")
+        stages.export_plan(small, "cider", "val").run()
     find_neighbours(small, 10)
     with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*depth"):
         stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
@@ -157,7 +157,7 @@ def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(CheckError, match="another corpus"):
         stages.export_plan(
             reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
-        )
+        ).run()
 
 
 @pytest.mark.java

@@ -137,15 +137,15 @@ def test_bad_input_is_a_one_line_error(gated: MakeGated, make_cross: Any, tmp_pa
     with pytest.raises(UsageError, match="2 labels"):
         stages.encode(changed(model=str(make_cross(labels=2))), "fine", "all").run()
     with pytest.raises(MissingError, match="relabel tune bert_sts"):
-        stages.encode(changed(model="tuned"), "fine", "all")
+        stages.encode(changed(model="tuned"), "fine", "all").run()
     with pytest.raises(UsageError, match="no label 'nowhere'"):
-        stages.encode(changed(gate="nowhere"), "fine", "all")
+        stages.encode(changed(gate="nowhere"), "fine", "all").run()
     other = changed(gate="again")
     sources = {**other.config.sources, "again": project.config.sources["fine"]}
     twice = replace(other, config=other.config.model_copy(update={"sources": sources}))
     stages.encode(twice, "again", "all").run()
     with pytest.raises(UsageError, match="not a label of vectors"):
-        stages.encode(twice, "fine", "all")
+        stages.encode(twice, "fine", "all").run()
     relevance = opened(project)
     assert relevance.scorer().limit == 66
     with pytest.raises(IndexError, match="encoded"):
