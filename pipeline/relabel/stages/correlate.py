@@ -12,6 +12,7 @@ from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.tables import csv_text
 from relabel.datasets.judged import set_names
 from relabel.judge.calibration import agreement_points
+from relabel.judge.compare import compare
 from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
 from relabel.judge.cxc_sampled import sampled_report
 from relabel.judge.eccv_report import Ranking, eccv_report
@@ -21,8 +22,8 @@ from relabel.judge.notes import BASELINE
 from relabel.judge.report import VERSION, Report, report_texts
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, compute_figures, figures, is_ranked, judge, keeps_figures, ranking
-from relabel.stages.judged_sets import JudgingRequest, SetResults, judge_sets, open_sets
+from relabel.stages.judge import check_judged, figures, is_ranked, keeps_figures, open_scores, ranking
+from relabel.stages.judged_sets import SetResults, judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.stages.steps import build_steps, label_steps
 from relabel.store.artefact import Inputs, Recipe
@@ -107,7 +108,7 @@ def correlate(
             raise _not_ranked(judged)
     if not sets:
         return result
-    results = judge_sets(project, JudgingRequest(names, functions, scores, allow_missing), sets)
+    results = judge_sets(project, sets, names, functions, scores, allow_missing=allow_missing)
     # "all" takes the sets that are at hand; a set that is asked for by name must be there.
     missing = [
         one for one in results.problems if everything and one[0] in set_names() and isinstance(one[1], MissingError)
@@ -183,19 +184,20 @@ def report_encoded(
         params = project.config.judge
         # Without a label, the baseline is that of the pairs in the file.
         others = [*scores] if labels else [baseline(scores[0]), *scores]
-        compared = [read_figures(project, label) for label in labels] + [
-            compute_figures(project, one) for one in others
-        ]
+        kept = labels if keeps_figures(project) else ()
+        others = [*(open_scores(project, label) for label in labels if label not in kept), *others]
+        jobs = {f"figures {label}": figures(project, label) for label in kept}
+        compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
+        compared += [compare(scored, params, project.runtime.progress, project.runtime.threads) for scored in others]
         report = cxc_report(compared, params.resamples, params.seed)
         report += sampled_report(compared, params.draws, params.seed)
         result.report += report
-        result.draw = partial(_draw_pairs, project, labels, others, report)
+        result.draw = partial(_draw_pairs, project, kept, others, report)
         if complete:
             points = {"agreement": agreement_points(report.records)}
             points["calibration"] = [point for one in compared for point in one.calibration]
             texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
-            made_of = {f"figures {label}": figures(project, label) for label in labels}
-            _write(project, "cxc", report, made_of, texts, {"cxc.png": result.draw})
+            _write(project, "cxc", report, jobs, texts, {"cxc.png": result.draw})
             result.paths["tables, pictures"] = folder
     if "eccv" in against and labels:
         rankings = {label: ranking(project, label) for label in labels if is_ranked(project, label)}
@@ -209,20 +211,6 @@ def report_encoded(
         elif complete:
             _write(project, "eccv", report, {f"ranking {label}": job for label, job in rankings.items()})
             result.paths["tables, pictures"] = folder
-
-
-def read_figures(project: Project, label: str) -> CxcFigures:
-    """Read the figures of a label on CxC; compute them where options ask for others than those of the file."""
-    if keeps_figures(project):
-        job = figures(project, label)
-        return CxcFigures.open(job.out, job.open().facts)
-    return compute_figures(project, open_scores(project, label))
-
-
-def open_scores(project: Project, label: str) -> PairScores:
-    """Open a label's scores of CxC's pairs."""
-    job = judge(project, label)
-    return PairScores.open(job.out, job.open().facts)
 
 
 def is_complete(project: Project, labels: Sequence[str]) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
-from relabel.judge.cxc_report import FIGURES, CxcFigures, PairScores
+from relabel.judge.compare import compare
+from relabel.judge.cxc_report import FIGURES, PairScores
 from relabel.judge.report import JudgedLabel, label_fields
 from relabel.stages.encode import encode, open_label
 from relabel.stages.job import Job, Values, label_values
@@ -53,10 +56,11 @@ def judge(project: Project, label: str) -> Job:
 
 def figures(project: Project, label: str) -> Job:
     """Prepare to compare a label's scores of CxC's pairs with the human scores."""
-    params, scores = project.config.judge, judge(project, label)
+    params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
 
     def fill(work: Work) -> None:
-        compared = compute_figures(project, PairScores.open(scores.out, scores.open().facts))
+        scored = PairScores.open(scores.out, scores.open().facts)
+        compared = compare(scored, params, runtime.progress, runtime.threads)
         work.facts |= label_fields(compared) | {"split": compared.split, "include_self": compared.include_self}
         parts = {name: getattr(compared, name) for name in ("agreement", "sampled", "calibration")}
         work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
@@ -71,17 +75,27 @@ def figures(project: Project, label: str) -> Job:
     )
 
 
-def compute_figures(project: Project, scored: PairScores) -> CxcFigures:
-    """Compare scores of CxC's pairs with the human scores."""
-    from relabel.judge.compare import compare
+def open_scores(project: Project, label: str) -> PairScores:
+    """Open a label's scores of CxC's pairs; compute them where they are not kept."""
+    job = judge(project, label)
+    if keeps_scores(project):
+        return PairScores.open(job.out, job.open().facts)
+    with TemporaryDirectory(prefix="judge-") as folder:
+        work = Work(Path(folder))
+        job.recipe.fill(work)
+        return PairScores.open(work.folder, work.facts)
 
-    return compare(scored, project.config.judge, project.runtime.progress, project.runtime.threads)
+
+def keeps_scores(project: Project) -> bool:
+    """Return whether scores are kept: those under options of their own are computed for one report."""
+    return project.config.judge.include_self == project.config.file.judge.include_self
 
 
 def keeps_figures(project: Project) -> bool:
-    """Return whether figures are kept: those under options of their own are computed for one report."""
+    """Return whether figures are kept, as `keeps_scores`."""
     config, names = project.config, {*_FIGURES}
-    return config.judge.model_dump(include=names) == config.file.judge.model_dump(include=names)
+    same = config.judge.model_dump(include=names) == config.file.judge.model_dump(include=names)
+    return same and keeps_scores(project)
 
 
 def ranking(project: Project, label: str) -> Job:

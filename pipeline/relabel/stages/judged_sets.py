@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from relabel.core.errors import RelabelError, UsageError, choices
@@ -39,21 +40,6 @@ from relabel.store.workdir import Work
 _SCORES_VERSION = 1  # goes up when equal encodings and pairs give other scores
 _FIGURES_VERSION = 1  # goes up when equal scores give other figures
 _FILE = "figures.json"
-
-
-@dataclass(frozen=True)
-class JudgingRequest:
-    """The labels, functions and files of scores that are judged together.
-
-    `functions`: by name (see `relabel.judge.judged_scores.score_with_function`).
-    `scores`: files (see `relabel.judge.judged_scores`), named by their stems.
-    `allow_missing`: accept files that lack pairs.
-    """
-
-    labels: Sequence[str]
-    functions: Mapping[str, ScoreFunction] = field(default_factory=dict)
-    scores: Sequence[Path] = ()
-    allow_missing: bool = False
 
 
 @dataclass
@@ -157,7 +143,7 @@ class ScoredSet:
 
         def fill(work: Work) -> None:
             scores.open()
-            figures = [asdict(figure) for figure in self.compare(read_scores(scores.out))]
+            figures = [asdict(figure) for figure in _compare(self.project, self.judged, pairs, read_scores(scores.out))]
             work.file(_FILE, lambda path: path.write_text(json.dumps(figures, indent=1), encoding="utf-8"))
 
         judged = [None if values is None else values.tolist() for values in (pairs.ratings, pairs.choices)]
@@ -172,23 +158,26 @@ class ScoredSet:
         parameters = partial(label_values, label=self.label)
         return Job(self.project, self.folder / kind / self.file, recipe, command, parameters)
 
-    def compare(self, scores: Vector) -> list[Figure]:
-        """Compare scores of the pairs with the judgements."""
-        params, threads = self.project.config.judge, self.project.runtime.threads
-        return set_figures(self.judged, self.judgements, scores, params.resamples, params.seed, threads)
-
 
 def judge_sets(
-    project: Project, request: JudgingRequest, sets: Sequence[JudgedSet], *, build: bool = True
+    project: Project,
+    sets: Sequence[JudgedSet],
+    labels: Sequence[str],
+    functions: Mapping[str, ScoreFunction] = MappingProxyType({}),
+    scores: Sequence[Path] = (),
+    *,
+    allow_missing: bool = False,
+    build: bool = True,
 ) -> SetResults:
     """Judge labels, functions and files of scores on sets of texts.
 
     Encodings, scores and figures of labels are kept in ``labels/DATASET/judged/SET`` and read by later calls. A set
     whose files are missing, and a label that lacks something, are left out and listed.
 
-    `build`: whether to judge labels that were not judged yet. If not, they are left out.
+    `functions`, `scores`, `allow_missing`: as in `relabel.stages.correlate.correlate`. `build`: whether to judge labels
+    that were not judged yet. If not, they are left out.
     """
-    results = SetResults()
+    results, params = SetResults(), project.config.judge
     for one in sets:
         try:
             # A set without files must not cost the results of the other sets, so errors are listed rather than raised.
@@ -196,20 +185,23 @@ def judge_sets(
         except RelabelError as error:
             results.problems.append((one.name, error))
             continue
-        _judge_set(project, request, one, judgements, results, build)
+        figures, left_out = _label_figures(project, one, judgements, labels, results, build)
+        values = {name: score_with_function(judgements, function) for name, function in functions.items()}
+        # A file of scores is given for one set, so a fault in it ends the command.
+        values |= {path.stem: read_pair_scores(path, one, judgements, allow_missing) for path in scores}
+        figures |= {name: _compare(project, one, judgements, scored) for name, scored in values.items()}
+        results.report += set_report(one, figures, left_out, params.resamples, params.seed)
+        if figures:
+            results.columns.append(set_column(one, figures))
     return results
 
 
-def _judge_set(
-    project: Project, request: JudgingRequest, one: JudgedSet, judgements: Judgements, results: SetResults, build: bool
-) -> None:
-    params, runtime = project.config.judge, project.runtime
-    compare = partial(
-        set_figures, one, judgements, resamples=params.resamples, seed=params.seed, threads=runtime.threads
-    )
-    figures: dict[str, list[Figure]] = {}
-    left_out: dict[str, str] = {}
-    for label in request.labels:
+def _label_figures(
+    project: Project, one: JudgedSet, judgements: Judgements, labels: Sequence[str], results: SetResults, build: bool
+) -> tuple[dict[str, list[Figure]], dict[str, str]]:
+    """Return the figures of labels on a set, and the labels that cannot score it with the reason."""
+    figures, left_out = dict[str, list[Figure]](), dict[str, str]()
+    for label in labels:
         try:
             for name in (label, *project.config.parts(label)) if build else ():
                 for model in project.config.params(name).tuned_models():
@@ -220,33 +212,30 @@ def _judge_set(
                 if reason := next(filter(None, reasons), None):
                     left_out[scored.name] = reason
                     continue
-                figures[scored.name], cost = _figures(scored, build)
+                scores, compared = scored.scores(), scored.figures()
+                cost = (scores.build() if build else scores.open()).runtime["cost"]
+                # Figures under options are of one report.
+                if keeps_figures(project):
+                    (compared.build if build else compared.open)()
+                    figures[scored.name] = _read(compared.out)
+                else:
+                    figures[scored.name] = _compare(project, one, judgements, read_scores(scores.out))
                 results.costs.setdefault(scored.name, []).append(cost)
-                results.made_of[f"{one.name} {scored.name}"] = scored.figures()
+                results.made_of[f"{one.name} {scored.name}"] = compared
         except RelabelError as error:
             if build:
                 results.problems.append((f"{label} on {one.name}", error))
-    for name, function in request.functions.items():
-        figures[name] = compare(score_with_function(judgements, function))
-    # A file of scores is given for one set, so a fault in it ends the command.
-    for path in request.scores:
-        figures[path.stem] = compare(read_pair_scores(path, one, judgements, request.allow_missing))
-    results.report += set_report(one, figures, left_out, params.resamples, params.seed)
-    if figures:
-        results.columns.append(set_column(one, figures))
+    return figures, left_out
 
 
-def _figures(scored: ScoredSet, build: bool) -> tuple[list[Figure], Mapping[str, Any]]:
-    """Return the figures of a label on a set, and the cost of its scores."""
-    scores = scored.scores()
-    cost = (scores.build() if build else scores.open()).runtime["cost"]
-    # Figures under options are of one report.
-    if not keeps_figures(scored.project):
-        return scored.compare(read_scores(scores.out)), cost
-    job = scored.figures()
-    (job.build if build else job.open)()
-    figures = json.loads((job.out / _FILE).read_text(encoding="utf-8"))
-    return [Figure(**one | {"interval": one["interval"] and Interval(**one["interval"])}) for one in figures], cost
+def _compare(project: Project, one: JudgedSet, judgements: Judgements, scores: Vector) -> list[Figure]:
+    params, threads = project.config.judge, project.runtime.threads
+    return set_figures(one, judgements, scores, params.resamples, params.seed, threads)
+
+
+def _read(folder: Path) -> list[Figure]:
+    figures = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    return [Figure(**one | {"interval": one["interval"] and Interval(**one["interval"])}) for one in figures]
 
 
 def _variants(project: Project, one: JudgedSet, judgements: Judgements, label: str) -> Iterator[ScoredSet]:

@@ -29,10 +29,10 @@ from relabel.page.charts import (
 )
 from relabel.page.render import VERSION, Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
-from relabel.stages.correlate import Against, EvaluationResult, is_complete, open_scores, report_encoded
+from relabel.stages.correlate import Against, EvaluationResult, is_complete, report_encoded
 from relabel.stages.job import Job
-from relabel.stages.judge import is_ranked
-from relabel.stages.judged_sets import JudgingRequest, judge_sets, open_sets
+from relabel.stages.judge import is_ranked, keeps_scores, open_scores
+from relabel.stages.judged_sets import judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
@@ -52,14 +52,14 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     """
     config, layout = project.config, project.layout
     jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
-    if "cxc" in against:
+    if "cxc" in against and keeps_scores(project):
         jobs |= {f"judgement {name}": stages.judge(project, name) for name in names}
     if "eccv" in against:
         jobs |= {f"ranking {name}": stages.ranking(project, name) for name in names if is_ranked(project, name)}
     tables = {name: job for name in names if (job := _neighbours(project, name, split)) is not None}
     jobs |= {f"neighbours {name}": job for name, job in tables.items()}
     sets = [name for name in set_names() if layout.judged_set(name).exists()]
-    texts = judge_sets(project, JudgingRequest(names), open_sets(project, sets, set_names()), build=False)
+    texts = judge_sets(project, open_sets(project, sets, set_names()), names, build=False)
     jobs |= texts.made_of
     semantic = {
         "version": VERSION,
