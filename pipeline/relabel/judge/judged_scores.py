@@ -31,12 +31,12 @@ from relabel.judge.notes import EXTERNAL
 from relabel.sources.base import Source
 from relabel.sources.texts import TextCorpus, TextScores, score_both_orders, score_texts
 from relabel.store.artefact import Recipe, build
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 ENCODINGS, SCORES = "encodings", "scores"
 """Folders below that of a judged set, with one folder per label."""
 _FILE = "scores.parquet"
-_VERSION = 1  # goes up when equal encodings and pairs give other scores
 ScoreFunction = Callable[[list[list[str]], list[str]], Any]
 """Takes P reference sets and P candidates, and returns P scores."""
 
@@ -59,9 +59,9 @@ def score_judgements(
         return _score(judgements, source, runtime, parts, None, label)
     corpus = TextCorpus.of(judgements.references, judgements.candidates).corpus
     # Captions are identified by their texts: PTB tokens follow from these, and are not made only to find old scores.
-    semantic = {"version": _VERSION, "pooling": source.params.pooling, "both_orders": judgements.both_orders}
+    semantic = {"pooling": source.params.pooling, "both_orders": judgements.both_orders}
     semantic["sources"] = {
-        name: one.fingerprint_params(corpus, range(len(corpus)), runtime) | {"version": one.spec.version}
+        name: [version_of("encoding", one.spec.name), one.fingerprint_params(corpus, range(len(corpus)), runtime)]
         for name, one in {label: source, **parts}.items()
     }
     texts = json.dumps([judgements.references, judgements.candidates])

@@ -23,8 +23,6 @@ from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.workdir import Work
 
 UNDEFINED = "undefined"
-VERSION = 1
-"""Goes up when pictures change although the tables stay the same."""
 _HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
 """Subset (None: all of them) and figure of the metric of a task."""
 _UNDEFINED_NOTE = (
@@ -180,7 +178,7 @@ def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifes
         texts, inputs, copied = {}, {}, []
     texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
     inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
-    return Spec("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
+    return Spec("report", out.name, {"files": texts}, inputs), copied
 
 
 def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:

@@ -29,13 +29,14 @@ from relabel.page.charts import (
     judged_data,
     score_pairs,
 )
-from relabel.page.render import VERSION, Page, PageLabel, render_page
+from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import EvaluationResult, is_complete
 from relabel.stages.judged_sets import JudgingRequest, judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 FILE = "report.html"
@@ -131,7 +132,7 @@ def _page_spec(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the parameters and inputs of a page that are known before its tables."""
     semantic = {
-        "version": VERSION,
+        "version": version_of("page"),
         "plotly": metadata.version("plotly"),
         "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
         "split": split,
