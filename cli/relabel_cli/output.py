@@ -17,7 +17,7 @@ from relabel.core.tables import WIDTH, duration
 if TYPE_CHECKING:
     from relabel.datasets import FileStatus
     from relabel.stages.correlate import EvaluationResult
-    from relabel.stages.dry_run import Step
+    from relabel.stages.dry_run import PlannedStep
     from relabel.stages.nearest import Hit
     from relabel.stages.verify import Findings
 
@@ -105,7 +105,7 @@ def verify_text(findings: Findings) -> str:
     return "\n".join([*lines, f"{read}; {state}"])
 
 
-def plan_text(steps: Sequence[Step]) -> str:
+def plan_text(steps: Sequence[PlannedStep]) -> str:
     """List the steps of a run with their state, and the bytes and time of those that are still to be done."""
     cells = [
         (

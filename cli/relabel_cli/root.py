@@ -28,7 +28,7 @@ GROUPS = {
     },
     "Judge": {
         "correlate": "Report how well each label agrees with human judgement.",
-        "judge": "Score the human-judged pairs with a source.",
+        "judge": "Score human-judged pairs with a source, and compare the scores with people's.",
     },
     "Export": {"export": "Write the files that other code reads: lookups, batch plans, and formats of other tools."},
     "Train": {

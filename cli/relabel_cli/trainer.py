@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import typer
@@ -48,6 +49,15 @@ def logger(common: SharedOptions) -> Callable[[str], None]:
 
         torch.set_num_threads(common.threads)
     return (lambda _: None) if common.quiet else partial(typer.echo, err=True)
+
+
+def check_labels(common: SharedOptions, captions: Path, folders: Sequence[Path]) -> None:
+    """Refuse labels of the project that are not those of today's parameters, where the pipeline is installed."""
+    try:
+        from relabel.stages.training import check_labels
+    except ModuleNotFoundError:
+        return
+    check_labels(captions, folders, common.runtime())
 
 
 @contextmanager

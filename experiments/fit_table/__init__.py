@@ -51,7 +51,7 @@ class FitTable:
         params, remaining, layout = self.params, self.remaining, self.remaining.layout
         features, judges = proxy_features(self.project, self.features), dict.fromkeys((params.judge, params.ncs))
         digests, lookups = [features.build().identity], {}
-        ingest(remaining)
+        ingest(remaining).build()
         # Graded batches are drawn from neighbours among the training captions.
         first = params.train_labels[0]
         near = remaining.config.neighbours.model_copy(update={"k": params.neighbours})

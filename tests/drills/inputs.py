@@ -187,7 +187,7 @@ def model_folder() -> Input:
 def manifest() -> Input:
     artefact = Spec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
     facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
-    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100, 8)}
+    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100)}
     manifest_object = Manifest(
         artefact.kind, artefact.name, artefact.fingerprint, artefact.semantic, artefact.inputs, facts, runtime, entry
     )

@@ -70,6 +70,7 @@ _FIT += (
     "8",
     *(f"--set={one}" for one in ("embed=8", "word=8", "save_every=2", "log_every=1", "least=1")),
 )
+_INDEX = ("--set", "neighbours.index=IVF4,Flat")
 MORE = ("ingest", "--path", "more.jsonl", "--replace")
 STAGES: tuple[tuple[str, ...], ...] = (
     ("fetch", "eccv"),
@@ -83,9 +84,10 @@ STAGES: tuple[tuple[str, ...], ...] = (
     *(("encode", "--label", label, "--split", "all") for label in ("tuned", "fuse")),
     *(("neighbours", "--label", label) for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
     ("neighbours", "--label", "cider", "--of", "images"),
-    ("neighbours", "--label", "cbow", "--index", "IVF4,Flat"),
-    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "cbow", "spice", "fuse")),
-    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90"),
+    ("neighbours", "--label", "cbow", *_INDEX),
+    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "spice", "fuse")),
+    ("export", "lookup", "--label", "cbow", "--split", "all", *_INDEX),
+    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90", *_INDEX),
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
@@ -119,7 +121,7 @@ def has_java() -> bool:
 
 def title(stage: tuple[str, ...]) -> str:
     """Name a stage by its words and labels, without numbers."""
-    words = [w for w in stage if not w.startswith("-") and "/" not in w and not w.isdigit() and w != "experiments.yaml"]
+    words = [w for w in stage if not (w.startswith("-") or w.isdigit() or set(w) & set("/=."))]
     return " ".join(words[:1] if stage[0] == "fit" else [w for w in words if w not in ("all", "train", "val")])
 
 

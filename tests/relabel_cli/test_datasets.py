@@ -105,7 +105,7 @@ def test_captions_of_proxy_features_do_not_replace_a_corpus() -> None:
     remaining.config.ingest.path.parent.mkdir()  # type: ignore[union-attr]
     shutil.copy("labels/mine/corpus/part-00000-of-00001.parquet", remaining.config.ingest.path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the corpus mine_proxy holds 12 captions of another source"):
-        stages.ingest(remaining)
+        stages.ingest(remaining).build()
     assert files("labels/mine_proxy") == before
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from relabel.stages.dry_run import Step
+from relabel.stages.dry_run import PlannedStep
 from relabel_cli.output import columns, plan_text
 from relabel_cli.shared_options import SharedOptions
 
@@ -37,15 +37,15 @@ def test_a_row_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_marks_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    ingest = Step("ingest", "coco", "corpus", rows=616_767, bytes=32_000_000, seconds=10.5)
-    encode = Step("encode", "sbert", "vectors", "partly", rows=616_767, bytes=1_900_000_000, seconds=608.0)
+    ingest = PlannedStep("ingest", "coco", "corpus", rows=616_767, bytes=32_000_000, seconds=10.5)
+    encode = PlannedStep("encode", "sbert", "vectors", "partly", rows=616_767, bytes=1_900_000_000, seconds=608.0)
     text = plan_text([ingest, encode])
     assert "~1.9 GB ~10 min 8 s" in " ".join(text.split())
     assert "~10 min 18 s" in text.split("still")[1]
     assert "partly" in text
     done = [replace(step, state="done", seconds=None) for step in (ingest, encode)]
     assert plan_text(done).count("~") == 1
-    assert "judge" in plan_text([Step("judge", "sbert", "scores")])
+    assert "judge" in plan_text([PlannedStep("judge", "sbert", "scores")])
 
 
 def test_a_result_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,7 @@ from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 
 PARAMS = {
     "ingest": {"format": "jsonl", "tokenizer": "none"},
@@ -133,7 +132,7 @@ def test_a_cross_encoder_of_other_parameters_is_refused(base: bool, monkeypatch:
     monkeypatch.setattr("relabel.sources.models.files.find_model", find_model)
     ingest("mine", 8)
     trained = TuneBertStsParams(epochs=2).model_dump(mode="json", exclude={"base", "revision"})
-    build(Path("data/bert_sts"), Spec("cross_encoder", "x on stsb", trained, {"base": "abc"}), lambda _: None)
+    build(Path("data/bert_sts"), Recipe("cross_encoder", "x on stsb", lambda: trained, {"base": "abc"}, lambda _: None))
     label = ("encode", "--label", "pairs", "--split", "train", "--set", "sources.pairs={source: bert_sts, gate: null}")
     code, output = relabel("mine", *label)
     assert (code, "epochs (2 there, 3 here)" in output, "relabel tune bert_sts" in output) == (4, True, True)

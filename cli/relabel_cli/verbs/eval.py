@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, logger, parameter_model, parse, trainer_errors
+from relabel_cli.trainer import SHARED, check_labels, logger, parameter_model, parse, trainer_errors
 from relabel_train.training.options import EvalOptions
 
 MODEL = parameter_model(EvalOptions)
@@ -14,6 +14,7 @@ NAMES = "run data captions average labels split images graded folds eccv namespa
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalOptions, common)
+    check_labels(common, parsed.captions, parsed.labels)
     with trainer_errors():
         from relabel_train.evaluate import evaluate
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from relabel_cli.options import Overrides, verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, logger, parameter_model, parse, trainer_errors
+from relabel_cli.trainer import SHARED, check_labels, logger, parameter_model, parse, trainer_errors
 from relabel_train.training.options import FitOptions
 
 MODEL = parameter_model(FitOptions)
@@ -16,6 +16,7 @@ NAMES = "data captions labels plan out model loss epochs batch_size split namesp
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitOptions, common)
+    check_labels(common, run.captions, [path for path in (run.labels, run.plan) if path is not None])
     with trainer_errors():
         from relabel_train.fit import fit as train
         from relabel_train.training.distributed import launched

@@ -11,12 +11,13 @@ def judge(
     common: SharedOptions,
     label: list[str] = label_option("to judge", default="all of params.yaml"),
 ) -> None:
-    """Score the human-judged pairs with a source."""
+    """Score human-judged pairs with a source, and compare the scores with people's."""
     from relabel import stages
 
     project = common.project()
     for name in label or project.config.sources:
         common.run(stages.judge(project, name))
+        stages.figures(project, name).build()
 
 
-app = verb(judge, BUILD, Overrides(JudgeParams, "split gate", "judge"))
+app = verb(judge, BUILD, Overrides(JudgeParams, "split", "judge"))

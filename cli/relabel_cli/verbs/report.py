@@ -18,7 +18,7 @@ def report(
     label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
-    from relabel.stages.report import report as write
+    from relabel.stages.run import report as write
     from relabel_cli.output import report_outcome
 
     project = common.project()

@@ -19,7 +19,7 @@ from relabel.corpus import Corpus
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
-from relabel.stages.report import report as stages_report
+from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
 

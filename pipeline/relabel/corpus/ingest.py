@@ -50,7 +50,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     # Tokens were added shard by shard, and shards of an earlier run were not read yet.
     tables = (read_columns(work.folder / name) for name in shards)
     table = map_tables(work.folder / _SPILL, tables, SCHEMA)
-    corpus = Corpus(lambda: table, table_digest(table), table_splits(table))
+    corpus = Corpus(lambda: table, table_digest(table), table_splits(table), params.prefix)
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],
@@ -70,7 +70,7 @@ def _write_shards(params: IngestParams, source: Input, runtime: Runtime, work: W
             error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
         ) from error
     # Before the tokens, which take minutes.
-    check_counts(params, counts(captions.image, captions.splits))
+    _check_counts(params, counts(captions.image, captions.splits))
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for i, rows in enumerate(shards):
@@ -91,8 +91,7 @@ def _shard(captions: CaptionRows, rows: range, tokenizer: str, runtime: Runtime)
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
 
 
-def check_counts(params: IngestParams, report: dict[str, Any]) -> None:
-    """Raise unless the numbers of images and captions are the expected ones."""
+def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
     for scope, expected in params.counts.items():
         # A split without captions is not in the report.
         actual = report if scope == "all" else report["splits"].get(scope, {"images": 0, "captions": 0})

@@ -77,11 +77,13 @@ class Corpus:
     `read_table`: returns the table, with `SCHEMA`, sorted by row. It is called once, when a value is needed.
     `digest`: sha256 of all values that can change a label. Encodings record it as their input.
     `splits`: range of rows of each split with captions, in row order.
+    `namespace`: prefix of the ids.
     """
 
     read_table: Callable[[], pa.Table]
     digest: str
     splits: dict[str, range]
+    namespace: str
 
     @classmethod
     def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
@@ -95,7 +97,8 @@ class Corpus:
     def from_table(cls, table: pa.Table) -> Corpus:
         """Build from a table that has `SCHEMA` and is in row order."""
         table = table.combine_chunks()
-        return cls(lambda: table, table_digest(table), table_splits(table))
+        namespace = table["caption_id"][0].as_py().partition(":")[0] if len(table) else ""
+        return cls(lambda: table, table_digest(table), table_splits(table), namespace)
 
     @classmethod
     def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
@@ -105,8 +108,8 @@ class Corpus:
         """
         manifest = open_artefact(folder, "corpus")
         read = partial(read_parts, folder, manifest, None if columns is None else list(columns))
-        splits = manifest.facts["splits"]
-        return cls(read, manifest.facts["digest"], {s: range(*splits[s]) for s in SPLITS if s in splits})
+        splits = {s: range(*manifest.facts["splits"][s]) for s in SPLITS if s in manifest.facts["splits"]}
+        return cls(read, manifest.facts["digest"], splits, manifest.semantic["namespace"])
 
     @cached_property
     def table(self) -> pa.Table:

@@ -76,7 +76,7 @@ class ExportInputs:
     `splits`: corpus rows of each split to write.
     `encoding`: covers all rows to write.
     `neighbours`: neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
-    `figures`: records of the label's current report, if there is one (see `relabel.judge.report`).
+    `figures`: records of the label on CxC and ECCV Caption, if it was judged (see `relabel.judge.report`).
     `open_relevance`: opens the encoding.
     """
 
@@ -91,7 +91,7 @@ class ExportInputs:
     splits: Mapping[str, range]
     encoding: ArtefactRef
     neighbours: ArtefactRef | None
-    figures: tuple[Mapping[str, str], ...] = ()
+    figures: tuple[Mapping[str, Any], ...] = ()
     open_relevance: Callable[[], Relevance]
     progress: Progress = field(default=SILENT)
     device: Device = "auto"
@@ -115,7 +115,7 @@ class Export(ABC, Generic[P]):
 
     `params`: the block of the format in `relabel.export.params`.
 
-    `figures`: whether the format reads the figures of the label's report.
+    `figures`: whether the format shows the figures of the label.
     """
 
     figures: ClassVar[bool] = False

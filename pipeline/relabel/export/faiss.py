@@ -31,7 +31,6 @@ class FaissExport(Export[ExportFaissParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         require_vectors(inputs)
-        make_index(self.params.index, int(inputs.encoding.manifest.facts["width"]), by_id=True)
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

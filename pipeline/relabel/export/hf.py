@@ -165,15 +165,15 @@ def _sections(inputs: ExportInputs, columns: list[str], licence: str | None) -> 
 _FIGURES = ("set", "pairs", "number", "figure", "value", "95% interval")
 
 
-def _figure_row(record: Mapping[str, str]) -> tuple[str, ...] | None:
+def _figure_row(record: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the row of one record of a report; None for a record without a headline figure."""
     task, subset = record["task"], record["subset"]
-    if task == "eccv" and record.get("map_at_r"):
-        return ("ECCV Caption", subset, record.get("n", ""), "mAP@R", f"{float(record['map_at_r']):.2f}", "")
-    if record.get("pearson"):
-        interval = " to ".join(f"{float(record[end]):.4f}" for end in ("low", "high") if record.get(end))
-        return (f"CxC {task.upper()}", subset, record["n"], "Pearson's r", f"{float(record['pearson']):.4f}", interval)
-    return None
+    if task == "eccv":
+        return ("ECCV Caption", subset, str(record["n"]), "mAP@R", f"{record['map_at_r']:.2f}", "")
+    if record["pearson"] is None:
+        return None
+    interval = "" if record["low"] is None else f"{record['low']:.4f} to {record['high']:.4f}"
+    return (f"CxC {task.upper()}", subset, str(record["n"]), "Pearson's r", f"{record['pearson']:.4f}", interval)
 
 
 class SafetensorsExport(Export[ExportSafetensorsParams]):

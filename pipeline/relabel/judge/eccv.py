@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import read_json
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
@@ -175,7 +176,7 @@ def score_eccv(
     """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
 
     `relevance`: the opened label, with its `pooling`. NaN ranks last. `source`: source of the label. `work`:
-    ``work.facts["eccv"]`` records the settings of ties and the gate.
+    ``work.facts["eccv"]`` records the settings of ties and the gate, and the means of the figures over all queries.
     """
     # Both directions have 38 million pairs, too many to score one by one.
     if source.spec.pairwise and gate is None:
@@ -191,21 +192,29 @@ def score_eccv(
         count = len(eccv.queries[direction])
         with progress.bar(f"eccv {direction}", count, "queries") as bar:
             table = partial(ranker.table, direction, range(count), bar.advance)
-            work.table(f"{direction}-00000-of-00001.parquet", table)
+            work.table(_file(direction), table)
     work.facts["eccv"] = {
         "ties": ties,
-        "pooling": relevance.pooling,
         "gate": gate.label if gate else None,
         "gate_top": gate.top if gate else None,
+        "figures": {direction: _means(table) for direction, table in read_ranking(work.folder).items()},
     }
 
 
-def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
+def read_ranking(folder: Path) -> dict[Direction, pa.Table]:
     """Read the tables that `score_eccv` wrote."""
-    files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
-    if not all(files.values()):
-        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo="Make it with `relabel judge`.")
-    return {d: pa.concat_tables([pq.read_table(f) for f in files[d]]) for d in DIRECTIONS}
+    return {direction: pq.read_table(folder / _file(direction)) for direction in DIRECTIONS}
+
+
+def _file(direction: Direction) -> str:
+    return f"{direction}-00000-of-00001.parquet"
+
+
+def _means(table: pa.Table) -> dict[str, float]:
+    """Return the number of queries and the means of their figures, in percent."""
+    # Means over queries: a query of many positives counts as much as one of few.
+    figures = {"map_at_r": "ap_at_r", "r_precision": "r_precision", "r_at_1": "r_at_1"}
+    return {"n": len(table)} | {name: 100 * pc.mean(table[column]).as_py() for name, column in figures.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,16 +11,14 @@ from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.export_wds import estimate_wds, export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
 from relabel.stages.job import Job, status_line
-from relabel.stages.judge import judge
+from relabel.stages.judge import figures, judge, ranking
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import (
     ensure_model,
-    needs_word2vec,
     tune_bert_sts,
     tune_cbow,
     tune_sbert,
-    word2vec_is_current,
 )
 
 __all__ = [
@@ -39,18 +37,18 @@ __all__ = [
     "export_wds",
     "fetch",
     "fetch_and_ingest",
+    "figures",
     "find_failed_rows",
     "ingest",
     "judge",
     "labels_with_neighbours",
-    "needs_word2vec",
     "neighbours",
     "open_label",
+    "ranking",
     "status_line",
     "tune_bert_sts",
     "tune_best",
     "tune_cbow",
     "tune_fuse",
     "tune_sbert",
-    "word2vec_is_current",
 ]

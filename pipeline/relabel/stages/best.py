@@ -10,10 +10,9 @@ from typing import Any
 
 from relabel.core.errors import UsageError
 from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label
-from relabel.stages.hints import command
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values, status_line
-from relabel.stages.project import Project
+from relabel.stages.project import Project, command
 from relabel.stages.tune import KEEP_MODEL, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec

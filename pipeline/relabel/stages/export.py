@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,11 +13,11 @@ from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, label_values, section_values
-from relabel.stages.judge import judge
+from relabel.stages.judge import figures, ranking
 from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.manifest import MANIFEST, open_artefact
+from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
 
 
@@ -36,7 +35,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     if of is not None:
         within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
         table = existing_neighbours(project, label, within, of)
-    figures = _figures(project, label) if exporter.figures else ()
+    judged = _figures(project, label) if exporter.figures else ()
     licence = _licence(project)
     semantic: dict[str, Any] = {
         **exporter.fingerprint_params(),
@@ -44,7 +43,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
         "pooling": source.params.pooling,
     }
     if exporter.figures:
-        semantic |= {"figures": [dict(record) for record in figures], "licence of captions": licence}
+        semantic |= {"figures": judged, "licence of captions": licence}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
@@ -64,7 +63,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
             splits={name: corpus.rows([name]) for name in project.splits(split)},
             encoding=ArtefactRef.of(encoding),
             neighbours=None if table is None else ArtefactRef.of(table),
-            figures=figures,
+            figures=judged,
             open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
             progress=project.runtime.progress,
             device=project.runtime.device,
@@ -107,16 +106,17 @@ def _licence(project: Project) -> str | None:
     return load_manifest(FETCHED[dataset]).licence
 
 
-def _figures(project: Project, label: str) -> tuple[dict[str, str], ...]:
-    """Return the records of a label in the current report of the judged split; none if it is missing or stale."""
-    folder, records = project.layout.report(project.config.judge.split), []
+def _figures(project: Project, label: str) -> tuple[dict[str, Any], ...]:
+    """Return the records of a label on CxC and ECCV Caption; none of what is missing or stale."""
+    from relabel.judge.cxc_report import CxcFigures, cxc_report
+    from relabel.judge.eccv_report import Ranking, eccv_report
+
+    records: list[dict[str, Any]] = []
     with suppress(RelabelError):
-        report = open_artefact(folder, "report")
-        current = judge(project, label).spec.fingerprint
-        for name in ("cxc", "eccv"):
-            if report.inputs.get(f"{name}/{label}") == current:
-                with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-                    records += [record for record in csv.DictReader(file) if record["label"] == label]
+        job = figures(project, label)
+        records += cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
+    with suppress(RelabelError):
+        records += eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
     return tuple(records)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from relabel.config import Config
@@ -12,7 +11,6 @@ from relabel.corpus.params import IngestParams
 from relabel.stages.job import Job, Values
 from relabel.stages.project import Project
 from relabel.store.manifest import Manifest
-from relabel.store.workdir import Work
 
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 """Dataset to the files that are fetched for it if no path is given."""
@@ -35,7 +33,7 @@ def fetch(project: Project, mirror: Path | None = None) -> None:
 
 def ingest(project: Project) -> Job:
     """Prepare to build the corpus."""
-    from relabel.corpus.ingest import check_counts, ingest
+    from relabel.corpus.ingest import ingest
 
     params, out = _located(project, project.config), project.layout.corpus
     recipe = ingest(params, project.runtime)
@@ -47,13 +45,9 @@ def ingest(project: Project) -> Job:
         place = None if located.path is None else os.path.relpath(located.path.resolve(), out.resolve())
         return {f"ingest.{name}": value for name, value in (values | {"path": place}).items()}
 
-    def fill(work: Work) -> None:
-        recipe.fill(work)
-        check_counts(params, work.facts["report"])
-
     command = project.command("ingest", path=params.path)
     keep = "Use another name with --dataset NAME to keep both"
-    return Job(project, out, replace(recipe, fill=fill), command, values, keep)
+    return Job(project, out, recipe, command, values, keep)
 
 
 def check_captions(project: Project) -> None:

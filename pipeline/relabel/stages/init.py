@@ -84,8 +84,9 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
         split = "all"
     stages: dict[str, Any] = {}
 
-    def add(name: str, command: str, deps: list[Path | str], params: list[str], out: Path) -> Path:
-        stage = {"cmd": f"relabel {command}", "deps": [str(d) for d in deps], "params": params, "outs": [str(out)]}
+    def add(name: str, command: str, deps: list[Path | str], params: list[str], out: Path, *more: Path) -> Path:
+        outs = [str(path) for path in (out, *more)]
+        stage = {"cmd": f"relabel {command}", "deps": [str(d) for d in deps], "params": params, "outs": outs}
         stages[name] = {key: value for key, value in stage.items() if value}
         return out
 
@@ -95,7 +96,8 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
     exported = labels_to_export(project, [])
     judgements: list[Path | str] = []
-    built: list[Path | str] = [corpus]
+    encodings: list[Path | str] = [corpus]
+    tables: list[Path | str] = []
     # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
     for label in config.sources if judged else exported:
         models: list[Path | str] = []
@@ -105,25 +107,28 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
         parameters, out = f"sources.{label}", layout.encoding(split, label)
         command = f"encode --label {label} --split {split}"
         encoding = add(f"encode-{label}", command, [corpus, *models], ["encode", parameters], out)
-        built.append(encoding)
+        encodings.append(encoding)
         if judged:
-            out = layout.judgement(split, label)
+            out, figures = layout.judgement(split, label), layout.figures(split, label)
             command = f"judge --label {label} --split {split}"
-            judgements.append(add(f"judge-{label}", command, [corpus, encoding], ["judge", parameters], out))
+            judgements.append(add(f"judge-{label}", command, [corpus, encoding], ["judge", parameters], out, figures))
+            judgements.append(figures)
         if label in exported:
             out = layout.neighbours(split, "captions", label)
             command = f"neighbours --label {label} --within {split}"
             table = add(f"neighbours-{label}", command, [corpus, encoding], ["neighbours", parameters], out)
-            built.append(table)
+            tables.append(table)
             out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
             add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
             if config.source(label).spec.kind == "vectors":
                 out, command = layout.export(split, "faiss", label), f"export faiss --label {label} --split {split}"
                 add(f"faiss-{label}", command, [corpus, encoding], ["export.faiss", parameters], out)
+    built = [*encodings, *tables]
     if judged:
-        report = layout.report(split)
-        add("correlate", f"correlate --on {','.join(map(str, judged))}", judgements, ["judge"], report)
-        built += [*judgements, report]
+        report, more = layout.report(split), [layout.ranking(split)] if "eccv" in judged else []
+        command = f"correlate --on {','.join(judged)}"
+        add("correlate", command, [*encodings, *judgements], ["judge", "sources"], report, *more)
+        built += [*judgements, report, *more]
     if judged or exported:
         add("report", "report", built, ["judge", "sources"], layout.page(split))
     return {"stages": stages}

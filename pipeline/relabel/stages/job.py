@@ -105,11 +105,19 @@ class Job:
 
         An input that is absent is not compared, which is logged: the manifest's word is taken.
         """
-        todo = f"Run {self.command}."
         try:
             manifest = open_artefact(self.out, self.recipe.kind)
         except MissingError as error:
-            raise MissingError(f"no {self.recipe.kind} {self.recipe.name}", where=error.where, todo=todo) from error
+            problem = f"no {self.recipe.kind} {self.recipe.name}"
+            raise MissingError(problem, where=error.where, todo=f"Run {self.command}.") from error
+        self.compare(manifest)
+        return manifest
+
+    def compare(self, manifest: Manifest, semantic: Values | None = None) -> None:
+        """Raise CheckError, which names what differs, unless a manifest is of today's parameters and inputs.
+
+        `semantic`: parameters to compare with in place of today's.
+        """
         absent: list[MissingError] = []
 
         def known(find: Callable[[], Any], recorded: Any) -> Any:
@@ -119,12 +127,24 @@ class Job:
                 absent.append(error)
                 return recorded
 
-        semantic = known(self.recipe.semantic, manifest.semantic)
+        semantic = known(self.recipe.semantic, manifest.semantic) if semantic is None else semantic
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
             self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
-        refuse_stale(manifest, self.out, semantic, inputs, todo)
-        return manifest
+        expected = fingerprint(manifest.kind, semantic, inputs)
+        # As a manifest holds them: a tuple is a list there.
+        semantic, inputs = json.loads(json.dumps([semantic, inputs]))
+        made = manifest.semantic
+        changed = [name for name in {**made, **semantic} if made.get(name) != semantic.get(name)]
+        # The values of a nested parameter would fill the screen.
+        nested = {name for name in changed if dict in (type(made.get(name)), type(semantic.get(name)))}
+        causes = [name if name in nested else differing([name], made, semantic) for name in changed]
+        causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
+        if not causes and manifest.fingerprint != expected:
+            causes = ["made by another version of relabel"]
+        if causes:
+            problem = f"not of the current parameters and inputs: {', '.join(causes)}"
+            raise CheckError(problem, where=str(self.out), todo=f"Run {self.command}.")
 
     def identity(self) -> str:
         """Return the identity of the artefact on disk, as an input of another one."""
@@ -142,24 +162,6 @@ def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
     state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
     state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
     return f"{manifest.kind} {manifest.name}: {state} ({folder})"
-
-
-def refuse_stale(manifest: Manifest, folder: Path, semantic: Values, inputs: Mapping[str, str], todo: str) -> None:
-    """Raise CheckError, which names what differs, unless a manifest has these parameters and inputs."""
-    expected = fingerprint(manifest.kind, semantic, dict(inputs))
-    # As a manifest holds them: a tuple is a list there.
-    semantic, inputs = json.loads(json.dumps([semantic, inputs]))
-    made = manifest.semantic
-    changed = [name for name in {**made, **semantic} if made.get(name) != semantic.get(name)]
-    # The values of a nested parameter would fill the screen.
-    nested = {name for name in changed if dict in (type(made.get(name)), type(semantic.get(name)))}
-    causes = [name if name in nested else differing([name], made, semantic) for name in changed]
-    causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
-    if not causes and manifest.fingerprint != expected:
-        causes = ["made by another version of relabel"]
-    if causes:
-        problem = f"not of the current parameters and inputs: {', '.join(causes)}"
-        raise CheckError(problem, where=str(folder), todo=todo)
 
 
 def differing(names: list[str], previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:

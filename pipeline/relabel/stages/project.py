@@ -15,7 +15,6 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.sources.words.params import TUNED
-from relabel.stages.hints import command
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -136,3 +135,12 @@ class Project:
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)
+
+
+def command(verb: str, dataset: str | None = None, **options: object) -> str:
+    """Return a command for a message."""
+    words = ["relabel", verb]
+    for name, value in (options | {"dataset": dataset}).items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return f"`{' '.join(words)}`"

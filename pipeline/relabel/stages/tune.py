@@ -6,12 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.sources.base import SourceParams
-from relabel.stages.hints import command as command_of
+from relabel.core.errors import MissingError, UsageError
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
-from relabel.stages.project import Project
+from relabel.stages.project import Project, command
 from relabel.store.artefact import Recipe, check_place
 from relabel.store.manifest import MANIFEST, Spec
 
@@ -21,8 +19,8 @@ def tune_cbow(project: Project) -> Job:
     from relabel.sources.cbow.tune import tune_cbow
 
     recipe = tune_cbow(project.config.tune.cbow, project.corpus, project.runtime)
-    command = command_of("tune cbow", project.training_dataset)
-    return Job(project, project.word2vec, recipe, command, partial(section_values, section="tune.cbow"), _EDIT)
+    again, values = command("tune cbow", project.training_dataset), partial(section_values, section="tune.cbow")
+    return Job(project, project.word2vec, recipe, again, values, "Edit params.yaml")
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -47,7 +45,6 @@ def tune_sbert(project: Project, out: Path) -> Job:
     return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
 
 
-_EDIT = "Edit params.yaml"
 KEEP_MODEL = "Give the new model a folder of its own with --out"
 
 
@@ -55,12 +52,7 @@ def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
     values = partial(section_values, section=f"tune.{section}")
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
-    return Job(project, out, recipe, command_of(f"tune {section}"), values, KEEP_MODEL)
-
-
-def needs_word2vec(params: SourceParams) -> bool:
-    """Return whether a label uses the word vectors of `tune_cbow`."""
-    return "cbow" in params.tuned_models()
+    return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
 
 
 def check_model(project: Project, name: str) -> None:
@@ -72,21 +64,17 @@ def check_model(project: Project, name: str) -> None:
     elif name == "cbow":
         # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
         dataset = project.training_dataset
-        todo = f"Train them with {command_of('tune cbow', dataset)}, or set `vectors` to glove or to a file."
+        todo = f"Train them with {command('tune cbow', dataset)}, or set `vectors` to glove or to a file."
         raise MissingError(f"no word vectors of {dataset}", where=str(folder(project)), todo=todo)
 
 
-def word2vec_is_current(project: Project) -> bool:
-    """Return whether there are word vectors of the current captions and parameters."""
-    try:
-        check_model(project, "cbow")
-    except (MissingError, CheckError):
-        return False
-    return True
-
-
 def ensure_model(project: Project, name: str) -> None:
-    """Train a model of `SourceParams.tuned_models`, unless it is up to date.
+    """Train a model of `SourceParams.tuned_models`, unless it is up to date."""
+    tuned_model(project, name).build()
+
+
+def tuned_model(project: Project, name: str) -> Job:
+    """Prepare to train a model of `SourceParams.tuned_models`.
 
     A project whose captions are a subset of another project's uses the models of its parent, so that a label, and a
     fuse of it, is the same in both.
@@ -95,7 +83,7 @@ def ensure_model(project: Project, name: str) -> None:
     # Word vectors need a corpus.
     if name == "cbow" and not (project.layout.corpus / MANIFEST).exists():
         fetch_and_ingest(project)
-    TUNED[name][0](project).build()
+    return TUNED[name][0](project)
 
 
 TUNED: dict[str, tuple[Callable[[Project], Job], Callable[[Project], Path]]] = {

@@ -117,7 +117,8 @@ def _processes(call: Call, runtime: Runtime) -> Iterator[Run]:
     """Yield the executor of local processes, which share threads, memory and GPUs."""
     context, count = get_context("spawn"), runtime.workers
     threads = max(1, runtime.threads // count)
-    own = replace(runtime, threads=threads, memory=runtime.memory // count, workers=0, progress=SILENT)
+    memory, data = runtime.memory // count, runtime.data.absolute()
+    own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
     devices: Any = context.SimpleQueue()
     names = gpus() if runtime.device != "cpu" else []
     for i in range(count):
@@ -153,7 +154,7 @@ def _cluster(call: Call, runtime: Runtime) -> Iterator[Run]:
         todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
         raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
     where = str(runtime.scheduler)
-    own = replace(runtime, scheduler=None, workers=0, progress=SILENT)
+    own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
     try:
         client = Client(where, set_as_default=False, timeout=20)
         client.wait_for_workers(1, _PATIENCE)
@@ -162,10 +163,12 @@ def _cluster(call: Call, runtime: Runtime) -> Iterator[Run]:
         raise MissingError(f"no Dask scheduler with workers answers ({error})", where=where, todo=todo) from error
 
     def run(step: Step, work: Work) -> None:
-        waiting = {task.file: task for task in step.missing(work)}
+        # Equal keys are one task to Dask, so that two runs on one artefact share their work.
+        waiting = {f"{call.fingerprint[:16]}-{task.file}": task for task in step.missing(work)}
+        files = [task.file for task in waiting.values()]
         with runtime.progress.bar(step.title, step.size, step.unit) as bar:
             bar.advance(step.size - sum(task.size for task in waiting.values()))
-            futures = client.map(partial(make_file, call, own), list(waiting), retries=3, pure=False, key=list(waiting))
+            futures = client.map(partial(make_file, call, own), files, retries=3, key=list(waiting))
             for future in as_completed(futures):
                 future.result()
                 bar.advance(waiting[future.key].size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -127,6 +128,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     return manifest
 
 
+# A command opens the same few artefacts again and again.
+@lru_cache(maxsize=1024)
 def _parse(content: bytes, where: str, todo: str) -> Manifest:
     try:
         text = content.decode()

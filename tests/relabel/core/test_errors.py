@@ -17,8 +17,7 @@ import pytest
 import typer
 
 from relabel.core.errors import CheckError, choices, is_installed, missing_distributions, system_error
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel_cli.root import VERBS
 
 
@@ -57,7 +56,7 @@ def test_an_error_without_a_file_names_the_folder() -> None:
 def test_a_build_at_an_invalid_path_is_an_error(path: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Exception, match=message) as error:
-        build(tmp_path / path, Spec("fuse_model", "fuse", {}, {}), lambda work: None)
+        build(tmp_path / path, Recipe("fuse_model", "fuse", dict, {}, lambda work: None))
     assert getattr(error.value, "exit_code", None) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 

@@ -36,8 +36,8 @@ def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_f
     facts = json.loads(run(dataset, "-k", "3", "--json", "--label", "near", "--index", "IVF2,Flat")[1])
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
-    code, output = run(dataset)
+    code, output = run(dataset, "-k", "4", "--label", "near")
     assert code == 2
-    assert "of a trial" in output
-    _, output = run(dataset, "--replace")
+    assert "neighbours.k (3 there, 4 here)" in output
+    _, output = run(dataset)
     assert [line.split(":")[0] for line in output.splitlines()[::2]] == ["neighbours cider", "neighbours near"]

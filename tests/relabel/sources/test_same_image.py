@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import open_artefact
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -39,10 +40,9 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(corpus, rows, 4, runtime), work, runtime.progress)
 
-    artefact = Spec(
-        "encoding", "same_image", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
-    )
-    manifest, _ = build(tmp_path / "same_image", artefact, fill)
+    semantic = partial(source.fingerprint_params, corpus, rows, runtime)
+    recipe = Recipe("encoding", "same_image", semantic, {"corpus": corpus.digest}, fill)
+    manifest, _ = build(tmp_path / "same_image", recipe)
     assert not manifest.files
     return source.open(
         OpenEncoding(corpus, tmp_path / "same_image", open_artefact(tmp_path / "same_image", "encoding"), runtime)

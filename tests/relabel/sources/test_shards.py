@@ -1,5 +1,6 @@
-"""Contract: a row that a source cannot encode is a failed row, which the manifest counts and lists with its reason. The
-next run rebuilds only its shard. Once it succeeds, the files equal those of a run without failures.
+"""Contract: a row that a source cannot encode is a failed row, which the manifest counts and lists with its reason. A
+later run leaves it as it is unless it is told to retry; once it succeeds, the files equal those of a run without
+failures.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from relabel.core.runtime import SILENT, Advance, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
-from relabel.store.artefact import build, is_current
-from relabel.store.manifest import Manifest, Spec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.tasks import Task, TaskGroup, make_all
 from relabel.store.workdir import Work
 
@@ -31,15 +32,12 @@ class Flaky(ShardTasks):
     """Tasks whose shards hold the lengths of texts and fail for texts in `bad`; a further file holds their sum."""
 
     title = "lengths"
-    derived_files = (SUM,)
 
-    def __init__(self, corpus: Corpus, bad: set[str], made: list[str], stop_at: int = -1) -> None:
+    def __init__(self, corpus: Corpus, bad: set[str], made: list[str]) -> None:
         super().__init__(corpus, ROWS, 3)
-        self.bad, self.made, self.stop_at = bad, made, stop_at
+        self.bad, self.made = bad, made
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        if rows.start == self.stop_at:
-            raise KeyboardInterrupt
         self.made.append(f"{rows.start}")
         texts = self.corpus.texts[rows.start : rows.stop]
         lengths = [np.nan if text in self.bad else len(text) for text in texts]
@@ -59,10 +57,11 @@ def corpus() -> Corpus:
     return Corpus.from_captions(Caption(f"t:{i}", f"t:{i // 2}", "test", "x" * (i + 1)) for i in range(13))
 
 
-def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
+def run(out: Path, bad: set[str], retry: bool = False) -> tuple[Manifest, list[str]]:
     shards_made: list[str] = []
-    tasks = Flaky(corpus(), bad, shards_made, stop_at)
-    return build(out, Spec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[0], shards_made
+    tasks = Flaky(corpus(), bad, shards_made)
+    recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_all(tasks, work, SILENT))
+    return build(out, recipe, retry=retry)[0], shards_made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
@@ -79,22 +78,17 @@ def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
     assert open_artefact(tmp_path / "e", "encoding") == manifest
 
 
-def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
-    complete, _ = run(tmp_path / "whole", set())
+def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
+    complete, every = run(tmp_path / "whole", set())
     assert "failed" not in complete.facts
     assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
-    first, _ = run(tmp_path / "e", BAD)
-    assert not is_current(tmp_path / "e", Spec("encoding", "flaky", {}, {}))
-    kept_parts = [first.parts[0], first.parts[2]]
-    times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts}
-    second, shards_made = run(tmp_path / "e", {"x" * 12})
-    assert shards_made == ["5", "11", "sum"]
-    assert second.failed == 1
-    third, shards_made = run(tmp_path / "e", set())
-    assert shards_made == ["11", "sum"]
-    assert (third.files, third.facts) == (complete.files, complete.facts)
-    assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts} == times
+    run(tmp_path / "e", BAD)
     assert run(tmp_path / "e", set())[1] == []
+    second, shards_made = run(tmp_path / "e", {"x" * 12}, retry=True)
+    assert (second.failed, shards_made) == (1, every)
+    third, _ = run(tmp_path / "e", set(), retry=True)
+    assert (third.files, third.facts) == (complete.files, complete.facts)
+    assert run(tmp_path / "e", set(), retry=True)[1] == []
 
 
 def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:

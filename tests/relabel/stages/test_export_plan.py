@@ -56,7 +56,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Proj
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 400, "test")
     project_of = project("ingest.tokenizer=none")
-    stages.ingest(project_of)
+    stages.ingest(project_of).build()
     for label in ("same_image", "cider"):
         stages.encode(project_of, label, "train").run()
     return project_of
@@ -142,9 +142,9 @@ def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project
 
 def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
-        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train")
+        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train").run()
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
-        stages.export_plan(small, "cider", "val")
+        stages.export_plan(small, "cider", "val").run()
     find_neighbours(small, 10)
     with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*depth"):
         stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
@@ -152,12 +152,12 @@ def test_missing_inputs_are_named(small: Project) -> None:
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
-    stages.ingest(reopened())
+    stages.ingest(reopened()).build()
     stages.encode(reopened(), "same_image", "train").run()
     with pytest.raises(CheckError, match="another corpus"):
         stages.export_plan(
             reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
-        )
+        ).run()
 
 
 @pytest.mark.java
@@ -165,7 +165,7 @@ def test_meteor_is_planned_pair_by_pair(tmp_path: Path, coco: Corpus, monkeypatc
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 12, "test")
     project_of = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
-    stages.ingest(project_of)
+    stages.ingest(project_of).build()
     stages.encode(project_of, "meteor", "train").run()
     job = stages.export_plan(project_of, "meteor", "train")
     job.run()

@@ -59,7 +59,7 @@ def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
     before = files(read_only_folder)
     one = project()
     assert run(one).problems == []  # ingest, tune, encode, judge, correlate, neighbours, export
-    assert not stages.ingest(one)[1]
+    assert not stages.ingest(one).run()[1]
     for job in (
         stages.tune_cbow(one),
         stages.encode(one, "cider", "val"),

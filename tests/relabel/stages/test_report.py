@@ -21,7 +21,7 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel.stages.report import report
+from relabel.stages.run import report
 
 # Each test computes figures of several labels again, with their intervals.
 pytestmark = pytest.mark.slow

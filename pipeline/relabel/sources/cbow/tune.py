@@ -76,8 +76,7 @@ def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recip
     labels: `word2vec coco-train 100d`.
     """
     rows = corpus.rows(params.splits)
-    dataset = corpus.table["caption_id"][rows.start].as_py().partition(":")[0]
-    trained_on = f"{dataset}-{'+'.join(params.splits)}"
+    trained_on = f"{corpus.namespace}-{'+'.join(params.splits)}"
     file = f"word2vec.{trained_on}.{params.width}d.txt"
 
     def fill(work: Work) -> None:

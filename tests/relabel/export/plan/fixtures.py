@@ -18,8 +18,8 @@ from relabel.export.plan.spec import PlanSpec
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
-from relabel.store.artefact import build
-from relabel.store.manifest import Manifest, Spec
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.tasks import make_all
 from relabel_train.batches import Plan, open_plan
 
@@ -84,9 +84,9 @@ def outline(
 
 
 def write(folder: Path, spec: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
-    artefact = Spec("plan", "p", spec.params.semantic, {"corpus": spec.corpus.digest})
-    tasks = PlanTasks(spec, lambda: relevance)
-    manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
+    tasks, inputs = PlanTasks(spec, lambda: relevance), {"corpus": spec.corpus.digest}
+    recipe = Recipe("plan", "p", lambda: spec.params.semantic, inputs, lambda work: make_all(tasks, work, SILENT))
+    manifest, _ = build(folder, recipe)
     return open_plan(folder), manifest
 
 

@@ -18,7 +18,7 @@ from relabel.corpus import References
 from relabel.sources.bert_sts import pair_table
 from relabel.sources.finder import Search
 from relabel.stages import Project
-from relabel.store.workdir import DONE, Work
+from relabel.store.workdir import Work
 
 MakeGated = Callable[..., Project]
 
@@ -37,7 +37,7 @@ def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.
 
 
 def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
-    (folder / DONE).mkdir(parents=True)
+    folder.mkdir(parents=True)
     work, finder, progress = Work(folder), relevance.finder(search, pooling, runtime), [0]
     group = finder.preliminary(work)
     for task in group.tasks if group else ():

@@ -24,8 +24,8 @@ from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
 from relabel.sources.cosine import VectorRelevance, read_vectors
-from relabel.store.artefact import build
-from relabel.store.manifest import Manifest, Spec
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -69,8 +69,8 @@ def encode(
         "rows": [rows.start, rows.stop],
         "shard": rows_per_shard,
     }
-    artefact = Spec("encoding", "cbow", semantic, {"corpus": captions.digest})
-    manifest, _ = build(folder / "encoding", artefact, fill)
+    recipe = Recipe("encoding", "cbow", lambda: semantic, {"corpus": captions.digest}, fill)
+    manifest, _ = build(folder / "encoding", recipe)
     return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
 
 

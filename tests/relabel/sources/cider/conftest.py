@@ -16,8 +16,7 @@ from relabel.corpus import SCHEMA, Corpus
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel.store.tasks import make_all
 
 Words = list[str]
@@ -54,7 +53,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
             make_all(source.tasks(corpus, rows, 90, runtime), work, runtime.progress)
 
         out = tmp_path / "encoding"
-        manifest, _ = build(out, Spec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
+        manifest, _ = build(out, Recipe("encoding", "cider", lambda: semantic, {"corpus": corpus.digest}, fill))
         return source.open(OpenEncoding(corpus, out, manifest, runtime))
 
     return make

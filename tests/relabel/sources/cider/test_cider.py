@@ -22,8 +22,8 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
-from relabel.store.artefact import build
-from relabel.store.manifest import Manifest, Spec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.tasks import make_all
 
 IMAGES = {
@@ -55,7 +55,7 @@ def encoded(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
 
-    build(out, Spec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
+    build(out, Recipe("encoding", "cider", lambda: semantic, {"corpus": corpus.digest}, fill))
     manifest = open_artefact(out, "encoding")
     return manifest, source.open(OpenEncoding(corpus, out, manifest, runtime))
 

@@ -184,7 +184,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
 
     parts = {}
     for label in labels:
-        source, manifest = small.config.source(label), stages.read_encoding(small, label, "all")
+        source, manifest = small.config.source(label), stages.encode(small, label, "all").open()
         parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
     features = tuple(Feature(label, "max") for label in labels)
     head = Head(features, 0.1, np.full(len(labels), 0.05))
@@ -217,11 +217,11 @@ def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path
     plain = small_project.config.sources["cider_plain"].model_dump()
     project = fuse_project(tmp_path, small_project, sources | {"cider": plain})
     with pytest.raises(CheckError, match="label cider differs from the one that the fuse was fitted with: variant"):
-        stages.encode(_with(project, "cider", "cider_plain", small_project), "fuse", "all")
+        stages.encode(_with(project, "cider"), "fuse", "all").run()
 
 
-def _with(project: Project, label: str, other: str, small: Project) -> Project:
-    """Return the project with `label` encoded under the parameters of `other`."""
+def _with(project: Project, label: str) -> Project:
+    """Return a copy of the project in which a label is encoded."""
     import shutil
 
     labels = project.labels.parent / "copy"
@@ -252,10 +252,10 @@ def test_a_part_must_be_a_label(small_project: Project, tmp_path: Path) -> None:
     write_fuse_model(tmp_path / "model", small_model())
     project = fuse_project(tmp_path, small_project, {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}})
     with pytest.raises(UsageError, match="no label 'near'"):
-        stages.encode(project, "fuse", "all")
+        stages.encode(project, "fuse", "all").run()
 
 
 def test_no_model(small_project: Project, tmp_path: Path) -> None:
     sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "nowhere")}}
     with pytest.raises(MissingError, match="relabel tune fuse"):
-        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all")
+        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all").run()

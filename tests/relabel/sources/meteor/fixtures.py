@@ -10,8 +10,8 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import open_artefact
 from relabel.store.tasks import make_all
 
 
@@ -31,7 +31,12 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
     build(
         folder,
-        Spec("encoding", "meteor", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}),
-        fill,
+        Recipe(
+            "encoding",
+            "meteor",
+            lambda: source.fingerprint_params(corpus, rows, runtime),
+            {"corpus": corpus.digest},
+            fill,
+        ),
     )
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), runtime))

@@ -17,8 +17,8 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.models.tasks import MODEL, ModelTasks
-from relabel.store.artefact import build
-from relabel.store.manifest import Manifest, Spec
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -49,7 +49,7 @@ class CountingTasks(ModelTasks):
 def run(out: Path, log: list[str], **options: Any) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"t:{i}", f"t:{i}", "test", "a dog") for i in range(6))
     tasks = CountingTasks(corpus, log, **options)
-    return build(out, Spec("encoding", "counting", {}, {}), lambda work: make_all(tasks, work, SILENT))[0]
+    return build(out, Recipe("encoding", "counting", dict, {}, lambda work: make_all(tasks, work, SILENT)))[0]
 
 
 def test_the_model_is_loaded_first_and_recorded(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.store.artefact import build
+from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, Spec
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work, part_ranges
@@ -70,10 +70,8 @@ def encode(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(captions, rows, 4, runtime), work, runtime.progress)
 
-    artefact = Spec(
-        "encoding", "sbert", source.fingerprint_params(captions, rows, runtime), {"corpus": captions.digest}
-    )
-    manifest, _ = build(out, artefact, fill)
+    semantic = source.fingerprint_params(captions, rows, runtime)
+    manifest, _ = build(out, Recipe("encoding", "sbert", lambda: semantic, {"corpus": captions.digest}, fill))
     return source.open(OpenEncoding(captions, out, manifest, runtime)), manifest
 
 
@@ -219,7 +217,7 @@ def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, t
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.tasks(coco, rows, 50_000, runtime), work, runtime.progress)
 
-    manifest, _ = build(tmp_path / "e", Spec("encoding", "sbert", {}, {}), fill)
+    manifest, _ = build(tmp_path / "e", Recipe("encoding", "sbert", dict, {}, fill))
     relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))
 
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")

@@ -25,8 +25,7 @@ from relabel.sources.spice.encode import SceneGraphTasks, collapsed
 from relabel.sources.spice.parser import ParseFailure
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel.store.tasks import make_all
 
 Tuples = list[list[str]]
@@ -98,7 +97,7 @@ def encoded(corpus: Corpus, parser: RecordedParser, folder: Path, runtime: Runti
         make_all(tasks, work, runtime.progress)
 
     semantic = source.fingerprint_params(corpus, rows, runtime)
-    manifest, _ = build(folder, Spec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
+    manifest, _ = build(folder, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill))
     return source, manifest
 
 

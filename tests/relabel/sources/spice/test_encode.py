@@ -27,8 +27,8 @@ from relabel.sources.spice import encode as module
 from relabel.sources.spice.encode import CaptionParser, SpiceTasks, collapsed, spelled, words_table
 from relabel.sources.spice.parse_cache import CachedParser
 from relabel.sources.spice.parser import Parsed, ParseFailure
-from relabel.store.artefact import build
-from relabel.store.manifest import Manifest, Spec
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.tasks import Task, make_all
 from relabel.store.workdir import Work
 
@@ -72,7 +72,7 @@ def encode(out: Path, parser: CaptionParser, per_shard: int = 30, lines: Sequenc
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(tasks, work, Runtime().progress)
 
-    return build(out, Spec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
+    return build(out, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill))[0]
 
 
 def read(corpus: Corpus) -> list[str]:

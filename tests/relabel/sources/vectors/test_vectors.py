@@ -25,8 +25,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.vectors import ExternalVectorRelevance, Vectors, VectorsParams
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -84,7 +83,7 @@ def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: A
         make_all(source.tasks(corpus, rows, 7, runtime), work, runtime.progress)
 
     out = folder / "encoding"
-    manifest, _ = build(out, Spec("encoding", "vectors", semantic, {}), fill)
+    manifest, _ = build(out, Recipe("encoding", "vectors", lambda: semantic, {}, fill))
     return source.open(OpenEncoding(corpus, out, manifest, runtime))
 
 

@@ -17,8 +17,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.wmd import Wmd, WmdParams
-from relabel.store.artefact import build
-from relabel.store.manifest import Spec
+from relabel.store.artefact import Recipe, build
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -49,7 +48,9 @@ def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int
         make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
 
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
-    manifest, _ = build(folder / "encoding", Spec("encoding", "wmd", semantic, {"corpus": corpus.digest}), fill)
+    manifest, _ = build(
+        folder / "encoding", Recipe("encoding", "wmd", lambda: semantic, {"corpus": corpus.digest}, fill)
+    )
     return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime)), manifest
 
 
