@@ -21,8 +21,6 @@ from relabel.store.artefact import Recipe
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
-VERSION = 1
-"""Incremented when the same files and parameters begin to give another corpus."""
 _SPILL = ".captions.arrow"  # captions during the work, which may exceed the memory
 
 
@@ -33,7 +31,6 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     """
     source = open_input(params, runtime)
     semantic = {
-        "version": VERSION,
         "namespace": params.prefix,
         "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,

@@ -115,11 +115,9 @@ class Export(ABC, Generic[P]):
 
     `params`: the block of the format in `relabel.export.params`.
 
-    `version`: increased when the same inputs and parameters give other bytes.
     `figures`: whether the format shows the figures of the label.
     """
 
-    version: ClassVar[int] = 1
     figures: ClassVar[bool] = False
 
     def __init__(self, params: P) -> None:

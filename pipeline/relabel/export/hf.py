@@ -184,8 +184,6 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     offsets i and i + 1, since safetensors holds no strings.
     """
 
-    version = 2
-
     @override
     def check(self, inputs: ExportInputs) -> None:
         require_vectors(inputs)

@@ -22,7 +22,7 @@ from relabel.store.files import write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
 
@@ -37,7 +37,7 @@ def check_lookup_support(source: Source[Any], label: str) -> None:
 
 def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[str, Any]:
     """Return the parameters of a lookup that can change its arrays."""
-    semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
+    semantic: dict[str, Any] = {"pooling": source.params.pooling, "references": REFERENCES}
     return semantic | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 

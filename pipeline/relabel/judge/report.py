@@ -11,8 +11,6 @@ from relabel.core import tables
 from relabel.core.tables import WIDTH, Style, Table
 
 UNDEFINED = "undefined"
-VERSION = 2
-"""Goes up when equal figures give other tables or pictures."""
 _HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
 """Subset (None: all of them) and figure of the metric of a task."""
 _UNDEFINED_NOTE = (

@@ -14,7 +14,7 @@ reference sets (images), columns are captions.
 Adding a source
 ---------------
 1. Create the folder `relabel/sources/NAME/` with the four classes.
-2. Add one line to `SOURCES` below, and the folder to the import contract in
+2. Add one line to `SOURCES` below, its version to `versions.yaml`, and the folder to the import contract in
    `pyproject.toml`.
 3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
 

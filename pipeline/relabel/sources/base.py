@@ -66,8 +66,6 @@ class SourceSpec:
         Least and largest relevance.
     symmetric : bool
         True if r(a, b) = r(b, a) for single captions.
-    version : int
-        Version of the encoding's files. Increase it when the same captions and parameters give other bytes.
     params : type of SourceParams
     refused_poolings : mapping of Pooling to str
         Poolings that the source does not support, with the reason.
@@ -88,7 +86,6 @@ class SourceSpec:
     kind: Kind
     bounds: tuple[float, float]
     symmetric: bool
-    version: int
     params: type[SourceParams]
     refused_poolings: Mapping[Pooling, str] = field(default_factory=dict)
     refused: Mapping[Capability, str] = field(default_factory=dict)

@@ -174,14 +174,13 @@ class VectorSource(Source[P]):
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 
-def make_vector_spec(name: str, params: type[SourceParams], version: int) -> SourceSpec:
+def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
     """Return the properties that all sources of vectors share."""
     return SourceSpec(
         name=name,
         kind="vectors",
         bounds=(-1.0, 1.0),
         symmetric=True,
-        version=version,
         params=params,
         refused_poolings=REFUSED_POOLINGS,
     )

@@ -64,7 +64,6 @@ class SameImage(Source[SameImageParams]):
         kind="baseline",
         bounds=(0.0, 1.0),
         symmetric=True,
-        version=1,
         params=SameImageParams,
         refused={"neighbours": "it knows image ids alone", "query": "a new text belongs to no image"},
     )

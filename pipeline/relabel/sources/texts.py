@@ -195,7 +195,7 @@ def _open(
     rows, out = range(len(corpus)), folder / label
     inputs = {part: _open(parts[part], part, corpus, folder, runtime, parts, opened) for part in source.input_labels()}
     source.check_inputs({part: one.manifest for part, one in inputs.items()})
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
+    semantic = source.fingerprint_params(corpus, rows, runtime)
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}

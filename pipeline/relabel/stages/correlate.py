@@ -19,7 +19,7 @@ from relabel.judge.eccv_report import Ranking, eccv_report
 from relabel.judge.judged_report import Cost, encoded_columns, summary_report
 from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores
 from relabel.judge.notes import BASELINE
-from relabel.judge.report import VERSION, Report, report_texts
+from relabel.judge.report import Report, report_texts
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
 from relabel.stages.judge import check_judged, figures, is_ranked, keeps_figures, open_scores, ranking
@@ -247,7 +247,7 @@ def _write(
         for file, draw in pictures.items():
             work.file(file, draw)
 
-    semantic = {"version": VERSION, "labels": list(made_of), "notes": [table.notes for table in report.tables]}
+    semantic = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
     inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
     out = project.layout.report(project.config.judge.split, name)
     Job(project, out, Recipe("report", name, lambda: semantic, inputs, fill), project.command("correlate")).build()

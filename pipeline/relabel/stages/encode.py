@@ -25,7 +25,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
-    shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
+    shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size}
     parts = {part: encode(project, part, split) for part in source.input_labels()}
 
     def semantic() -> Values:

@@ -39,7 +39,6 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     licence = _licence(project)
     semantic: dict[str, Any] = {
         **exporter.fingerprint_params(),
-        "version": exporter.version,
         "split": split,
         "pooling": source.params.pooling,
     }
@@ -159,7 +158,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     from relabel.export.neighbours import write_neighbour_ids
 
     corpus, table = project.corpus, prepare_neighbours(project, label, within, of)
-    semantic: dict[str, Any] = {"of": of, "within": within, "version": 1}
+    semantic: dict[str, Any] = {"of": of, "within": within}
     inputs: Inputs = {"corpus": corpus.digest, "neighbours": table.identity}
 
     def fill(work: Work) -> None:

@@ -18,7 +18,6 @@ from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
-from relabel_train.batches.plan import FORMAT
 
 
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
@@ -47,7 +46,6 @@ def _plan(project: Project, label: str, split: str, name: str | None) -> tuple[J
         inputs["neighbours"] = table.identity
     # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
-    semantic["format"] = FORMAT
 
     @cache
     def plan() -> PlanWork:

@@ -17,7 +17,7 @@ from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
-from relabel_train.sidecar import FORMAT, Keys
+from relabel_train.sidecar import Keys
 
 if TYPE_CHECKING:
     from relabel.export.wds.build import SideCarWork
@@ -77,7 +77,7 @@ def _side_car(project: Project, label: str, split: str) -> tuple[Job, Callable[[
         if (lookup.open().semantic.get("dtype"), params.dtype) == ("float16", "float32"):
             todo = "Give --dtype float16, or export the lookup as float32."
             raise UsageError("the vectors of this lookup are float16", where=str(out), todo=todo)
-        values = {"format": FORMAT, "keys": keys, "layout": params.layout, "k": params.k}
+        values = {"keys": keys, "layout": params.layout, "k": params.k}
         return values | {"dtype": params.dtype, "allow_missing": params.allow_missing}
 
     def key_digest() -> str:

@@ -21,7 +21,7 @@ from relabel.stages.project import Project
 from relabel.store.artefact import Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, executor, make_share
 from relabel.store.files import make_folder
-from relabel.store.manifest import Manifest, Spec, open_artefact
+from relabel.store.manifest import Manifest, Spec, fingerprint, open_artefact
 from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
@@ -131,6 +131,7 @@ class Job:
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
             self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
+        expected = fingerprint(manifest.kind, semantic, inputs)
         # As a manifest holds them: a tuple is a list there.
         semantic, inputs = json.loads(json.dumps([semantic, inputs]))
         made = manifest.semantic
@@ -139,6 +140,8 @@ class Job:
         nested = {name for name in changed if dict in (type(made.get(name)), type(semantic.get(name)))}
         causes = [name if name in nested else differing([name], made, semantic) for name in changed]
         causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
+        if not causes and manifest.fingerprint != expected:
+            causes = ["made by another version of relabel"]
         if causes:
             problem = f"not of the current parameters and inputs: {', '.join(causes)}"
             raise CheckError(problem, where=str(self.out), todo=f"Run {self.command}.")

@@ -22,7 +22,6 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 _FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
-_VERSION = 1  # goes up when equal scores have other figures
 
 
 def judge(project: Project, label: str) -> Job:
@@ -65,7 +64,7 @@ def figures(project: Project, label: str) -> Job:
         parts = {name: getattr(compared, name) for name in ("agreement", "sampled", "calibration")}
         work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
 
-    semantic = {"version": _VERSION, **params.model_dump(mode="json", include={*_FIGURES})}
+    semantic = params.model_dump(mode="json", include={*_FIGURES})
     return Job(
         project,
         project.layout.figures(params.split, label),

@@ -35,10 +35,9 @@ from relabel.stages.project import Project
 from relabel.stages.tune import ensure_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
-_SCORES_VERSION = 1  # goes up when equal encodings and pairs give other scores
-_FIGURES_VERSION = 1  # goes up when equal scores give other figures
 _FILE = "figures.json"
 
 
@@ -123,11 +122,11 @@ class ScoredSet:
             # Captions are identified by their texts: PTB tokens follow from these, and are not made to find old scores.
             sources = {
                 name: one.fingerprint_params(corpus, range(len(corpus)), project.runtime)
-                | {"version": one.spec.version}
+                | {"version": version_of("encoding", one.spec.name)}
                 for name, one in {self.file: self.source, **self.parts}.items()
             }
             shape = {"pooling": self.source.params.pooling, "both_orders": pairs.both_orders}
-            return {"version": _SCORES_VERSION, **shape, "sources": sources}
+            return {**shape, "sources": sources}
 
         def fill(work: Work) -> None:
             encodings = self.folder / "encodings"
@@ -148,7 +147,7 @@ class ScoredSet:
 
         judged = [None if values is None else values.tolist() for values in (pairs.ratings, pairs.choices)]
         human = json.dumps([*judged, pairs.groups, pairs.clusters])
-        semantic: Values = {"version": _FIGURES_VERSION, "resamples": params.resamples, "seed": params.seed}
+        semantic: Values = {"resamples": params.resamples, "seed": params.seed}
         semantic |= {"statistics": self.judged.statistics, "group": self.judged.group, "ties": self.judged.ties}
         inputs: Inputs = {"scores": scores.identity, "judgements": hashlib.sha256(human.encode()).hexdigest()}
         return self._job("figures", Recipe("figures", self.file, lambda: semantic, inputs, fill))

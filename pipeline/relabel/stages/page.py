@@ -14,7 +14,6 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.types import Scores
 from relabel.datasets.judged import set_names
 from relabel.judge.cxc_report import ALL, PairScores
-from relabel.judge.report import VERSION as TABLES
 from relabel.judge.report import Report
 from relabel.page.captions import CAPTIONS, NEAREST, RERANKED, Nearest, choose_captions, from_rows, rerank, search
 from relabel.page.charts import (
@@ -27,7 +26,7 @@ from relabel.page.charts import (
     judged_data,
     score_pairs,
 )
-from relabel.page.render import VERSION, Page, PageLabel, render_page
+from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, report_encoded
 from relabel.stages.job import Job
@@ -36,6 +35,7 @@ from relabel.stages.judged_sets import judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 FILE = "report.html"
@@ -62,8 +62,7 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     texts = judge_sets(project, open_sets(project, sets, set_names()), names, build=False)
     jobs |= texts.made_of
     semantic = {
-        "version": VERSION,
-        "tables": TABLES,
+        "tables": version_of("report"),
         "plotly": metadata.version("plotly"),
         "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
         "split": split,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.layout import check_name
+from relabel.store.versions import version_of
 
-FORMAT = 2
 MANIFEST = "manifest.json"
 MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
 """Kinds of models. The name of a model is a description, and its folder is the user's choice."""
@@ -37,7 +37,7 @@ class Manifest:
     """Content of `manifest.json`.
 
     `kind`, `name`: kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
-    `fingerprint`: sha256 over format, kind, semantic and inputs: everything that can change a value.
+    `fingerprint`: sha256 over versions, kind, semantic and inputs: everything that can change a value.
     `semantic`, `inputs`: parameters that can change a value; sha256 or fingerprint of every input.
     `facts`: facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
     `runtime`: device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
@@ -51,7 +51,7 @@ class Manifest:
     facts: dict[str, Any]
     runtime: dict[str, Any]
     files: dict[str, FileEntry]
-    format: int = FORMAT
+    format: int | None = field(default_factory=lambda: version_of("manifest"))
 
     @property
     def parts(self) -> list[str]:
@@ -86,8 +86,9 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Hash everything that can change a value, including the version of the format."""
-    body = {"format": FORMAT, "kind": kind, "semantic": semantic, "inputs": inputs}
+    """Hash everything that can change a value, including the versions of the manifest and of the kind or source."""
+    versions = [version_of("manifest"), version_of(kind, semantic.get("source"))]
+    body = {"versions": versions, "kind": kind, "semantic": semantic, "inputs": inputs}
     text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -134,8 +135,8 @@ def _parse(content: bytes, where: str, todo: str) -> Manifest:
         text = content.decode()
         body = json.loads(text)
         # The format is checked first: other formats may have other fields.
-        if body["format"] != FORMAT:
-            raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=where, todo=todo)
+        if body["format"] != (expected := version_of("manifest")):
+            raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, todo=todo)
         recorded = body.pop("digest")
         manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
         actual = hashlib.sha256(_text(body).encode()).hexdigest()

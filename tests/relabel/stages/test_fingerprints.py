@@ -24,7 +24,7 @@ from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTING
 
 from relabel import stages
 from relabel.config import Config, load_config
-from relabel.core.errors import RelabelError
+from relabel.core.errors import CheckError, RelabelError
 from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import ingest as ingesting
 from relabel.export import EXPORTS
@@ -34,8 +34,13 @@ from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
+from relabel.store import versions
 from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import Spec
+from relabel.store.manifest import MODELS, Spec
+from relabel.store.versions import version_of
+from relabel_train import sidecar
+from relabel_train.batches import plan
+from relabel_train.lookup import format as lookup
 
 
 def fake(job: Job) -> None:
@@ -357,7 +362,23 @@ def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], f
 def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = stages.encode(project(base()), name, "train").spec.fingerprint
-    source = source_class(name)
-    monkeypatch.setattr(source, "spec", dataclasses.replace(source.spec, version=source.spec.version + 1))
-    assert stages.encode(project(base()), name, "train").spec.fingerprint != before
+    before = stages.encode(project(base()), name, "train")
+    fake(before)
+    fingerprint = before.open().fingerprint
+    others = {source: version_of("encoding", source) for source in SOURCES if source != name}
+    changed = {kind: version_of(kind) for kind in ("manifest", "corpus", *MODELS)}
+    monkeypatch.setattr(versions, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
+    today = stages.encode(project(base()), name, "train")
+    assert today.spec.fingerprint != fingerprint
+    with pytest.raises(CheckError, match="version"):
+        today.open()
+
+
+def test_everything_that_is_written_has_a_version() -> None:
+    kinds = {*EXPORTS, *MODELS, "corpus", "neighbours", "neighbour_ids", "report", "page"}
+    kinds |= {"judgement", "ranking", "scores", "figures"}
+    assert {kind for kind in kinds if version_of(kind) is None} == set()
+    assert {source for source in SOURCES if version_of("encoding", source) is None} == set()
+    # relabel_train reads these without the file.
+    formats = {"lookup": lookup.FORMAT, "plan": plan.FORMAT, "wds": sidecar.FORMAT}
+    assert {kind: version_of(kind) for kind in formats} == formats

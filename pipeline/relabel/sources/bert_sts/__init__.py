@@ -93,7 +93,6 @@ class BertSts(Source[BertStsParams]):
         kind="pairs",
         bounds=(0.0, 1.0),
         symmetric=True,
-        version=1,
         params=BertStsParams,
         refused_poolings={"refs": "a cross-encoder reads two captions, not a set"},
     )

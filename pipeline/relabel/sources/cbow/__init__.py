@@ -74,7 +74,7 @@ class CbowParams(WordVectorParams):
 class Cbow(VectorSource[CbowParams]):
     """Cosine of mean word vectors."""
 
-    spec = make_vector_spec("cbow", CbowParams, version=1)
+    spec = make_vector_spec("cbow", CbowParams)
 
     @override
     def tokenizer(self) -> str | None:

@@ -65,7 +65,6 @@ class Cider(Source[CiderParams]):
         kind="features",
         bounds=BOUNDS,
         symmetric=False,
-        version=1,
         params=CiderParams,
     )
 

@@ -58,7 +58,6 @@ class Fuse(Source[FuseParams]):
         kind="others",
         bounds=BOUNDS,
         symmetric=False,
-        version=1,
         params=FuseParams,
     )
 

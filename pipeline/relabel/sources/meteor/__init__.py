@@ -60,7 +60,6 @@ class Meteor(Source[MeteorParams]):
         kind="pairs",
         bounds=(0.0, 1.0),
         symmetric=False,
-        version=2,
         params=MeteorParams,
         refused={"neighbours": "it scores pair by pair, and all pairs are too many"},
     )

@@ -74,7 +74,7 @@ class SbertParams(SourceParams):
 class Sbert(VectorSource[SbertParams]):
     """Cosine of sentence embeddings."""
 
-    spec = make_vector_spec("sbert", SbertParams, version=2)
+    spec = make_vector_spec("sbert", SbertParams)
 
     @override
     def model_folder(self) -> Path | None:

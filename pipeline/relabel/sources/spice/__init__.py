@@ -62,7 +62,6 @@ class Spice(Source[SpiceParams]):
         kind="features",
         bounds=(0.0, 1.0),
         symmetric=False,
-        version=1,
         params=SpiceParams,
     )
 

@@ -87,7 +87,7 @@ class Vectors(VectorSource[VectorsParams]):
     """Cosine of embeddings from files."""
 
     spec = replace(
-        make_vector_spec("vectors", VectorsParams, version=1),
+        make_vector_spec("vectors", VectorsParams),
         refused_poolings={},
         refused={"query": "given vectors have no model, so that a new text has no vector"},
     )

@@ -92,7 +92,7 @@ class WmdParams(WordVectorParams):
 class Wmd(Source[WmdParams]):
     """Word mover's distance."""
 
-    spec = SourceSpec(name="wmd", kind="pairs", bounds=(0.0, 1.0), symmetric=True, version=1, params=WmdParams)
+    spec = SourceSpec(name="wmd", kind="pairs", bounds=(0.0, 1.0), symmetric=True, params=WmdParams)
 
     @override
     def tokenizer(self) -> str | None:

@@ -58,7 +58,7 @@ class Fake:
     """Source with the properties that an outline reads."""
 
     def __init__(self, kind: Kind) -> None:
-        self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, 1, SourceParams)
+        self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, SourceParams)
 
     def is_pairwise(self) -> bool:
         return self.spec.pairwise

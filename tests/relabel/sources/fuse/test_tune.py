@@ -29,6 +29,7 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import Recipe, build
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 FAST = {"trees": 5, "leaf_pairs": 2}
@@ -101,7 +102,7 @@ def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_pa
         "meteor": True,
         "sbert": False,
     }
-    assert model.parts["cider"].semantic == {"source": "cider"}
+    assert model.parts["cider"].semantic == {"source": "cider", "version": version_of("encoding", "cider")}
     looks = [str(f) for f in model.heads["set"].features]
     assert looks == [
         "cider refs",
