@@ -51,7 +51,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def project(*settings: str) -> Project:
-    """Return a project whose parameters count as those of a file: they may change, and the project is no trial."""
+    """Return a project whose parameters count as those of a file."""
     return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
 
 
@@ -104,25 +104,21 @@ def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     }
 
 
-def test_reports_of_trials_are_separate(small: Path) -> None:
+def test_only_the_report_of_the_file_is_written(small: Path) -> None:
     outcome = run(project())
     assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
-    before = {p: p.read_bytes() for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock"}
-    folders = set()
+    report = Path("labels/coco/report")
+    before = {p: p.read_bytes() for p in report.rglob("*") if p.is_file() and p.suffix != ".lock"}
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
     for settings, labels in (
         ([], ["cider"]),
-        (["judge.include_self=false"], []),
         (["judge.resamples=10"], []),
-        (["sources.cider.pooling=max"], []),
         (["sources.more={source: cider, tokenizer: lower_split, sigma: 3}"], []),
     ):
-        Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
-        trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
-        folders.add(trial.paths["tables, pictures"])
-        assert (trial.paths["tables, pictures"] / "cxc.png").exists()
-    assert len(folders) == 5
-    assert all(folder.name.startswith("val-") for folder in folders)
-    assert {p: p.read_bytes() for p in before} == before
+        other = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
+        assert other.report.records
+        assert "tables, pictures" not in other.paths
+    assert {p: p.read_bytes() for p in report.rglob("*") if p.is_file() and p.suffix != ".lock"} == before
     assert correlate(project(), ["cider", "same_image"], ["cxc"]).paths["tables, pictures"].name == "val"
 
 
