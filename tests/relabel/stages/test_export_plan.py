@@ -18,7 +18,6 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus, References
-from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
 from relabel_train.batches import Plan, open_plan
 
@@ -28,6 +27,7 @@ SETTINGS = [
     "ingest.path=captions.jsonl",
     "sources.cider.tokenizer=lower_split",
     "export.plan.batch_size=24",
+    "neighbours.k=60",
 ]
 
 
@@ -44,10 +44,6 @@ def write_captions(coco: Corpus, images: int, split: str) -> None:
 
 def project(*settings: str) -> Project:
     return Project(Config(**load_config(None, [*SETTINGS, *settings]).model_dump()), Runtime(threads=1))
-
-
-def find_neighbours(built: Project, k: int) -> None:
-    stages.neighbours(built, "cider", NeighboursParams(k=k, within="train")).run()
 
 
 @pytest.fixture
@@ -73,7 +69,7 @@ def reopened(*settings: str) -> Project:
 
 
 def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project) -> None:
-    find_neighbours(small, 60)
+    stages.neighbours(small, "cider", "train").run()
     graded, facts = plan_of(reopened("export.plan.sampler=graded", "export.plan.depth=60"), "cider")
     levels = facts["grading"]["levels"]
     assert len(levels) == 3
@@ -89,7 +85,7 @@ def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project
 
 
 def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) -> None:
-    find_neighbours(small, 60)
+    stages.neighbours(small, "cider", "train").run()
     settings = ["export.plan.sampler=neighbour", "export.plan.k=3", "export.plan.batches=4", "export.plan.epochs=2"]
     plan, facts = plan_of(reopened(*settings), "cider")
     assert (len(plan), facts["neighbours"], facts["sampler"]["k"]) == (8, "cider", 3)
@@ -141,23 +137,22 @@ def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project
 
 
 def test_missing_inputs_are_named(small: Project) -> None:
-    with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
+    with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train"):
         stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train").run()
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
         stages.export_plan(small, "cider", "val").run()
-    find_neighbours(small, 10)
+    graded = ("neighbours.k=10", "export.plan.sampler=graded")
+    stages.neighbours(reopened(*graded), "cider", "train").run()
     with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*depth"):
-        stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
-    _, facts = plan_of(reopened("export.plan.sampler=graded"), "cider")
+        stages.export_plan(reopened(*graded, "export.plan.depth=20"), "cider", "train").run()
+    _, facts = plan_of(reopened(*graded), "cider")
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
     stages.ingest(reopened()).build()
     stages.encode(reopened(), "same_image", "train").run()
     with pytest.raises(CheckError, match="another corpus"):
-        stages.export_plan(
-            reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
-        ).run()
+        stages.export_plan(reopened(*graded, "export.plan.neighbours=cider"), "same_image", "train").run()
 
 
 @pytest.mark.java

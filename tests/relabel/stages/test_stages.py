@@ -51,7 +51,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def project(*settings: str) -> Project:
-    """Return a project whose parameters count as those of a file: they may change, and the project is no trial."""
+    """Return a project whose parameters count as those of a file."""
     return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
 
 
