@@ -18,7 +18,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.runtime import Runtime, release_memory
 from relabel.stages.project import Project
-from relabel.store.artefact import Recipe, build, check_place, current_manifest, work_folder
+from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, executor, make_share
 from relabel.store.files import make_folder
 from relabel.store.manifest import Manifest, Spec, fingerprint, open_artefact
@@ -26,7 +26,6 @@ from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 Values = dict[str, Any]
-_PARAMETERS = "parameters"  # entry of a manifest's `runtime`: the parameters as a user wrote them
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,8 @@ class Job:
 
     def run(self) -> tuple[Manifest, bool]:
         """Build the artefact unless it is up to date; return its manifest and whether it was built."""
-        runtime, recipe, parameters = self.project.runtime, self.recipe, self.parameters(self.project.config)
-
-        def fill(work: Work) -> None:
-            work.runtime[_PARAMETERS] = parameters
-            recipe.fill(work)
-
-        result = build(self.out, replace(recipe, fill=fill), runtime.progress, runtime.replace, self.check)
+        runtime, parameters = self.project.runtime, self.parameters(self.project.config)
+        result = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, parameters)
         # A run builds many artefacts in one process: freed memory goes back to the system in between.
         release_memory()
         return result
@@ -85,7 +79,7 @@ class Job:
     def check(self, previous: Manifest) -> None:
         """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
         config = self.project.config
-        now, before = self.parameters(config), previous.runtime.get(_PARAMETERS, {})
+        now, before = self.parameters(config), previous.runtime.get(PARAMETERS, {})
         changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
         try:
             overridden = now != self.parameters(config.file)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, system_error
@@ -31,6 +32,8 @@ from relabel.store.workdir import Work
 
 Inputs = dict[str, str | Callable[[], str]]
 """Identities of the inputs of an artefact by name, or functions that return them."""
+PARAMETERS = "parameters"
+"""Entry of a manifest's `runtime`: the parameters as a user wrote them."""
 WORK = ".work"
 """Name of the folder beside the artefacts that holds their work folders."""
 GITIGNORE = ".gitignore"
@@ -72,19 +75,21 @@ def build(
     progress: Progress = SILENT,
     retry: bool = False,
     check: Callable[[Manifest], None] | None = None,
+    parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
 
     `out`: folder of the artefact. It is replaced only when the new artefact is complete. `retry`: whether to build an
     artefact with failed rows again. `check`: takes the manifest of another artefact that would be replaced, and may
-    raise to keep it. Returns `built`: False if the artefact existed already with the same fingerprint.
+    raise to keep it. `parameters`: as a user wrote them, for the manifest. Returns `built`: False if the artefact
+    existed already with the same fingerprint.
     """
     spec = recipe.spec
     folder = work_folder(out, spec.fingerprint)
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
         current = current_manifest(out, spec, retry)
-        if current is not None and not any(_beside(out)):
+        if current is not None and not any(_of_killed_runs(out, folder)):
             return current, False
         if current is None:
             # A refused folder must stay untouched, so this comes before a lock file is made beside it.
@@ -95,15 +100,16 @@ def build(
             if current is None:
                 check_place(out, spec, check=check)
                 # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
-                current, built = current_manifest(folder, spec) or _fill(folder, recipe), True
+                current, built = current_manifest(folder, spec) or _fill(folder, recipe, parameters), True
                 # The work may have taken hours, and `out` may hold other files by now.
                 check_place(out, spec, current.files)
                 _move(folder, current, out)
+                # Unfinished work under other parameters or inputs is given up.
+                leftovers = _beside(out)
             else:
-                built = False
-            # Replaced artefacts, and unfinished work under other parameters or inputs.
-            for other in _beside(out):
-                _remove(other)
+                built, leftovers = False, _of_killed_runs(out, folder)
+            for path in leftovers:
+                _remove(path)
             return current, built
     except OSError as error:
         raise system_error(error, out) from error
@@ -143,7 +149,7 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
         lock.release()
 
 
-def _fill(folder: Path, recipe: Recipe) -> Manifest:
+def _fill(folder: Path, recipe: Recipe, parameters: Mapping[str, Any]) -> Manifest:
     work, spec, started = Work(folder), recipe.spec, time.monotonic()
     make_folder(folder)
     try:
@@ -159,7 +165,13 @@ def _fill(folder: Path, recipe: Recipe) -> Manifest:
             versions[name] = metadata.version(name)
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
-    runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
+    runtime = {
+        **work.runtime,
+        PARAMETERS: dict(parameters),
+        "seconds": seconds,
+        "libraries": versions,
+        "machine": machine,
+    }
     files = {name: work.entry(name) for name in work.names() if name not in work.excluded}
     manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, work.facts, runtime, files)
     write_text(folder / MANIFEST, manifest.to_json())
@@ -190,6 +202,11 @@ def _remove(folder: Path) -> None:
         folder.unlink()
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _of_killed_runs(out: Path, folder: Path) -> list[Path]:
+    """Return what killed runs have left of an artefact that is complete: its work folder, and its predecessor."""
+    return [path for path in _beside(out) if path == folder or path.suffix == _OLD]
 
 
 def _beside(out: Path) -> list[Path]:
