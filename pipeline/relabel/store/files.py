@@ -32,10 +32,10 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def input_sha256(path: Path, compute: Callable[[Path], str] = sha256_file, name: str = "") -> str:
+def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name: str = "") -> str:
     """Return the sha256 of a file that artefacts are made from, remembered between processes.
 
-    `compute`: returns the sha256, or another digest of the content, which `name` distinguishes.
+    `compute`: returns another digest of the content, which `name` distinguishes.
 
     The file is read again if its size, or the time of its last change, is another.
     """
@@ -46,7 +46,7 @@ def input_sha256(path: Path, compute: Callable[[Path], str] = sha256_file, name:
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
         if recorded == key:
             return sha256
-    sha256 = compute(path)
+    sha256 = (compute or sha256_file)(path)
     # A file that is still written may change once more within one tick of the clock of its file system.
     if time.time() - max(state.st_mtime, state.st_ctime) > _SETTLED:
         with suppress(OSError):
