@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
-from relabel.core.runtime import Runtime, release_memory
+from relabel.core.runtime import SILENT, Runtime, release_memory
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, executor, make_share
@@ -53,8 +53,8 @@ class Job:
 
     def run(self) -> tuple[Manifest, bool]:
         """Build the artefact unless it is up to date; return its manifest and whether it was built."""
-        runtime, parameters = self.project.runtime, self.parameters(self.project.config)
-        result = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, parameters)
+        runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
+        result = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
         # A run builds many artefacts in one process: freed memory goes back to the system in between.
         release_memory()
         return result
@@ -187,7 +187,8 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     that can be imported by its module and name; the arguments are plain values.
     """
     project, runtime = job.project, job.project.runtime
-    worker = partial(_prepare, project.for_worker(runtime), stage, arguments)
+    # A display cannot be sent to other processes.
+    worker = partial(_prepare, project.for_worker(replace(runtime, progress=SILENT)), stage, arguments)
     with executor(Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime) as run:
         for step in job.steps(work):
             run(step, work)

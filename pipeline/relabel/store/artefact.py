@@ -75,14 +75,14 @@ def build(
     progress: Progress = SILENT,
     retry: bool = False,
     check: Callable[[Manifest], None] | None = None,
-    parameters: Mapping[str, Any] = MappingProxyType({}),
+    record: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
 
     `out`: folder of the artefact. It is replaced only when the new artefact is complete. `retry`: whether to build an
     artefact with failed rows again. `check`: takes the manifest of another artefact that would be replaced, and may
-    raise to keep it. `parameters`: as a user wrote them, for the manifest. Returns `built`: False if the artefact
-    existed already with the same fingerprint.
+    raise to keep it. `record`: entries of the manifest's `runtime`. Returns `built`: False if the artefact existed
+    already with the same fingerprint.
     """
     spec = recipe.spec
     folder = work_folder(out, spec.fingerprint)
@@ -100,7 +100,7 @@ def build(
             if current is None:
                 check_place(out, spec, check=check)
                 # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
-                current, built = current_manifest(folder, spec) or _fill(folder, recipe, parameters), True
+                current, built = current_manifest(folder, spec) or _fill(folder, recipe, record), True
                 # The work may have taken hours, and `out` may hold other files by now.
                 check_place(out, spec, current.files)
                 _move(folder, current, out)
@@ -149,8 +149,8 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
         lock.release()
 
 
-def _fill(folder: Path, recipe: Recipe, parameters: Mapping[str, Any]) -> Manifest:
-    work, spec, started = Work(folder), recipe.spec, time.monotonic()
+def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
+    work, spec, started = Work(folder, runtime=dict(record)), recipe.spec, time.monotonic()
     make_folder(folder)
     try:
         recipe.fill(work)

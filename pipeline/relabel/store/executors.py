@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
@@ -30,7 +31,8 @@ from relabel.store.workdir import Work
 
 Run = Callable[[Step, Work], None]
 AGAIN = "Run it again; finished files are kept."
-_PATIENCE = 60.0  # seconds to wait for the first worker of a scheduler, and for a file to become visible
+_CONNECT = 20.0  # seconds to wait for a scheduler
+_PATIENCE = 60.0  # seconds to wait for its first worker, and for a file to become visible
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when numerical libraries are loaded
 
 
@@ -48,11 +50,15 @@ class Prepared(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """How another process prepares a job, and the work folder. `prepare` can be pickled, and takes the runtime."""
+    """How another process prepares a job, and the work folder.
+
+    `prepare`: takes the runtime; can be pickled. `run`: differs between the runs that one worker serves.
+    """
 
     prepare: Callable[[Runtime], Prepared]
     fingerprint: str
     folder: Path
+    run: str = field(default_factory=lambda: uuid4().hex)
 
 
 @contextmanager
@@ -86,30 +92,40 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
 
-_prepared: dict[Call, tuple[dict[str, Task], Steps, Work]] = {}
+_prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
 _lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
 
 
 def make_file(call: Call, runtime: Runtime, file: str) -> None:
     """Make one file, in a worker."""
     with _lock:
-        if call not in _prepared:
-            if not call.folder.is_dir():
-                todo = "All workers need the same files under the same path; use --workers on one machine."
-                raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
-            job = call.prepare(runtime)
-            if job.spec.fingerprint != call.fingerprint:
-                problem = f"a worker would make another {job.spec.kind} {job.spec.name}"
-                todo = "All workers need the same version of relabel, captions, files and models."
-                raise CheckError(problem, where=str(call.folder), todo=todo)
+        if call.run not in _prepared:
             # A model of the artefact before it is no longer needed.
             _prepared.clear()
-            work = Work(call.folder)
-            _prepared[call] = {}, job.steps(work), work
-        tasks, steps, work = _prepared[call]
-        while file not in tasks:
-            tasks.update((task.file, task) for task in next(steps).tasks)
+            _prepared[call.run] = _prepare(call, runtime)
+        tasks, steps, work = _prepared[call.run]
+        try:
+            while file not in tasks:
+                tasks.update((task.file, task) for task in next(steps).tasks)
+        except BaseException:
+            # A generator that has raised yields no more steps: the next attempt prepares the job again.
+            _prepared.clear()
+            raise
         work.file(file, tasks[file].write)
+
+
+def _prepare(call: Call, runtime: Runtime) -> tuple[dict[str, Task], Steps, Work]:
+    """Prepare a job in a worker, with no task known yet."""
+    if not call.folder.is_dir():
+        todo = "All workers need the same files under the same path; use --workers on one machine."
+        raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
+    job = call.prepare(runtime)
+    if job.spec.fingerprint != call.fingerprint:
+        problem = f"a worker would make another {job.spec.kind} {job.spec.name}"
+        todo = "All workers need the same version of relabel, captions, files and models."
+        raise CheckError(problem, where=str(call.folder), todo=todo)
+    work = Work(call.folder)
+    return {}, job.steps(work), work
 
 
 @contextmanager
@@ -155,21 +171,24 @@ def _cluster(call: Call, runtime: Runtime) -> Iterator[Run]:
         raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
     where = str(runtime.scheduler)
     own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
+    client = None
     try:
-        client = Client(where, set_as_default=False, timeout=20)
+        client = Client(where, set_as_default=False, timeout=_CONNECT)
         client.wait_for_workers(1, _PATIENCE)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        if client is not None:
+            client.close()
         todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
         raise MissingError(f"no Dask scheduler with workers answers ({error})", where=where, todo=todo) from error
 
     def run(step: Step, work: Work) -> None:
         # Equal keys are one task to Dask, so that two runs on one artefact share their work.
-        waiting = {f"{call.fingerprint[:16]}-{task.file}": task for task in step.missing(work)}
+        waiting = {str(call.folder / task.file): task for task in step.missing(work)}
         files = [task.file for task in waiting.values()]
         with runtime.progress.bar(step.title, step.size, step.unit) as bar:
             bar.advance(step.size - sum(task.size for task in waiting.values()))
             futures = client.map(partial(make_file, call, own), files, retries=3, key=list(waiting))
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=client.loop):
                 future.result()
                 bar.advance(waiting[future.key].size)
         _wait_until_visible(step, work)

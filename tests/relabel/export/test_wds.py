@@ -20,6 +20,7 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.export.wds.keys import expand_shards
 from relabel.stages import Project
+from relabel.stages.export_wds import _side_car
 from relabel.stages.verify import verify
 from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import open_sidecar
@@ -106,7 +107,7 @@ def test_bytes_are_deterministic_resumable_and_verified(
     from relabel.export.wds import build
 
     files_made: list[str] = []
-    members = build.SideCarTasks._members
+    members = build.SideCarWork._members
 
     def interrupted(self: Any, matched: Any) -> Any:
         files_made.append(matched.keys[0])
@@ -114,7 +115,7 @@ def test_bytes_are_deterministic_resumable_and_verified(
             raise KeyboardInterrupt
         return members(self, matched)
 
-    monkeypatch.setattr("relabel.export.wds.build.SideCarTasks._members", interrupted)
+    monkeypatch.setattr("relabel.export.wds.build.SideCarWork._members", interrupted)
     with pytest.raises(KeyboardInterrupt):
         job.run()
     assert not job.out.exists()
@@ -147,13 +148,8 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
 
 
 def test_a_caption_without_an_encoding_is_no_vector(project: Project, keys: list[str], tmp_path: Path) -> None:
-    from relabel.export.wds.build import SideCarTasks
-
     images = write_images(tmp_path / "images", keys)
-    tasks = stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").tasks
-    assert tasks is not None
-    work = tasks()
-    assert isinstance(work, SideCarTasks)
+    work = _side_car(with_params(project, "wds", shards=str(images)), "cbow", "all")[1]()
     failed = np.zeros(len(work.lookup), bool)
     image = project.corpus.image_of[f"coco:{keys[0]}"]
     failed[project.corpus.indptr[image] : project.corpus.indptr[image + 1]] = True
@@ -262,13 +258,10 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
         stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train").run()
 
 
-def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project, tmp_path: Path) -> None:
-    from relabel.export.wds.build import MatchedKeys, SideCarTasks
+def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
+    from relabel.export.wds.build import MatchedKeys
 
-    tasks = stages.export_wds(with_params(small_project, "wds", layout="samples"), "cbow", "all").tasks
-    assert tasks is not None
-    work = tasks()
-    assert isinstance(work, SideCarTasks)
+    work = _side_car(with_params(small_project, "wds", layout="samples"), "cbow", "all")[1]()
     one = np.zeros(1, np.int64)
     with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
         list(work._samples(MatchedKeys(["7.jpg#0"], one, np.array([0, 1]), one, complete=True)))

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.relabel.sources.encodings import make_steps
 
 from relabel.core.runtime import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.params import ExportPlanParams
-from relabel.export.plan.build import PlanTasks
+from relabel.export.plan.build import PlanWork
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import make_all
 from relabel_train.batches import Plan, open_plan
 
 SIZES = [5, 1, 6, 5, 2, 5, 5, 5, 3, 5]
@@ -84,8 +84,8 @@ def outline(
 
 
 def write(folder: Path, spec: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
-    tasks, inputs = PlanTasks(spec, lambda: relevance), {"corpus": spec.corpus.digest}
-    recipe = Recipe("plan", "p", lambda: spec.params.semantic, inputs, lambda work: make_all(tasks, work, SILENT))
+    plan, inputs = PlanWork(spec, lambda: relevance, SILENT), {"corpus": spec.corpus.digest}
+    recipe = Recipe("plan", "p", lambda: spec.params.semantic, inputs, lambda work: make_steps(plan.steps(work), work))
     manifest, _ = build(folder, recipe)
     return open_plan(folder), manifest
 
