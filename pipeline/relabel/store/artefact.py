@@ -167,7 +167,6 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
     seconds = round(time.monotonic() - started, 3)
     runtime = {
         **work.runtime,
-        PARAMETERS: dict(parameters),
         "seconds": seconds,
         "libraries": versions,
         "machine": machine,
