@@ -6,6 +6,7 @@ The pipeline is imported on use: `fit`, `eval` and `init` work in an installatio
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,16 +68,20 @@ class SharedOptions(Parameters):
 
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
-        if self.workers and self.scheduler is not None:
-            message = "--workers and --scheduler exclude each other"
+        given = {"--workers": self.workers, "--scheduler": self.scheduler, "--shard": self.shard}
+        if len(names := [name for name, value in given.items() if value]) > 1:
+            message = f"{' and '.join(names)} exclude each other"
             raise UsageError(message, where="command line", todo="Give one of them.")
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
         shard = None if self.shard is None else parse_shard(self.shard)
         return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=make_progress(self.quiet))
 
-    def run(self, job: Job) -> None:
-        """Run the job of a stage, and print the facts or the status of its artefact."""
+    def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] | None = None) -> None:
+        """Run the job of a stage, or its share, and print the facts or the status of its artefact.
+
+        `describe`: returns further lines of text about the facts.
+        """
         from relabel.stages import status_line
 
         if (share := job.project.runtime.shard) is not None:
@@ -84,7 +89,8 @@ class SharedOptions(Parameters):
             self.show(line, line)
             return
         manifest, built = job.run()
-        self.show(manifest.facts, status_line(built, manifest, job.out))
+        lines = [status_line(built, manifest, job.out), *([describe(manifest.facts)] if describe else [])]
+        self.show(manifest.facts, "\n".join(lines))
 
     def show(self, value: Any, text: str) -> None:
         """Print a result on stdout, as JSON or as text."""

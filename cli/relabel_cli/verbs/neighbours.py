@@ -17,10 +17,7 @@ def neighbours(
 
     project = common.project()
     for name in label or stages.labels_with_neighbours(project):
-        job = stages.neighbours(project, name)
-        manifest, built = job.run()
-        status = stages.status_line(built, manifest, job.out)
-        common.show(manifest.facts, f"{status}\n{neighbours_text(manifest.facts)}")
+        common.run(stages.neighbours(project, name), neighbours_text)
 
 
 app = verb(neighbours, TASKS, Overrides(NeighboursParams, "k of within split index", "neighbours"))

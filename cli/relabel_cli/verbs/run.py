@@ -10,7 +10,7 @@ import typer
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
 from relabel_cli.options import Overrides, label_option, verb
-from relabel_cli.shared_options import TASKS, Mirror, SharedOptions
+from relabel_cli.shared_options import WORKERS, Mirror, SharedOptions
 
 
 def run(
@@ -35,4 +35,4 @@ def run(
     report_outcome(outcome)
 
 
-app = verb(run, TASKS, Overrides(JudgeParams, "resamples gate", "judge"))
+app = verb(run, WORKERS, Overrides(JudgeParams, "resamples gate", "judge"))

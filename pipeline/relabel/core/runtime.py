@@ -132,7 +132,7 @@ class Runtime:
     `threads`: CPU threads. Local workers share them.
     `memory`: bytes that a stage may use in addition to the files that it must read completely. Local workers share
         them; each worker of a scheduler may use this many.
-    `workers`: processes of a local Dask cluster. 0 does all work in this process.
+    `workers`: local processes. 0 does all work in this process.
     `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
     `shard`: (i, n); this process makes every n-th task from the i-th on, counted from 1. None makes all.
     `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).

@@ -86,9 +86,7 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
         if missing and step.last:
             return
         if missing:
-            problem = (
-                f"{len(missing):,} of {len(step.tasks):,} files of other shares are missing: {missing[0].file}, ..."
-            )
+            problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
 
