@@ -165,13 +165,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
             versions[name] = metadata.version(name)
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
-    runtime = {
-        **work.runtime,
-        PARAMETERS: dict(parameters),
-        "seconds": seconds,
-        "libraries": versions,
-        "machine": machine,
-    }
+    runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
     files = {name: work.entry(name) for name in work.names() if name not in work.excluded}
     manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, work.facts, runtime, files)
     write_text(folder / MANIFEST, manifest.to_json())
