@@ -67,7 +67,7 @@ COMMANDS = {
     "neighbours": (NEAR[0], "neighbours/val/captions/L"),
     "neighbours of images": (NEAR[1], "neighbours/val/images/L"),
     "encode": (ENCODE, "encodings/val/L"),
-    "report": ("report --label L --split val", "page/val"),
+    "report": ("report --label L --split val", "page/val-L"),
     "correlate": ("correlate --cxc --label L --json", None),
     "nearest": ("nearest --json --id ID --label L --split val", None),
     "fit": (f"{_FIT} {_GRADED} --out runs/new", None),
