@@ -39,9 +39,11 @@ def judge(project: Project, label: str) -> Job:
     slow = source.is_pairwise()
     gate = (params.gate or None) if slow else None
     ranked = split == "test" and (not slow or gate is not None)
-    if ranked and gate is not None:
-        inputs["gate"] = encode(project, gate, split).identity
     semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
+    if ranked and gate is not None:
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        inputs["gate"] = encode(project, gate, split).identity
+        semantic["pooling of the gate"] = config.source(gate).params.pooling
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
