@@ -105,11 +105,12 @@ def ranking(project: Project, label: str) -> Job:
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
     gate = params.gate if source.is_pairwise() else None
     encoding = encode(project, label, "test")
-    semantic = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
+    semantic: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate:
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encode(project, gate, "test").identity
-        semantic["gate_top"] = params.gate_top
+        semantic |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
 
     def fill(work: Work) -> None:
         opened = None

@@ -38,10 +38,12 @@ def neighbours(
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
     encoding = encode(project, label, split)
     spec = NeighbourSpec(label, of, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
-    semantic = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    semantic: Values = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate := source.gate():
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encode(project, gate, split).identity
+        semantic["pooling of the gate"] = project.config.source(gate).params.pooling
     opened = partial(open_label, project, label, split)
     table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, project.runtime)
 
