@@ -16,7 +16,7 @@ Adding a source
 1. Create the folder `relabel/sources/NAME/` with the three classes.
 2. Add one line to `SOURCES` below, its version to `versions.yaml`, and the folder to the import contract in
    `pyproject.toml`.
-3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
+3. Add a label to `params.yaml` if `relabel run` is to build it, to `dvc.yaml`, and a folder of tests.
 
 Required methods of a `Source` are `fingerprint_params`, `steps` and `open`. Required methods of a `Relevance` are
 `pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.

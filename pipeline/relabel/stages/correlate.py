@@ -214,11 +214,11 @@ def report_encoded(
 
 
 def is_complete(project: Project, labels: Sequence[str]) -> bool:
-    """Return whether a report is that of the parameter file: of all its labels, and without options."""
+    """Return whether a report is that of the parameter file: of all its labels, and maybe others, without options."""
     config, file = project.config, project.config.file
     # The split is in the path of the report.
     judge = file.judge.model_copy(update={"split": config.judge.split})
-    return (not labels or {*labels} == {*file.sources}) and (config.sources, config.judge) == (file.sources, judge)
+    return (not labels or {*labels} >= {*file.sources}) and (config.sources, config.judge) == (file.sources, judge)
 
 
 def _draw_pairs(

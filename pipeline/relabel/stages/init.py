@@ -28,7 +28,7 @@ def init(
     """Write the parameter file of a project; return the files and folders that were written.
 
     `folder`: folder of the project. `dataset`: name of the corpus. `path`: captions of the corpus; those of `relabel
-    fetch` if not given. `dvc`: whether to write `dvc.yaml`, with one stage per verb and label. `examples`: whether to
+    fetch` if not given. `dvc`: whether to write `dvc.yaml`, with one stage per verb. `examples`: whether to
     copy the examples of training loops.
     """
     check_name("dataset", dataset)
@@ -82,53 +82,50 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     # The splits of captions of the user's own are not known yet.
     if config.ingest.dataset not in FETCHED:
         split = "all"
+    exported = labels_to_export(project, [])
+    # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
+    labels = list(config.sources) if judged else exported
+    vectors = [label for label in exported if config.source(label).spec.kind == "vectors"]
+    models = list(dict.fromkeys(model for label in labels for model in config.params(label).tuned_models()))
     stages: dict[str, Any] = {}
 
-    def add(name: str, command: str, deps: list[Path | str], params: list[str], out: Path, *more: Path) -> Path:
-        outs = [str(path) for path in (out, *more)]
-        stage = {"cmd": f"relabel {command}", "deps": [str(d) for d in deps], "params": params, "outs": outs}
-        stages[name] = {key: value for key, value in stage.items() if value}
-        return out
+    def add(name: str, commands: list[str], deps: list[Path], params: list[str], outs: list[Path]) -> list[Path]:
+        stage = {"cmd": [f"relabel {command}" for command in commands], "deps": [str(path) for path in deps]}
+        # relabel replaces what is not current, so DVC leaves outputs in place.
+        stage |= {"params": params, "outs": [{str(path): {"persist": True}} for path in outs]}
+        if outs:
+            stages[name] = {key: value for key, value in stage.items() if value}
+        return outs
 
-    captions: list[Path | str] = [] if config.ingest.path is None else [config.ingest.path]
+    captions = [] if config.ingest.path is None else [config.ingest.path]
+    preview = ["run --dry-run"]
     if not config.ingest.has_location and (files := FETCHED.get(config.ingest.dataset)):
-        captions = [add("fetch", f"fetch {files}", [], [], project.runtime.data / files)]
-    corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
-    exported = labels_to_export(project, [])
-    judgements: list[Path | str] = []
-    encodings: list[Path | str] = [corpus]
-    tables: list[Path | str] = []
-    # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
-    for label in config.sources if judged else exported:
-        models: list[Path | str] = []
-        for name in config.params(label).tuned_models():
-            folder = TUNED[name][1](project)
-            models.append(add(f"tune-{name}", f"tune {name}", [corpus], [f"tune.{name}"], folder))
-        parameters, out = f"sources.{label}", layout.encoding(split, label)
-        command = f"encode --label {label} --split {split}"
-        encoding = add(f"encode-{label}", command, [corpus, *models], ["encode", parameters], out)
-        encodings.append(encoding)
-        if judged:
-            out, figures = layout.judgement(split, label), layout.figures(split, label)
-            command = f"judge --label {label} --split {split}"
-            judgements.append(add(f"judge-{label}", command, [corpus, encoding], ["judge", parameters], out, figures))
-            judgements.append(figures)
-        if label in exported:
-            out = layout.neighbours(split, "captions", label)
-            command = f"neighbours --label {label} --within {split}"
-            table = add(f"neighbours-{label}", command, [corpus, encoding], ["neighbours", parameters], out)
-            tables.append(table)
-            out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
-            add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
-            if config.source(label).spec.kind == "vectors":
-                out, command = layout.export(split, "faiss", label), f"export faiss --label {label} --split {split}"
-                add(f"faiss-{label}", command, [corpus, encoding], ["export.faiss", parameters], out)
-    built = [*encodings, *tables]
+        captions = add("fetch", [*preview, f"fetch {files}"], [], [], [project.runtime.data / files])
+        preview = []
+    corpus = add("ingest", [*preview, "ingest"], captions, ["ingest"], [layout.corpus])
+    tuned = [TUNED[name][1](project) for name in models]
+    add("tune", [f"tune {name}" for name in models], corpus, [f"tune.{name}" for name in models], tuned)
+    outs, command = [layout.encoding(split, label) for label in labels], f"--label {','.join(labels)} --split {split}"
+    encodings = add("encode", [f"encode {command}"], [*corpus, *tuned], ["encode", "sources"], outs)
+    judgements: list[Path] = []
     if judged:
-        report, more = layout.report(split), [layout.ranking(split)] if "eccv" in judged else []
+        outs = [folder(split, label) for folder in (layout.judgement, layout.figures) for label in labels]
+        judgements = add("judge", [f"judge {command}"], encodings, ["sources", "judge"], outs)
+    outs, served = [layout.neighbours(split, "captions", label) for label in exported], ",".join(exported)
+    command = f"neighbours --label {served} --within {split}"
+    tables = add("neighbours", [command], encodings, ["sources", "neighbours"], outs)
+    commands = [f"export lookup --label {served} --split {split}"]
+    outs = [layout.lookup(split, label) for label in exported]
+    if vectors:
+        commands.append(f"export faiss --label {','.join(vectors)} --split {split}")
+        outs += [layout.export(split, "faiss", label) for label in vectors]
+    add("export", commands, tables, ["sources", "export"], outs)
+    reports: list[Path] = []
+    if judged:
+        outs = [layout.report(split), *([layout.ranking(split)] if "eccv" in judged else [])]
         command = f"correlate --on {','.join(judged)}"
-        add("correlate", command, [*encodings, *judgements], ["judge", "sources"], report, *more)
-        built += [*judgements, report, *more]
-    if judged or exported:
-        add("report", "report", built, ["judge", "sources"], layout.page(split))
+        reports = add("correlate", [command], judgements, ["sources", "judge"], outs)
+    if labels:
+        deps = [*(reports or encodings), *tables]
+        add("report", [f"report --split {split}"], deps, ["sources", "judge"], [layout.page(split)])
     return {"stages": stages}
