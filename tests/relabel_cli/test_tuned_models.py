@@ -14,7 +14,6 @@ import yaml
 from tests.relabel_cli.runner import invoke
 
 from experiments.proxy_features import remaining_project
-from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
@@ -96,7 +95,7 @@ def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: 
     assert remaining.word2vec == Path("there/word2vec/first")
     assert remaining.config.source("one").params.vectors == str(Path("there/word2vec/first").absolute())
     assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
-    assert stages.needs_word2vec(params)
+    assert params.tuned_models() == ("cbow",)
 
 
 def test_a_fuse_is_read_from_the_folder_that_it_was_written_to() -> None:
