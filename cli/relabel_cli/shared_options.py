@@ -69,8 +69,8 @@ class SharedOptions(Parameters):
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
         given = {"--workers": self.workers, "--scheduler": self.scheduler, "--shard": self.shard}
-        if len(both := [name for name, value in given.items() if value]) > 1:
-            message = f"{' and '.join(both)} exclude each other"
+        if len(used := [name for name, value in given.items() if value]) > 1:
+            message = f"{' and '.join(used)} exclude each other"
             raise UsageError(message, where="command line", todo="Give one of them.")
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
