@@ -90,7 +90,10 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     stages: dict[str, Any] = {}
 
     def add(name: str, commands: list[str], deps: list[Path], params: list[str], outs: list[Path]) -> list[Path]:
-        stage = {"cmd": [f"relabel {command}" for command in commands], "deps": [str(path) for path in deps]}
+        stage: dict[str, Any] = {
+            "cmd": [f"relabel {command}" for command in commands],
+            "deps": [str(path) for path in deps],
+        }
         # relabel replaces what is not current, so DVC leaves outputs in place.
         stage |= {"params": params, "outs": [{str(path): {"persist": True}} for path in outs]}
         if outs:
