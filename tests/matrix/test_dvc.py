@@ -76,7 +76,7 @@ def test_the_graph_runs_once_and_repeats_what_changed(tmp_path: Path) -> None:
     shown = json.loads(dvc(tmp_path, "metrics", "show", "--json"))[""]["data"]
     for name in ("cxc/cxc.json", "eccv/eccv.json"):
         figures = shown[f"labels/coco/report/test/{name}"]["data"]
-        assert set(figures) == set(LABELS)
+        assert set(figures) >= {"cider_lower_split", "cbow"}
     assert len(open_lookup(tmp_path / "labels/coco/exports/test/lookup/cbow")) == 25_010
     assert (tmp_path / "labels/coco/page/test/report.html").exists()
     assert "up to date" in dvc(tmp_path, "status")
