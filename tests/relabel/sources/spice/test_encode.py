@@ -72,7 +72,8 @@ def encode(out: Path, parser: CaptionParser, per_shard: int = 30, lines: Sequenc
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(tasks, work, Runtime().progress)
 
-    return build(out, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill))[0]
+    # With --replace: failed rows are tried again.
+    return build(out, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill), retry=True)[0]
 
 
 def read(corpus: Corpus) -> list[str]:
