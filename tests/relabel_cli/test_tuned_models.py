@@ -110,8 +110,8 @@ def test_a_model_of_other_parameters_is_kept_without_replace() -> None:
     assert relabel("mine", "tune", "cbow")[0] == 0
     vectors = next(Path("data/word2vec/mine").glob("*.txt"))
     before = vectors.read_bytes()
-    for trial in (["--width", "5"], ["--set", "tune.cbow.width=5"]):
-        code, output = relabel("mine", "tune", "cbow", *trial)
+    for options in (["--width", "5"], ["--set", "tune.cbow.width=5"]):
+        code, output = relabel("mine", "tune", "cbow", *options)
         assert (code, vectors.read_bytes()) == (2, before)
         assert "width (4 there, 5 here)" in output
         assert "--replace" in output

@@ -111,7 +111,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     assert bar.steps == bar.total == manifest.facts["steps"] == 12
     assert manifest == open_artefact(tmp_path / "whole", "cross_encoder")
     assert tune(base, tmp_path / "whole") == (manifest, False)
-    assert not (tmp_path / "whole" / "checkpoints").exists()
+    assert not (tmp_path / "whole" / ".checkpoints").exists()
     assert manifest.facts["precision"] == "float32"
     assert manifest.facts["best_step"] in {int(step) for step in manifest.facts["dev_pearson_at"]}
 
@@ -128,7 +128,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
         tune(base, tmp_path / "killed", Bar(die_at=8))
     assert not (tmp_path / "killed").exists()
     (folder,) = (tmp_path / ".work").glob("killed-*")
-    half = folder / "checkpoints" / "checkpoint-7"  # killed while a checkpoint was written
+    half = folder / ".checkpoints" / "checkpoint-7"  # killed while a checkpoint was written
     half.mkdir()
     (half / "trainer_state.json").write_text('{"global_')
     again = Bar()
