@@ -57,7 +57,7 @@ fit_table:
   seeds: [1]
   epochs: 1
   batch_size: 8
-  neighbours: 5
+  neighbours: 10
   graded: 4
 """
 JAVA = ("cider_ptb", "meteor")

@@ -81,7 +81,9 @@ class Folder:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                code = app([*arguments, "--quiet"], standalone_mode=False)
+                # `doctor` shows no progress.
+                quiet = [] if arguments[0] == "doctor" else ["--quiet"]
+                code = app([*arguments, *quiet], standalone_mode=False)
             except Exception as error:
                 code = report(error)
                 if code == 1:

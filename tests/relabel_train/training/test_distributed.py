@@ -45,9 +45,10 @@ def torchrun(*arguments: str) -> str:
 def fit_under_torchrun(options: FitOptions, **more: str) -> str:
     """Run `relabel fit` of a tiny model in two processes and return its output."""
     values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
+    values |= {"namespace": "coco", "batch_size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
     verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    return torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    own = [f"--device={values.pop('device')}"] if "device" in values else []
+    return torchrun("--no-python", *verb, *own, *(f"--set={name}={value}" for name, value in values.items()))
 
 
 @pytest.mark.slow
