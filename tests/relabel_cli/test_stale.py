@@ -344,6 +344,9 @@ class Projects:
         key = f"{reader} {label} {dict(edits)} {captions} {fuse}"
         if key not in self.given:
             folder = self.build(label, edits, captions, fuse)
+            if reader in BUILDERS:
+                # The card of a dataset has the figures of a label that `correlate` has judged.
+                folder = Folder(shutil.copytree(folder.path, self.root / f"{folder.path.name} {reader}"))
             if reader == "fit of a plan":
                 self.read("plan", label, edits, captions, fuse)
             self.given[key] = folder.read(reader, label)
@@ -407,3 +410,17 @@ def test_a_reader_gives_todays_numbers_or_names_what_differs(change: str, projec
         check(reader, folder)
     assert not wrong, "\n".join(wrong)
     assert sorted(refused) == sorted({*case.refuse} & {*readers_of(case), *BUILDERS})
+
+
+def test_a_card_leaves_out_figures_of_other_parameters_with_a_word(projects: Projects, tmp_path: Path) -> None:
+    folder = Folder(shutil.copytree(projects.build("words", {}, "first", 1).path, tmp_path / "judged"))
+    card = folder.path / "labels/mine/exports/val/hf/words/README.md"
+    folder.read("correlate", "words")
+    assert "leaves out" not in folder.relabel(COMMANDS["hf"][0], "words")
+    assert "| CxC STS | all | 100 |" in card.read_text()
+    folder.write_params(MEAN)
+    folder.relabel(NEAR[0], "words")
+    output = folder.relabel(COMMANDS["hf"][0], "words")
+    assert "card of words leaves out" in output
+    assert "labels/mine/figures/val/words" in output
+    assert "This label was not judged" in card.read_text()
