@@ -25,7 +25,7 @@ import relabel
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import RelabelError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, SilentProgress
 from relabel.datasets.cxc import human_scores
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import KIND, FuseModel, Head, Part, without_rows
@@ -412,15 +412,34 @@ def test_a_reader_gives_todays_numbers_or_names_what_differs(change: str, projec
     assert sorted(refused) == sorted({*case.refuse} & {*readers_of(case), *BUILDERS})
 
 
+class Notes(SilentProgress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep a line."""
+        self.lines.append(text)
+
+
 def test_a_card_leaves_out_figures_of_other_parameters_with_a_word(projects: Projects, tmp_path: Path) -> None:
     folder = Folder(shutil.copytree(projects.build("words", {}, "first", 1).path, tmp_path / "judged"))
-    card = folder.path / "labels/mine/exports/val/hf/words/README.md"
+
+    def export() -> tuple[str, str]:
+        with chdir(folder.path):
+            notes = Notes()
+            job = stages.export(Project(load_config(None), Runtime(threads=1, progress=notes)), "hf", "words", "val")
+            job.run()
+            return (job.out / "README.md").read_text(), "\n".join(notes.lines)
+
     folder.read("correlate", "words")
-    assert "leaves out" not in folder.relabel(COMMANDS["hf"][0], "words")
-    assert "| CxC STS | all | 100 |" in card.read_text()
+    card, noted = export()
+    assert "| CxC STS | all | 100 |" in card
+    assert "leaves out" not in noted
     folder.write_params(MEAN)
     folder.relabel(NEAR[0], "words")
-    output = folder.relabel(COMMANDS["hf"][0], "words")
-    assert "card of words leaves out" in output
-    assert "labels/mine/figures/val/words" in output
-    assert "This label was not judged" in card.read_text()
+    card, noted = export()
+    assert "This label was not judged" in card
+    assert "the card of words leaves out figures: labels/mine/judgements/val/words" in noted
+    assert "pooling (max there, mean here)" in noted
