@@ -72,6 +72,7 @@ _FIT += (
 )
 _INDEX = ("--set", "neighbours.index=IVF4,Flat")
 MORE = ("ingest", "--path", "more.jsonl", "--replace")
+_OF_MORE = ("--set", "ingest.path=more.jsonl")
 STAGES: tuple[tuple[str, ...], ...] = (
     ("fetch", "eccv"),
     ("ingest",),
@@ -97,8 +98,8 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("experiments.fit_table", "--experiments", "experiments.yaml"),
     _FIT,
     MORE,
-    *(("encode", "--label", label, "--split", "all") for label in ("sbert", "spice")),
-    *(("neighbours", "--label", label) for label in ("sbert", "spice")),
+    *(("encode", "--label", label, "--split", "all", *_OF_MORE) for label in ("sbert", "spice")),
+    *(("neighbours", "--label", label, *_OF_MORE) for label in ("sbert", "spice")),
 )
 """All stages; the last five bring encodings and neighbours up to date after captions were added."""
 
