@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relabel.core.errors import RelabelError
+from relabel.core.errors import CheckError, RelabelError
 from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
@@ -107,16 +106,26 @@ def _licence(project: Project) -> str | None:
 
 
 def _figures(project: Project, label: str) -> tuple[dict[str, Any], ...]:
-    """Return the records of a label on CxC and ECCV Caption; none of what is missing or stale."""
+    """Return the records of a label on CxC and ECCV Caption; none of what is missing, or stale, which is logged."""
     from relabel.judge.cxc_report import CxcFigures, cxc_report
     from relabel.judge.eccv_report import Ranking, eccv_report
 
-    records: list[dict[str, Any]] = []
-    with suppress(RelabelError):
+    def cxc() -> list[dict[str, Any]]:
         job = figures(project, label)
-        records += cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
-    with suppress(RelabelError):
-        records += eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
+        return cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
+
+    def eccv() -> list[dict[str, Any]]:
+        return eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
+
+    records: list[dict[str, Any]] = []
+    for read in (cxc, eccv):
+        try:
+            records += read()
+        except CheckError as error:
+            project.note_once(f"the card of {label} leaves out figures: {error}")
+        except RelabelError:
+            # Not judged, or of captions that people have not judged.
+            continue
     return tuple(records)
 
 

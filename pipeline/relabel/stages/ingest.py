@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus.params import IngestParams
+from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.stages.job import Job, Values
 from relabel.stages.project import Project
 from relabel.store.manifest import Manifest
@@ -70,10 +70,22 @@ def _located(project: Project, config: Config) -> IngestParams:
         params = params.model_copy(update={"path": copied, "url": None})
     elif params.path is None and (manifest := project.reused_corpus) is not None:
         before = {name.partition(".")[2]: value for name, value in manifest.runtime["parameters"].items()}
-        given = params.model_dump(include=params.model_fields_set)
         place = Path(os.path.relpath(out / before["path"]))
-        params = IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
+        params = IngestParams.model_validate(before | _given(config) | {"dataset": params.dataset, "path": place})
     return params
+
+
+def _given(config: Config) -> Values:
+    """Return the parameters that the file or the command gives for captions whose path they do not name."""
+    params, file = config.ingest, config.file.ingest
+    names = params.model_fields_set
+    if "dataset" not in file.model_fields_set:
+        # What a file gives for any dataset is a default for new captions, and not an edit of these.
+        names = {name for name in names if getattr(params, name) != getattr(file, name)}
+    if params.format == PUBLISHED_FORMATS.get(params.dataset):
+        # Of the published captions of this name, which the parameters fill in by themselves.
+        names = names - {"format"}
+    return params.model_dump(include=names)
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:

@@ -214,7 +214,11 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     if place == "encode":
         return [(config, lambda p: stages.encode(p, "cider", "train").spec)]
     if place == "judge":
-        return [(config, partial(lambda name, p: stages.judge(p, name).spec, name)) for name in ("cider", "meteor")]
+        for label in ("cider", "meteor"):
+            fake(stages.judge(project(config), label))
+        kept = (stages.judge, stages.figures, stages.ranking)
+        each = [(make, name) for make in kept for name in ("cider", "meteor")]
+        return [(config, partial(lambda make, name, p: make(p, name).spec, *one)) for one in each]
     if place == "neighbours":
         return [(config, lambda p: stages.neighbours(p, "near").spec)]
     if place == "export":

@@ -33,11 +33,13 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def torchrun(*arguments: str) -> str:
-    """Run two processes on this machine and return their output."""
+def torchrun(*arguments: str, folder: Path | None = None) -> str:
+    """Run two processes on this machine, in a folder, and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    process = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
 
@@ -48,7 +50,9 @@ def fit_under_torchrun(options: FitOptions, **more: str) -> str:
     values |= {"namespace": "coco", "batch_size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
     verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
     own = [f"--device={values.pop('device')}"] if "device" in values else []
-    return torchrun("--no-python", *verb, *own, *(f"--set={name}={value}" for name, value in values.items()))
+    # The parameter file of this repository does not describe the labels.
+    folder = options.out.parent
+    return torchrun("--no-python", *verb, *own, *(f"--set={n}={v}" for n, v in values.items()), folder=folder)
 
 
 @pytest.mark.slow
