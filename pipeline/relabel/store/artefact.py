@@ -247,13 +247,10 @@ def check_place(
         raise CheckError("found a file or a broken link, not a folder", where=str(out), todo=move_away)
     try:
         manifest = read_manifest(out)
-    except MissingError as error:
+    except (MissingError, CheckError) as error:
         first = min(path.name for path in out.iterdir())
-        raise CheckError(f"found files without a manifest ({first})", where=str(out), todo=move_away) from error
-    except CheckError as error:
-        todo = "Delete the folder or move it away, and run again."
-        message = f"found a manifest that cannot be read ({error.problem})"
-        raise CheckError(message, where=str(out), todo=todo) from error
+        problem = f"found {first} and no manifest that can be read ({error.problem})"
+        raise CheckError(problem, where=str(out), todo=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
         raise CheckError(message, where=str(out), todo=move_away)
