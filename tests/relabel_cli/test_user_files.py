@@ -70,16 +70,16 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
         (
             ("tune", "fuse", "--parts", "cider", "--out", "{home}/models"),
             4,
-            "{home}/models: found files without a manifest",
+            "{home}/models: found ",
         ),
-        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found files without a manifest"),
+        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found "),
         (
             ("tune", "sbert", "--out", "labels/mine/corpus"),
             4,
             "found corpus mine, where only an older",
         ),
         (("tune", "fuse", "--parts", "cider", "--out", "labels/mine/encodings/train/cider"), 4, "found encoding cider"),
-        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "found files without a manifest"),
+        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "no manifest that can be read"),
         (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found a file"),
         (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),
         (("encode", "--split", "train", "--label", "../../../../evil"), 2, "'../../../../evil'"),
@@ -124,7 +124,7 @@ def test_files_at_the_path_of_an_artefact_stay(folder: str, command: tuple[str, 
     (Path(folder) / "GoogleNews.bin").write_text("mine")
     before = files(home)
     code, output = relabel(*command)
-    assert (code, f"{folder}: found files without a manifest (GoogleNews.bin)" in output) == (4, True), output
+    assert (code, f"{folder}: found GoogleNews.bin" in output) == (4, True), output
     assert files(home) == before
 
 

@@ -21,7 +21,7 @@ def nearest(
     split: Split = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
-    from relabel.stages.nearest import NotEncodedError, search_labels
+    from relabel.stages.nearest import search_labels
     from relabel_cli.output import nearest_table
 
     if (text is None) == (caption_id is None):
@@ -36,14 +36,8 @@ def nearest(
         },
         nearest_table(query, hits),
     )
-    # Without --label, all labels of the parameters are tried, and most projects encode a few of them.
-    not_encoded = [name for name, error in left_out if isinstance(error, NotEncodedError) and not label]
     for name, error in left_out:
-        if name not in not_encoded:
-            typer.echo(f"{name} is left out: {error}", err=True)
-    if not_encoded:
-        todo = f"Run {project.command('encode', label='LABEL', split=split)} for more."
-        typer.echo(f"not encoded: {', '.join(not_encoded)}. {todo}", err=True)
+        typer.echo(f"{name} is left out: {error}", err=True)
 
 
 app = verb(nearest, COMPUTE)

@@ -18,7 +18,7 @@ from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.files import write_text
+from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.ids import hash_ids
@@ -85,8 +85,7 @@ def write_lookup(
         arrays=_array_entries(work, list(names)),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.
-    work.drop(DESCRIPTION)
-    work.file(DESCRIPTION, lambda path: write_text(path, description.to_json()))
+    write_text(work.folder / DESCRIPTION, description.to_json())
     work.facts |= {
         "label": artefact.name,
         "rows": [rows.start, rows.stop],
@@ -100,9 +99,8 @@ def _array_entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
     """Return type, shape and sha256 of arrays that are written."""
     entries = {}
     for name in names:
-        # Only the header is read: the sha256 was computed while the array was written.
         array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        entries[name] = ArrayEntry(array.dtype.str, array.shape, work.entry(f"{name}.npy").sha256)
+        entries[name] = ArrayEntry(array.dtype.str, array.shape, sha256_file(work.folder / f"{name}.npy"))
     return entries
 
 

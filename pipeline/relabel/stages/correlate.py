@@ -22,7 +22,7 @@ from relabel.judge.notes import BASELINE
 from relabel.judge.report import Report, report_texts
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, figures, is_ranked, keeps_figures, open_scores, ranking
+from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
 from relabel.stages.judged_sets import SetResults, judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.stages.steps import build_steps, label_steps
@@ -184,15 +184,13 @@ def report_encoded(
         params = project.config.judge
         # Without a label, the baseline is that of the pairs in the file.
         others = [*scores] if labels else [baseline(scores[0]), *scores]
-        kept = labels if keeps_figures(project) else ()
-        others = [*(open_scores(project, label) for label in labels if label not in kept), *others]
-        jobs = {f"figures {label}": figures(project, label) for label in kept}
+        jobs = {f"figures {label}": figures(project, label) for label in labels}
         compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
         compared += [compare(scored, params, project.runtime.progress, project.runtime.threads) for scored in others]
         report = cxc_report(compared, params.resamples, params.seed)
         report += sampled_report(compared, params.draws, params.seed)
         result.report += report
-        result.draw = partial(_draw_pairs, project, kept, others, report)
+        result.draw = partial(_draw_pairs, project, labels, others, report)
         if complete:
             points = {"agreement": agreement_points(report.records)}
             points["calibration"] = [point for one in compared for point in one.calibration]

@@ -110,11 +110,11 @@ def _figures(project: Project, label: str) -> tuple[dict[str, Any], ...]:
     from relabel.judge.cxc_report import CxcFigures, cxc_report
     from relabel.judge.eccv_report import Ranking, eccv_report
 
-    def cxc() -> list[dict[str, Any]]:
+    def cxc() -> tuple[dict[str, Any], ...]:
         job = figures(project, label)
         return cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
 
-    def eccv() -> list[dict[str, Any]]:
+    def eccv() -> tuple[dict[str, Any], ...]:
         return eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
 
     records: list[dict[str, Any]] = []

@@ -194,6 +194,9 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
             run(step, work)
 
 
-def _prepare(project: Project, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime) -> Job:
+def _prepare(
+    project: Project, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime
+) -> tuple[Spec, Callable[[Work], Steps]]:
     """Prepare a job in a worker, with the worker's own resources."""
-    return stage(replace(project, runtime=runtime), *arguments)
+    job = stage(replace(project, runtime=runtime), *arguments)
+    return job.spec, job.steps

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from relabel.config import Config
@@ -21,6 +19,7 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
+KEEP = "Edit the parameter file"
 _FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
 
 
@@ -49,7 +48,8 @@ def judge(project: Project, label: str) -> Job:
         project.layout.judgement(params.split, label),
         Recipe("judgement", label, lambda: semantic, inputs, fill),
         project.command("judge", label=label, split=params.split),
-        partial(_values, label=label, names=("include_self",)),
+        partial(judged_values, label=label, names=("include_self",)),
+        KEEP,
     )
 
 
@@ -58,8 +58,7 @@ def figures(project: Project, label: str) -> Job:
     params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
 
     def fill(work: Work) -> None:
-        scored = PairScores.open(scores.out, scores.open().facts)
-        compared = compare(scored, params, runtime.progress, runtime.threads)
+        compared = compare(open_scores(project, label), params, runtime.progress, runtime.threads)
         work.facts |= label_fields(compared) | {"split": compared.split, "include_self": compared.include_self}
         parts = {name: getattr(compared, name) for name in ("agreement", "sampled", "calibration")}
         work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
@@ -70,31 +69,15 @@ def figures(project: Project, label: str) -> Job:
         project.layout.figures(params.split, label),
         Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill),
         project.command("judge", label=label, split=params.split),
-        partial(_values, label=label, names=("include_self", *_FIGURES)),
+        partial(judged_values, label=label, names=("include_self", *_FIGURES)),
+        KEEP,
     )
 
 
 def open_scores(project: Project, label: str) -> PairScores:
-    """Open a label's scores of CxC's pairs; compute them where they are not kept."""
+    """Open a label's scores of CxC's pairs."""
     job = judge(project, label)
-    if keeps_scores(project):
-        return PairScores.open(job.out, job.open().facts)
-    with TemporaryDirectory(prefix="judge-") as folder:
-        work = Work(Path(folder))
-        job.recipe.fill(work)
-        return PairScores.open(work.folder, work.facts)
-
-
-def keeps_scores(project: Project) -> bool:
-    """Return whether scores are kept: those under options of their own are computed for one report."""
-    return project.config.judge.include_self == project.config.file.judge.include_self
-
-
-def keeps_figures(project: Project) -> bool:
-    """Return whether figures are kept, as `keeps_scores`."""
-    config, names = project.config, {*_FIGURES}
-    same = config.judge.model_dump(include=names) == config.file.judge.model_dump(include=names)
-    return same and keeps_scores(project)
+    return PairScores.open(job.out, job.open().facts)
 
 
 def ranking(project: Project, label: str) -> Job:
@@ -126,7 +109,8 @@ def ranking(project: Project, label: str) -> Job:
         project.layout.ranking("test", label),
         Recipe("ranking", label, lambda: semantic, inputs, fill),
         project.command("correlate", on="eccv", label=label),
-        partial(_values, label=label, names=("ties", *(("gate", "gate_top") if gate else ()))),
+        partial(judged_values, label=label, names=("ties", *(("gate", "gate_top") if gate else ()))),
+        KEEP,
     )
 
 
@@ -172,6 +156,7 @@ def _image_vectors(project: Project, label: str) -> list[str]:
     return list(dict.fromkeys(labels))
 
 
-def _values(config: Config, label: str, names: tuple[str, ...]) -> Values:
+def judged_values(config: Config, label: str, names: tuple[str, ...]) -> Values:
+    """Return the parameters of a label, and those of `judge` that are named."""
     judge = config.judge.model_dump(mode="json", include={*names})
     return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}

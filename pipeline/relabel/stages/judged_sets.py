@@ -29,8 +29,8 @@ from relabel.judge.judged_scores import (
 from relabel.judge.report import Report
 from relabel.sources.base import Source
 from relabel.sources.texts import TextCorpus
-from relabel.stages.job import Job, Values, label_values
-from relabel.stages.judge import keeps_figures
+from relabel.stages.job import Job, Values
+from relabel.stages.judge import KEEP, judged_values
 from relabel.stages.project import Project
 from relabel.stages.tune import ensure_model
 from relabel.store.artefact import Inputs, Recipe
@@ -150,12 +150,13 @@ class ScoredSet:
         semantic: Values = {"resamples": params.resamples, "seed": params.seed}
         semantic |= {"statistics": self.judged.statistics, "group": self.judged.group, "ties": self.judged.ties}
         inputs: Inputs = {"scores": scores.identity, "judgements": hashlib.sha256(human.encode()).hexdigest()}
-        return self._job("figures", Recipe("figures", self.file, lambda: semantic, inputs, fill))
+        recipe = Recipe("figures", self.file, lambda: semantic, inputs, fill)
+        return self._job("figures", recipe, ("resamples", "seed"))
 
-    def _job(self, kind: str, recipe: Recipe) -> Job:
+    def _job(self, kind: str, recipe: Recipe, names: tuple[str, ...] = ()) -> Job:
         command = self.project.command("correlate", on=self.judged.name, label=self.label)
-        parameters = partial(label_values, label=self.label)
-        return Job(self.project, self.folder / kind / self.file, recipe, command, parameters)
+        parameters = partial(judged_values, label=self.label, names=names)
+        return Job(self.project, self.folder / kind / self.file, recipe, command, parameters, KEEP)
 
 
 def judge_sets(
@@ -213,12 +214,8 @@ def _label_figures(
                     continue
                 scores, compared = scored.scores(), scored.figures()
                 cost = (scores.build() if build else scores.open()).runtime["cost"]
-                # Figures under options are of one report.
-                if keeps_figures(project):
-                    (compared.build if build else compared.open)()
-                    figures[scored.name] = _read(compared.out)
-                else:
-                    figures[scored.name] = _compare(project, one, judgements, read_scores(scores.out))
+                (compared.build if build else compared.open)()
+                figures[scored.name] = _read(compared.out)
                 results.costs.setdefault(scored.name, []).append(cost)
                 results.made_of[f"{one.name} {scored.name}"] = compared
         except RelabelError as error:

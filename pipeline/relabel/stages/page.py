@@ -30,7 +30,7 @@ from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, report_encoded
 from relabel.stages.job import Job
-from relabel.stages.judge import is_ranked, keeps_scores, open_scores
+from relabel.stages.judge import is_ranked, open_scores
 from relabel.stages.judged_sets import judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -52,7 +52,7 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     """
     config, layout = project.config, project.layout
     jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
-    if "cxc" in against and keeps_scores(project):
+    if "cxc" in against:
         jobs |= {f"judgement {name}": stages.judge(project, name) for name in names}
     if "eccv" in against:
         jobs |= {f"ranking {name}": stages.ranking(project, name) for name in names if is_ranked(project, name)}

@@ -10,9 +10,9 @@ that process is killed.
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
-import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -89,7 +89,7 @@ def build(
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
         current = current_manifest(out, spec, retry)
-        if current is not None and not any(_of_killed_runs(out, folder)):
+        if current is not None and not _leftovers(out, folder):
             return current, False
         if current is None:
             # A refused folder must stay untouched, so this comes before a lock file is made beside it.
@@ -97,17 +97,17 @@ def build(
         with exclusive(out, folder.parent, progress):
             # Another run may have built the artefact while this one waited for the lock.
             current = current_manifest(out, spec, retry)
+            leftovers = _leftovers(out, folder)
+            built = current is None
             if current is None:
                 check_place(out, spec, check=check)
                 # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
-                current, built = current_manifest(folder, spec) or _fill(folder, recipe, record), True
+                current = current_manifest(folder, spec) or _fill(folder, recipe, record)
                 # The work may have taken hours, and `out` may hold other files by now.
                 check_place(out, spec, current.files)
                 _move(folder, current, out)
                 # Unfinished work under other parameters or inputs is given up.
-                leftovers = _beside(out)
-            else:
-                built, leftovers = False, _of_killed_runs(out, folder)
+                leftovers = _leftovers(out)
             for path in leftovers:
                 _remove(path)
             return current, built
@@ -166,8 +166,8 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
-    files = {name: work.entry(name) for name in work.names() if name not in work.excluded}
-    manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, work.facts, runtime, files)
+    identity = spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs
+    manifest = Manifest(*identity, work.facts, runtime, work.entries())
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 
@@ -190,26 +190,22 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     sync_folder(folder.parent)
 
 
+def _leftovers(out: Path, folder: Path | None = None) -> list[Path]:
+    """Return the replaced predecessors of an artefact, and its work folders: one of them, or those of any fingerprint.
+
+    They remain where a run was killed.
+    """
+    name, place = f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", out.parent / WORK
+    replaced = [*place.glob(name + _OLD)]
+    return [*replaced, *(path for path in place.glob(name) if folder in (None, path))]
+
+
 def _remove(folder: Path) -> None:
     """Remove a folder. Of a link only the link is removed."""
     if folder.is_symlink():
         folder.unlink()
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _of_killed_runs(out: Path, folder: Path) -> list[Path]:
-    """Return what killed runs have left of an artefact that is complete: its work folder, and its predecessor."""
-    return [path for path in _beside(out) if path == folder or path.suffix == _OLD]
-
-
-def _beside(out: Path) -> list[Path]:
-    """Return the work folders of an artefact, of any fingerprint, and its replaced predecessors."""
-    name = re.compile(rf"{re.escape(out.name)}-[0-9a-f]{{16}}({re.escape(_OLD)})?")
-    try:
-        return [path for path in (out.parent / WORK).iterdir() if name.fullmatch(path.name)]
-    except FileNotFoundError:
-        return []
 
 
 def unexpected_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
@@ -251,13 +247,10 @@ def check_place(
         raise CheckError("found a file or a broken link, not a folder", where=str(out), todo=move_away)
     try:
         manifest = read_manifest(out)
-    except MissingError as error:
+    except (MissingError, CheckError) as error:
         first = min(path.name for path in out.iterdir())
-        raise CheckError(f"found files without a manifest ({first})", where=str(out), todo=move_away) from error
-    except CheckError as error:
-        todo = "Delete the folder or move it away, and run again."
-        message = f"found a manifest that cannot be read ({error.problem})"
-        raise CheckError(message, where=str(out), todo=todo) from error
+        problem = f"found {first} and no manifest that can be read ({error.problem})"
+        raise CheckError(problem, where=str(out), todo=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
         raise CheckError(message, where=str(out), todo=move_away)

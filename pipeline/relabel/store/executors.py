@@ -8,19 +8,17 @@ corpus and model once. A worker that is killed loses the file that it was making
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
@@ -36,26 +34,15 @@ _PATIENCE = 60.0  # seconds to wait for its first worker, and for a file to beco
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when numerical libraries are loaded
 
 
-class Prepared(Protocol):
-    """A job that another process has prepared."""
-
-    @property
-    def spec(self) -> Spec:
-        """Identity of the artefact."""
-
-    @property
-    def steps(self) -> Callable[[Work], Steps]:
-        """Steps of the work in a folder."""
-
-
 @dataclass(frozen=True)
 class Call:
     """How another process prepares a job, and the work folder.
 
-    `prepare`: takes the runtime; can be pickled. `run`: differs between the runs that one worker serves.
+    `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
+    `run`: differs between the runs that one worker serves.
     """
 
-    prepare: Callable[[Runtime], Prepared]
+    prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
     fingerprint: str
     folder: Path
     run: str = field(default_factory=lambda: uuid4().hex)
@@ -65,13 +52,26 @@ class Call:
 def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     """Yield the function that makes the missing files of a step."""
     if runtime.scheduler is not None:
-        with _cluster(call, runtime) as run:
-            yield run
+        where, workers = runtime.scheduler, _cluster(runtime.scheduler)
+        own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
     elif runtime.workers:
-        with _processes(call, runtime) as run:
-            yield run
+        where, workers = f"--workers {runtime.workers}", _processes(runtime)
+        # Local workers share threads and memory.
+        threads, memory = max(1, runtime.threads // runtime.workers), runtime.memory // runtime.workers
+        data = runtime.data.absolute()
+        own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
     else:
         yield lambda step, work: make_step(step, work, runtime.progress)
+        return
+    with workers as pool:
+        try:
+            yield partial(_run, pool, partial(make_file, call, own), runtime)
+        # Also KilledWorker of Dask, which is not imported for its name.
+        except Exception as error:
+            if not isinstance(error, BrokenProcessPool) and type(error).__name__ != "KilledWorker":
+                raise
+            problem = "a worker process has ended; too little memory is the common reason"
+            raise PartialError(problem, where=where, todo=AGAIN) from error
 
 
 def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtime) -> None:
@@ -117,35 +117,29 @@ def _prepare(call: Call, runtime: Runtime) -> tuple[dict[str, Task], Steps, Work
     if not call.folder.is_dir():
         todo = "All workers need the same files under the same path; use --workers on one machine."
         raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
-    job = call.prepare(runtime)
-    if job.spec.fingerprint != call.fingerprint:
-        problem = f"a worker would make another {job.spec.kind} {job.spec.name}"
+    spec, steps = call.prepare(runtime)
+    if spec.fingerprint != call.fingerprint:
+        problem = f"a worker would make another {spec.kind} {spec.name}"
         todo = "All workers need the same version of relabel, captions, files and models."
         raise CheckError(problem, where=str(call.folder), todo=todo)
     work = Work(call.folder)
-    return {}, job.steps(work), work
+    return {}, steps(work), work
 
 
 @contextmanager
-def _processes(call: Call, runtime: Runtime) -> Iterator[Run]:
-    """Yield the executor of local processes, which share threads, memory and GPUs."""
+def _processes(runtime: Runtime) -> Iterator[Executor]:
+    """Yield local processes, which share the GPUs."""
     context, count = get_context("spawn"), runtime.workers
-    threads = max(1, runtime.threads // count)
-    memory, data = runtime.memory // count, runtime.data.absolute()
-    own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
     devices: Any = context.SimpleQueue()
     names = gpus() if runtime.device != "cpu" else []
     for i in range(count):
         devices.put(names[i % len(names)] if names else None)
     before = {name: os.environ.get(name) for name in _THREADS}
     # Libraries read the number of threads when a worker is started, so its environment comes from here.
-    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    os.environ.update(dict.fromkeys(_THREADS, str(max(1, runtime.threads // count))))
     try:
         with ProcessPoolExecutor(count, context, initializer=_start, initargs=(devices,)) as pool:
-            yield partial(_run, lambda file: pool.submit(make_file, call, own, file), f"{count} workers", runtime)
-    except BrokenProcessPool as error:
-        problem = "a worker process has ended; too little memory is the common reason"
-        raise PartialError(problem, where=f"--workers {count}", todo=AGAIN) from error
+            yield pool
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -160,53 +154,34 @@ def _start(devices: Any) -> None:
 
 
 @contextmanager
-def _cluster(call: Call, runtime: Runtime) -> Iterator[Run]:
-    """Yield the executor of a Dask scheduler, whose workers share files and have their own threads and memory."""
+def _cluster(address: str) -> Iterator[Executor]:
+    """Yield the workers of a Dask scheduler, which share files and have their own threads and memory."""
     try:
-        from distributed import Client, KilledWorker, as_completed
+        from distributed import Client
     except ImportError as error:
         todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
         raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
-    where = str(runtime.scheduler)
-    own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
     client = None
     try:
-        client = Client(where, set_as_default=False, timeout=_CONNECT)
+        client = Client(address, set_as_default=False, timeout=_CONNECT)
         client.wait_for_workers(1, _PATIENCE)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         if client is not None:
             client.close()
         todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
-        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=where, todo=todo) from error
-
-    def run(step: Step, work: Work) -> None:
-        # Equal keys are one task to Dask, so that two runs on one artefact share their work.
-        waiting = {str(call.folder / task.file): task for task in step.missing(work)}
-        files = [task.file for task in waiting.values()]
-        with runtime.progress.bar(step.title, step.size, step.unit) as bar:
-            bar.advance(step.size - sum(task.size for task in waiting.values()))
-            futures = client.map(partial(make_file, call, own), files, retries=3, key=list(waiting))
-            for future in as_completed(futures, loop=client.loop):
-                future.result()
-                bar.advance(waiting[future.key].size)
-        _wait_until_visible(step, work)
-
-    try:
-        with client:
-            yield run
-    except KilledWorker as error:
-        problem = "a file has ended several workers; too little memory is the common reason"
-        raise PartialError(problem, where=where, todo=AGAIN) from error
+        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
+    with client:
+        yield client.get_executor(pure=False, retries=3)
 
 
-def _run(submit: Callable[[str], Future[None]], name: str, runtime: Runtime, step: Step, work: Work) -> None:
-    """Make the missing files of a step in local processes."""
+def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: Step, work: Work) -> None:
+    """Make the missing files of a step in other processes."""
     waiting = step.missing(work)
-    with runtime.progress.bar(f"{step.title}, {name}" if waiting else step.title, step.size, step.unit) as bar:
+    with runtime.progress.bar(step.title, step.size, step.unit) as bar:
         bar.advance(step.size - sum(task.size for task in waiting))
         # An interrupt is answered by this process alone.
         with blocked_interrupts():
-            futures = {submit(task.file): task for task in waiting}
+            futures = {pool.submit(make, task.file): task for task in waiting}
         try:
             for future in as_completed(futures):
                 future.result()
@@ -214,10 +189,7 @@ def _run(submit: Callable[[str], Future[None]], name: str, runtime: Runtime, ste
         finally:
             for future in futures:
                 future.cancel()
-
-
-def _wait_until_visible(step: Step, work: Work) -> None:
-    """Wait for files that a network file system shows late."""
+    # A network file system may show the files of other machines late.
     begun = time.monotonic()
     while missing := step.missing(work):
         if time.monotonic() - begun > _PATIENCE:
@@ -231,10 +203,6 @@ def gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    with suppress(OSError, subprocess.SubprocessError):
-        query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-        return answer.stdout.split()
-    return []
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]

@@ -12,15 +12,13 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-T = TypeVar("T")
 _SETTLED = 2.0  # seconds
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
@@ -89,28 +87,6 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
     `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
     """
-    _write(path, write, _sync)
-
-
-def write_hashed(path: Path, write: Callable[[Path], object]) -> tuple[str, int]:
-    """Write a file like `write_atomic` and return its sha256 and size in bytes."""
-
-    def sync(temporary: Path) -> tuple[str, int]:
-        # The file is hashed while the disk writes it: hashing needs a CPU, fsync does not.
-        with ThreadPoolExecutor(1) as pool:
-            hashed = pool.submit(sha256_file, temporary)
-            _sync(temporary)
-            return hashed.result(), temporary.stat().st_size
-
-    return _write(path, write, sync)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text completely or not at all."""
-    write_atomic(path, lambda p: p.write_bytes(text.encode()))
-
-
-def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T]) -> T:
     make_folder(path.parent)
     _remove_leftovers(path)
     # The name holds host and process, so that writers of one file never share a temporary file.
@@ -118,23 +94,23 @@ def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T
     try:
         write(temporary)
         # The content must be durable before the name, or a power cut could leave an empty file under it.
-        result = sync(temporary)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-    return result
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text completely or not at all."""
+    write_atomic(path, lambda p: p.write_bytes(text.encode()))
 
 
 def is_temporary(name: str) -> bool:
     """Return whether a name is that of a temporary file of `write_atomic`."""
     return name.startswith(".") and _TEMPORARY.search(name) is not None
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as handle:
-        os.fsync(handle.fileno())
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.store.files import sha256_file, write_hashed, write_plain
+from relabel.store.files import sha256_file, write_atomic, write_plain
 from relabel.store.manifest import MANIFEST, FileEntry
 
 
@@ -32,8 +32,6 @@ class Work:
     facts: dict[str, Any] = field(default_factory=dict)
     runtime: dict[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
-    # Of the files that this object has written or read, so that none is hashed twice.
-    _entries: dict[str, FileEntry] = field(default_factory=dict, repr=False)
 
     def done(self, name: str) -> bool:
         """Return whether a file is complete."""
@@ -42,27 +40,20 @@ class Work:
     def file(self, name: str, write: Callable[[Path], object]) -> None:
         """Write a file, unless it is done already. `write` takes the path to fill."""
         if not self.done(name):
-            self._entries[name] = FileEntry(*write_hashed(self.folder / name, write))
+            write_atomic(self.folder / name, write)
 
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
         """Compute a table and write it as Parquet, unless it is done already; `plain` as for `write_table`."""
         self.file(name, partial(write_table, make, plain))
 
-    def drop(self, name: str) -> None:
-        """Remove a file, so that it is made again."""
-        self._entries.pop(name, None)
-        (self.folder / name).unlink(missing_ok=True)
-
     def subfolder(self, name: str) -> Work:
         """Return the work on a folder inside this one, for files that are needed only to build the artefact."""
         return Work(self.folder / name, self.facts, self.runtime)
 
-    def entry(self, name: str) -> FileEntry:
-        """Return hash and size of a complete file."""
-        if name not in self._entries:
-            path = self.folder / name
-            self._entries[name] = FileEntry(sha256_file(path), path.stat().st_size)
-        return self._entries[name]
+    def entries(self) -> dict[str, FileEntry]:
+        """Return hash and size of the files of the artefact, by name."""
+        paths = {name: self.folder / name for name in self.names() if name not in self.excluded}
+        return {name: FileEntry(sha256_file(path), path.stat().st_size) for name, path in paths.items()}
 
     def names(self) -> list[str]:
         """Return the names of all complete files, also in subfolders (`fold-0/config.json`), sorted.

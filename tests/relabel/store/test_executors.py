@@ -233,7 +233,7 @@ def test_a_worker_that_would_make_another_artefact(notes: Path) -> None:
 
 
 def test_a_worker_that_does_not_see_the_folder(notes: Path) -> None:
-    call = Call(lambda _: demo_job(notes), "", notes.parent / "gone")
+    call = Call(lambda _: (demo_job(notes).spec, demo_job(notes).steps), "", notes.parent / "gone")
     with pytest.raises(MissingError, match="gone"):
         make_file(call, Runtime(), FIRST)
 

@@ -19,7 +19,7 @@ from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
-from relabel.store.files import write_text
+from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
 from relabel.store.tasks import Step, Steps, Task
 from relabel.store.workdir import Work
@@ -117,11 +117,12 @@ class SideCarWork:
             dtype=self.params.dtype if self._has_vectors else None,
             width=self.lookup.arrays["vectors"].shape[1] if self._has_vectors else 0,
             k=self.k,
-            shards={name: ShardEntry(*counts, work.entry(name).sha256) for name, counts in self._counts.items()},
+            shards={
+                name: ShardEntry(*counts, sha256_file(work.folder / name)) for name, counts in self._counts.items()
+            },
         )
         # A resumed run may have other counts than the one before it: the description is never reused.
-        work.drop(DESCRIPTION)
-        work.file(DESCRIPTION, lambda path: write_text(path, description.to_json()))
+        write_text(work.folder / DESCRIPTION, description.to_json())
         totals = np.sum(list(self._counts.values()), axis=0).tolist()
         work.facts |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
         work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
