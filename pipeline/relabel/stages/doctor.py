@@ -51,15 +51,15 @@ def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
     if is_installed("faiss-cpu") and is_installed("faiss-gpu"):
         fix = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
         checks.append(CheckResult("faiss", "installed twice", "faiss-cpu and faiss-gpu overwrite each other", fix))
-    probes: dict[str, tuple[Callable[[Runtime], str], str]] = {
+    probes: dict[str, tuple[Callable[[], str], str]] = {
         "gpu": (_gpu, ""),
         "java": (_java, "no PTB tokens and no meteor; `lower_split` works"),
-        "corenlp": (_corenlp, "spice cannot parse captions; existing encodings can be used"),
-        "data": (_data, "no data can be fetched"),
+        "corenlp": (lambda: _corenlp(runtime.data), "spice cannot parse captions; existing encodings can be used"),
+        "data": (lambda: _data(runtime.data), "no data can be fetched"),
     }
     for name, (probe, cost) in probes.items():
         try:
-            checks.append(CheckResult(name, probe(runtime)))
+            checks.append(CheckResult(name, probe()))
         except RelabelError as error:
             checks.append(CheckResult(name, f"{error.problem} ({error.where})", cost, error.todo or ""))
         except ModuleNotFoundError as error:
@@ -79,11 +79,7 @@ def _disk(labels: Path) -> CheckResult:
     # The folder may not exist yet: its nearest existing parent is on the same disk.
     folder = next(p for p in (labels.resolve(), *labels.resolve().parents) if p.exists())
     free = shutil.disk_usage(folder).free
-    gap = (
-        ()
-        if free >= NEEDED_DISK
-        else ("COCO's labels may not fit", "Free some space, or name another --labels folder.")
-    )
+    gap = ("COCO's labels may not fit", "Free some space, or name another folder.") if free < NEEDED_DISK else ()
     return CheckResult("disk", f"{free / 2**30:.1f} GiB free at {folder}", *gap)
 
 
@@ -94,28 +90,28 @@ def _pipeline() -> CheckResult:
     return CheckResult("pipeline", f"not installed: {', '.join(missing)}" if missing else "installed", *gap)
 
 
-def _gpu(runtime: Runtime) -> str:
+def _gpu() -> str:
     import torch
 
     return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else "none: the CPU is used"
 
 
-def _java(runtime: Runtime) -> str:
+def _java() -> str:
     from relabel.core.java import find_java, java_version
 
     java = find_java()
     return f"{java_version(java)} ({java})"
 
 
-def _corenlp(runtime: Runtime) -> str:
+def _corenlp(data: Path) -> str:
     from relabel.sources.spice.parser import corenlp_jars
 
-    return f"CoreNLP 3.6.0 in {corenlp_jars(runtime.data)[0].parent}"
+    return f"CoreNLP 3.6.0 in {corenlp_jars(data)[0].parent}"
 
 
-def _data(runtime: Runtime) -> str:
+def _data(data: Path) -> str:
     from relabel import datasets
 
     # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
-    fetched = sorted({row.name for row in datasets.status(runtime.data, None) if row.present})
-    return f"{', '.join(fetched) or 'none'} in {runtime.data} (`relabel fetch --list` has all)"
+    fetched = sorted({row.name for row in datasets.status(data, None) if row.present})
+    return f"{', '.join(fetched) or 'none'} in {data} (`relabel fetch --list` has all)"
