@@ -13,7 +13,7 @@ from relabel.core.errors import UsageError, choices
 GROUPS = {
     "Start": {
         "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
-        "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
+        "doctor": "Check Java, models, data and disk; show the cost of each gap and its fix.",
     },
     "Build labels": {
         "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print the tables.",

@@ -9,12 +9,11 @@ from relabel_cli.shared_options import SharedOptions
 
 
 def doctor(common: SharedOptions) -> None:
-    """Check Java, models, data, disk and memory; show the cost of each gap and its fix."""
+    """Check Java, models, data and disk; show the cost of each gap and its fix."""
     from relabel.stages.doctor import report, run_checks
-    from relabel_cli.output import terminal_width
 
     checks = run_checks(common.runtime(), common.labels)
-    common.show([asdict(check) for check in checks], report(checks, terminal_width()))
+    common.show([asdict(check) for check in checks], report(checks))
 
 
 app = verb(doctor, ("data", "labels", "as_json", "verbose"))

@@ -83,10 +83,8 @@ def best(common: SharedOptions) -> None:
     from relabel import stages
 
     models = stages.tune_best(common.project())
-    lines = [*_sbert_figures(models["tuned"][0].facts), *_fuse_figures(models["fuse"][0].facts)]
-    lines += [stages.status_line(built, manifest, folder) for manifest, built, folder in models.values()]
-    facts = {label: manifest.facts for label, (manifest, _, _) in models.items()}
-    common.show(facts, "\n".join([*lines, "Label with it: --label fuse"]))
+    lines = [*_sbert_figures(models["tuned"].facts), *_fuse_figures(models["fuse"].facts), "Label with it: --label fuse"]
+    common.show({label: manifest.facts for label, manifest in models.items()}, "\n".join(lines))
 
 
 def _fuse_figures(facts: dict[str, Any]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
-from relabel.store.artefact import Recipe, check_place
-from relabel.store.manifest import MANIFEST, Spec
+from relabel.store.artefact import Recipe
+from relabel.store.manifest import MANIFEST
 
 
 def tune_cbow(project: Project) -> Job:
@@ -51,7 +51,6 @@ KEEP_MODEL = "Give the new model a folder of its own with --out"
 def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
     values = partial(section_values, section=f"tune.{section}")
-    check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
     return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
 
 
@@ -59,18 +58,9 @@ def check_model(project: Project, name: str) -> None:
     """Raise unless a model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
     tune, folder = TUNED[name]
-    if (folder(project) / MANIFEST).exists():
+    # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
+    if name == "cbow" or (folder(project) / MANIFEST).exists():
         tune(project).open()
-    elif name == "cbow":
-        # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
-        dataset = project.training_dataset
-        todo = f"Train them with {command('tune cbow', dataset)}, or set `vectors` to glove or to a file."
-        raise MissingError(f"no word vectors of {dataset}", where=str(folder(project)), todo=todo)
-
-
-def ensure_model(project: Project, name: str) -> None:
-    """Train a model of `SourceParams.tuned_models`, unless it is up to date."""
-    tuned_model(project, name).build()
 
 
 def tuned_model(project: Project, name: str) -> Job:
