@@ -52,7 +52,7 @@ PREPARED = {
 CLIP = {"source": "vectors", "captions": "captions.npy", "images": "images.npy"}
 ADDED = {
     r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
-    r"relabel export plan .*meteor": ["--dry-run"],
+    r"relabel export plan .*meteor": ["--batches=1"],
     r"relabel (encode|export lookup) --label clip": [
         f"--set=sources.clip.{name}={value}" for name, value in CLIP.items()
     ],

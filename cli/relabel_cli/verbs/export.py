@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +14,12 @@ from relabel.neighbours.spec import Within
 from relabel_cli.options import Overrides, group, label_option, verb
 from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
 
+if TYPE_CHECKING:
+    from relabel.stages import Job
+
 PLAN = "sampler batch_size epochs seed batches k neighbours max_bytes"
 WDS = "shards keys layout dtype k captions_per_shard allow_missing"
 Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate the size, and write nothing.")]
 
 
 def export() -> None:
@@ -33,9 +35,7 @@ def lookup(
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
     from relabel import stages
 
-    project = common.project()
-    for each in label:
-        common.run(stages.export_lookup(project, each, project.choose_split(split, "train", label), within))
+    write(common, label, split, stages.export_lookup, within)
 
 
 def neighbours(
@@ -47,9 +47,7 @@ def neighbours(
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
     from relabel import stages
 
-    project = common.project()
-    for each in label:
-        common.run(stages.export_neighbours(project, each, project.choose_split(split, "train", label), of))
+    write(common, label, split, stages.export_neighbours, of)
 
 
 def plan(
@@ -57,57 +55,41 @@ def plan(
     label: list[str] = label_option("to plan"),
     split: Split = None,
     name: Annotated[str | None, typer.Option(help="Name of the plan. [default: from its parameters]")] = None,
-    dry_run: DryRun = False,
 ) -> None:
     """Write a seeded list of batches with their exact blocks."""
     from relabel import stages
 
-    project = common.project()
-    chosen = project.choose_split(split, "train", label)
-    for each in label:
-        if dry_run:
-            estimate = stages.estimate_plan(project, each, chosen, name)
-            common.show(asdict(estimate), f"plan of {each}: {estimate.describe()}")
-        else:
-            common.run(stages.export_plan(project, each, chosen, name))
+    write(common, label, split, stages.export_plan, name)
 
 
-def wds(
-    common: SharedOptions,
-    label: list[str] = label_option("to write"),
-    split: Split = None,
-    dry_run: DryRun = False,
-) -> None:
+def wds(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
     from relabel import stages
 
+    write(common, label, split, stages.export_wds)
+
+
+def write(
+    common: SharedOptions, labels: Sequence[str], split: str | None, stage: Callable[..., Job], *more: Any
+) -> None:
+    """Run the stage of an export for each label; `more`: its further arguments."""
     project = common.project()
-    chosen = project.choose_split(split, "train", label)
-    for each in label:
-        if dry_run:
-            estimate = stages.estimate_wds(project, each, chosen)
-            common.show(asdict(estimate), f"side-car of {each}: {estimate.describe()}")
-        else:
-            common.run(stages.export_wds(project, each, chosen))
+    chosen = project.choose_split(split, "train", labels)
+    for label in labels:
+        common.run(stage(project, label, chosen, *more))
 
 
 def format_verb(kind: str) -> typer.Typer:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
-    def write(
-        common: SharedOptions,
-        label: list[str] = label_option("to write"),
-        split: Split = None,
-    ) -> None:
+    def call(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
         from relabel import stages
 
-        project = common.project()
-        for each in label:
-            common.run(stages.export(project, kind, each, project.choose_split(split, "train", label)))
+        write(common, label, split, lambda project, *rest: stages.export(project, kind, *rest))
 
     model = format_params(kind)
-    write.__name__, write.__doc__ = kind, EXPORTS[kind][2]
-    return verb(write, BUILD, Overrides(model, " ".join(model.model_fields), f"export.{kind}"))
+    call.__name__, call.__doc__ = kind, EXPORTS[kind][2]
+    return verb(call, BUILD, Overrides(model, " ".join(model.model_fields), f"export.{kind}"))
 
 
 app = group(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from relabel.core.parameters import Parameters
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
@@ -31,51 +32,7 @@ def cbow(common: SharedOptions) -> None:
     """Train word vectors on a corpus, for labels of cbow with `vectors: word2vec`."""
     from relabel import stages
 
-    project = common.project()
-    manifest, built = stages.tune_cbow(project).run()
-    common.show(manifest.facts, stages.status_line(built, manifest, project.word2vec))
-
-
-def bert_sts(
-    common: SharedOptions,
-    out: Out = None,
-) -> None:
-    """Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."""
-    from relabel import stages
-
-    project = common.project()
-    manifest, built = stages.tune_bert_sts(project, out).run()
-    figures = "; ".join(f"{split} Pearson {s['pearson']:.4f}" for split, s in manifest.facts["stsb"].items())
-    status = stages.status_line(built, manifest, out or project.cross_encoder)
-    common.show(manifest.facts, f"{status}\nSTS-B {figures}")
-
-
-def fuse(
-    common: SharedOptions,
-    out: Out = None,
-) -> None:
-    """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
-    from relabel import stages
-
-    project = common.project()
-    folder = out or project.runtime.data / "fuse"
-    manifest, built = stages.tune_fuse(project, folder).run()
-    lines = [*_fuse_figures(manifest.facts), stages.status_line(built, manifest, folder)]
-    common.show(manifest.facts, "\n".join(lines))
-
-
-def sbert(
-    common: SharedOptions,
-    out: Out = None,
-) -> None:
-    """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
-    from relabel import stages
-
-    project = common.project()
-    folder = out or project.sentence_encoder
-    manifest, built = stages.tune_sbert(project, folder).run()
-    lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
-    common.show(manifest.facts, "\n".join(lines))
+    common.run(stages.tune_cbow(common.project()))
 
 
 def best(common: SharedOptions) -> None:
@@ -83,34 +40,53 @@ def best(common: SharedOptions) -> None:
     from relabel import stages
 
     models = stages.tune_best(common.project())
-    lines = [*_sbert_figures(models["tuned"].facts), *_fuse_figures(models["fuse"].facts), "Label with it: --label fuse"]
-    common.show({label: manifest.facts for label, manifest in models.items()}, "\n".join(lines))
+    lines = [line for manifest in models.values() for line in figures(manifest.facts)]
+    facts = {label: manifest.facts for label, manifest in models.items()}
+    common.show(facts, "\n".join([*lines, "Label with it: --label fuse"]))
 
 
-def _fuse_figures(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield one line per task and step of the fit: its correlation on pairs of held-out images."""
-    for task, fit in facts["tasks"].items():
-        yield f"{task} {facts['split']}, cross-validated over images, Pearson's r of {fit['pairs']:,} pairs:"
+def model_verb(source: str, purpose: str, model: type[Parameters], names: str, shared: Collection[str]) -> typer.Typer:
+    """Return the verb that makes the model of a source; `purpose`: its help, `names`: parameters that are options."""
+
+    def call(common: SharedOptions, out: Out = None) -> None:
+        from relabel import stages
+
+        project = common.project()
+        if source == "bert_sts":
+            job = stages.tune_bert_sts(project, out)
+        elif source == "sbert":
+            job = stages.tune_sbert(project, out or project.sentence_encoder)
+        else:
+            job = stages.tune_fuse(project, out or project.runtime.data / "fuse")
+        common.run(job, lambda facts: "\n".join(figures(facts)))
+
+    call.__name__, call.__doc__ = source, purpose
+    return verb(call, shared, Overrides(model, names, f"tune.{source}"))
+
+
+def figures(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line per model and task: correlations with human scores, Pearson's r unless named."""
+    groups = {f"STS-B {split}": measured for split, measured in facts.get("stsb", {}).items()}
+    # The model has trained on the pairs of `seen`, whose figures are too high.
+    for name, tasks in facts.get("val", {}).items():
+        groups |= {f"{task} val ({name})": measured for task, measured in tasks.items()}
+    for task, fit in facts.get("tasks", {}).items():
         for step in fit["cross_validated"]:
-            figures = ", ".join(f"{k} {v:.4f}" for k, v in step["pearson"].items() if v is not None)
-            yield f"  {' + '.join(step['parts'])}: {figures}"
+            groups[f"{task} {facts['split']}, cross-validated, {' + '.join(step['parts'])}"] = step["pearson"]
+    for title, measured in groups.items():
+        values = [f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)]
+        yield f"  {title}: {', '.join(values)}"
 
 
-def _sbert_figures(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield one line per model and task: its correlation with human scores of val."""
-    # The figures of `seen` are too high, since the model has trained on these pairs.
-    models = {"base": "the base model", "out_of_fold": "held-out folds", "seen": "its training pairs"}
-    for name, model in models.items():
-        for task, pairs in facts["val"].get(name, {}).items():
-            figures = ", ".join(f"{k} {v:.4f}" for k, v in pairs.items() if isinstance(v, float))
-            yield f"{task} val, {model}, Pearson's r of {pairs['pairs']:,} pairs: {figures}"
-
+BERT_STS_HELP = "Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."
+FUSE_HELP = "Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."
+SBERT_HELP = "Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."
 
 app = group(
     tune,
     best=verb(best, WORKERS),
     cbow=verb(cbow, (*READ, "replace"), Overrides(TuneCbowParams, CBOW, "tune.cbow")),
-    bert_sts=verb(bert_sts, TRAIN, Overrides(TuneBertStsParams, BERT_STS, "tune.bert_sts")),
-    fuse=verb(fuse, WORKERS, Overrides(TuneFuseParams, FUSE, "tune.fuse")),
-    sbert=verb(sbert, TRAIN, Overrides(TuneSbertParams, SBERT, "tune.sbert")),
+    bert_sts=model_verb("bert_sts", BERT_STS_HELP, TuneBertStsParams, BERT_STS, TRAIN),
+    fuse=model_verb("fuse", FUSE_HELP, TuneFuseParams, FUSE, WORKERS),
+    sbert=model_verb("sbert", SBERT_HELP, TuneSbertParams, SBERT, TRAIN),
 )

@@ -7,8 +7,8 @@ not repeated.
 from relabel.stages.best import tune_best, tune_fuse
 from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label
 from relabel.stages.export import export, export_lookup, export_neighbours
-from relabel.stages.export_plan import estimate_plan, export_plan
-from relabel.stages.export_wds import estimate_wds, export_wds
+from relabel.stages.export_plan import export_plan
+from relabel.stages.export_wds import export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
 from relabel.stages.job import Job, status_line
 from relabel.stages.judge import figures, judge, ranking
@@ -28,8 +28,6 @@ __all__ = [
     "build_inputs",
     "encode",
     "ensure_model",
-    "estimate_plan",
-    "estimate_wds",
     "export",
     "export_lookup",
     "export_neighbours",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from functools import cache, partial
 
 from relabel.core.errors import UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import Estimate, PlanWork, check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import PlanWork, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
@@ -21,11 +20,6 @@ from relabel.store.workdir import Work
 
 
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
-    """Prepare to plan batches of a split's captions with the blocks of a label; see `_plan`."""
-    return _plan(project, label, split, name)[0]
-
-
-def _plan(project: Project, label: str, split: str, name: str | None) -> tuple[Job, Callable[[], PlanWork]]:
     """Prepare to plan batches of a split's captions with the blocks of a label.
 
     Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
@@ -77,17 +71,7 @@ def _plan(project: Project, label: str, split: str, name: str | None) -> tuple[J
         "Name the plan with --name",
         lambda work: plan().steps(work),
     )
-    return job, plan
-
-
-def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
-    """Estimate the size and time of a plan without writing it.
-
-    No pair is scored. Parameters and errors are those of `export_plan`.
-    """
-    plan = _plan(project, label, split, name)[1]()
-    with closing(plan.relevance) as relevance:
-        return estimate(plan.spec, relevance, typical_cost(PLAN, project.config.params(label)))
+    return job
 
 
 def _neighbours(project: Project, label: str, split: str) -> Job:

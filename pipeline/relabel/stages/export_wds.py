@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,41 +15,15 @@ from relabel.stages.job import Job, Values, label_values, make_steps, section_va
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 from relabel_train.sidecar import Keys
 
 if TYPE_CHECKING:
-    from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import KeyShard
 
 
-@dataclass(frozen=True)
-class SideCarEstimate:
-    """Counts of a side-car that is not written, and its size.
-
-    `shards`, `keys`, `captions`, `missing`: `missing` keys have no label.
-    `bytes`: estimated from the first shard.
-    """
-
-    shards: int
-    keys: int
-    captions: int
-    missing: int
-    bytes: int
-
-    def describe(self) -> str:
-        """Return the estimate as text."""
-        absent = f" ({self.missing:,} without a label)" if self.missing else ""
-        size = f"about {self.bytes / 1e6:,.1f} MB"
-        return f"{self.shards:,} shards, {self.keys:,} keys{absent}, {self.captions:,} captions, {size}"
-
-
 def export_wds(project: Project, label: str, split: str) -> Job:
-    """Prepare to write the side-car of a label; see `_side_car`."""
-    return _side_car(project, label, split)[0]
-
-
-def _side_car(project: Project, label: str, split: str) -> tuple[Job, Callable[[], SideCarWork]]:
     """Prepare to write the side-car of a label from its lookup. Its shards and keys are those of `export.wds`.
 
     `label`, `split`: the lookup.
@@ -90,10 +63,9 @@ def _side_car(project: Project, label: str, split: str) -> tuple[Job, Callable[[
         "keys": key_digest,
     }
 
-    @cache
-    def side_car() -> SideCarWork:
+    def side_car(work: Work) -> Steps:
         opened = partial(open_lookup, out)
-        return SideCarWork(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress)
+        return SideCarWork(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress).steps(work)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
@@ -105,23 +77,9 @@ def _side_car(project: Project, label: str, split: str) -> tuple[Job, Callable[[
         Recipe("wds", label, semantic, inputs, fill),
         project.command("export wds", label=label, split=split),
         lambda config: label_values(config, label) | section_values(config, "export.wds"),
-        steps=lambda work: side_car().steps(work),
+        steps=side_car,
     )
-    return job, side_car
-
-
-def estimate_wds(project: Project, label: str, split: str) -> SideCarEstimate:
-    """Count the keys of a side-car and estimate its size without writing it.
-
-    Keys without a label are counted, also where `export_wds` refuses them. Other errors are those of `export_wds`.
-    """
-    config = project.config
-    wds = config.export.wds.model_copy(update={"allow_missing": True})
-    allowed = config.model_copy(update={"export": config.export.model_copy(update={"wds": wds})})
-    work = _side_car(replace(project, config=allowed), label, split)[1]()
-    keys, captions, missing = work.count_keys()
-    first = next(iter(work.shards.values()))
-    return SideCarEstimate(len(work.shards), keys, captions, missing, work.shard_bytes(first) * keys // first.count)
+    return job
 
 
 def _keys(project: Project) -> tuple[Keys, str | None]:

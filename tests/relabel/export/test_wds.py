@@ -9,6 +9,7 @@ import json
 import shutil
 import tarfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import SILENT
+from relabel.export.wds.build import MatchedKeys, SideCarWork
 from relabel.export.wds.keys import expand_shards
 from relabel.stages import Project
-from relabel.stages.export_wds import _side_car
 from relabel.stages.verify import verify
-from relabel_train.lookup import open_lookup
+from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.webdataset import open_sidecar
 
 
@@ -136,7 +138,6 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
     ):
         stages.export_wds(params, "cbow", "all").run()
     assert not project.layout.export("all", "wds", "cbow").exists()
-    assert stages.estimate_wds(params, "cbow", "all").missing == 2
     job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
     manifest, _ = job.run()
     sidecar = open_sidecar(job.out)
@@ -147,18 +148,21 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
     assert sidecar.find(keys[3], "00000.tar") is not None
 
 
-def test_a_caption_without_an_encoding_is_no_vector(project: Project, keys: list[str], tmp_path: Path) -> None:
+def test_a_caption_without_an_encoding_is_no_vector(
+    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = write_images(tmp_path / "images", keys)
-    work = _side_car(with_params(project, "wds", shards=str(images)), "cbow", "all")[1]()
-    failed = np.zeros(len(work.lookup), bool)
-    image = project.corpus.image_of[f"coco:{keys[0]}"]
-    failed[project.corpus.indptr[image] : project.corpus.indptr[image + 1]] = True
-    work.lookup.__dict__["failed"] = failed  # the value of the cached property
-    matched = work.match(work.shards["00000.tar"])
-    assert matched.missing == [keys[0]]
-    assert not failed[matched.captions].any()
+    corpus = project.corpus
+    failed = np.zeros(len(corpus), bool)
+    image = corpus.image_of[f"coco:{keys[0]}"]
+    failed[corpus.indptr[image] : corpus.indptr[image + 1]] = True
+    monkeypatch.setattr(Lookup, "failed", failed)
     with pytest.raises(CheckError, match="1 of 60 keys have no caption with an encoding"):
-        work.count_keys()
+        stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").run()
+    job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
+    manifest, _ = job.run()
+    assert (manifest.facts["missing"], manifest.facts["captions"]) == (1, len(corpus) - failed.sum())
+    assert open_sidecar(job.out).find(keys[0], "00000.tar") is None
 
 
 def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
@@ -259,9 +263,10 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
 
 
 def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
-    from relabel.export.wds.build import MatchedKeys
-
-    work = _side_car(with_params(small_project, "wds", layout="samples"), "cbow", "all")[1]()
+    project = with_params(small_project, "wds", layout="samples")
+    opened = partial(open_lookup, project.layout.lookup("all", "cbow"))
+    spec = stages.export_wds(project, "cbow", "all").spec
+    work = SideCarWork(project.corpus, opened, (), "caption", project.config.export.wds, spec, SILENT)
     one = np.zeros(1, np.int64)
     with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
         list(work._samples(MatchedKeys(["7.jpg#0"], one, np.array([0, 1]), one, complete=True)))

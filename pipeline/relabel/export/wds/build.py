@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -128,8 +127,8 @@ class SideCarWork:
         work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
         work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
 
-    def count_keys(self) -> tuple[int, int, int]:
-        """Match all keys; return the numbers of keys, captions, and keys without a label."""
+    def count_keys(self) -> None:
+        """Match and count all keys; raise CheckError for keys without a label if these are not allowed."""
         missing: list[str] = []
         with self.progress.bar("match keys", sum(shard.count for shard in self.shards.values()), "keys") as bar:
             for name, shard in self.shards.items():
@@ -139,7 +138,7 @@ class SideCarWork:
                 self._counts[name] = shard.count, len(matched.captions), len(absent)
                 self._complete &= matched.complete
                 bar.advance(shard.count)
-        keys, captions, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        keys, _, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
         if total and not self.params.allow_missing:
             more = f", and {total - len(missing):,} more" if total > len(missing) else ""
             about = self.lookup.about
@@ -150,7 +149,6 @@ class SideCarWork:
                 todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
                 "--allow-missing, which marks and counts such keys.",
             )
-        return keys, captions, total
 
     def match(self, shard: KeyShard) -> MatchedKeys:
         """Look up the captions of a shard's keys, by id."""
@@ -175,12 +173,6 @@ class SideCarWork:
         all_captions = arrays["indptr"][images + 1] - arrays["indptr"][images]
         complete = bool((np.diff(indptr) == all_captions)[images >= 0].all())
         return MatchedKeys(keys, images, indptr, captions[usable], complete)
-
-    def shard_bytes(self, shard: KeyShard) -> int:
-        """Return the size of one shard, which is made in memory."""
-        buffer = io.BytesIO()
-        write_tar(buffer, self._members(self.match(shard)))
-        return len(buffer.getvalue())
 
     @cached_property
     def lookup(self) -> Lookup:

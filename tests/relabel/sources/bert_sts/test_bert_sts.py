@@ -177,4 +177,4 @@ def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     strict = replace(project, config=project.config.model_copy(update={"sources": sources}))
     assert stages.encode(strict, "fine", "all").spec == stages.encode(project, "fine", "all").spec
     with pytest.raises(UsageError, match="max_pairs is 3"):
-        stages.estimate_plan(strict, "fine", "all")
+        stages.export_plan(strict, "fine", "all", "strict").run()
