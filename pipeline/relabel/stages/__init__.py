@@ -15,7 +15,6 @@ from relabel.stages.judge import figures, judge, ranking
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import (
-    ensure_model,
     tune_bert_sts,
     tune_cbow,
     tune_sbert,
@@ -27,7 +26,6 @@ __all__ = [
     "build_encoding",
     "build_inputs",
     "encode",
-    "ensure_model",
     "export",
     "export_lookup",
     "export_neighbours",

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import encode, open_label
+from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
-from relabel.stages.steps import build_encoding
 from relabel.stages.tune import KEEP_MODEL, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
@@ -28,6 +27,12 @@ def tune_fuse(project: Project, out: Path) -> Job:
         raise UsageError(f"human scores exist for COCO's captions, not for {config.ingest.dataset}'s")
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
+    for label in params.parts:
+        check_acyclic(config, label)
+        for part, one in {label: config.source(label), **config.parts(label)}.items():
+            if (model := one.model_folder()) and model.absolute() == out.absolute():
+                message = f"part {label} is made of the fuse that is to be fitted: the model of {part} is {out}"
+                raise UsageError(message, todo="Take it out of --parts, or give another --out.")
     parts = {}
     for label in params.parts:
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)

@@ -13,7 +13,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.stages.tune import check_model, ensure_model
+from relabel.stages.tune import check_model, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
@@ -64,7 +64,7 @@ def encode(project: Project, label: str, split: str) -> Job:
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
     """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
     for model in project.config.params(label).tuned_models():
-        ensure_model(project, model)
+        tuned_model(project, model).build()
     build_inputs(project, label, split)
     return encode(project, label, split).build()
 

@@ -32,7 +32,7 @@ from relabel.sources.texts import TextCorpus
 from relabel.stages.job import Job, Values
 from relabel.stages.judge import KEEP, judged_values
 from relabel.stages.project import Project
-from relabel.stages.tune import ensure_model
+from relabel.stages.tune import tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.versions import version_of
@@ -205,7 +205,7 @@ def _label_figures(
         try:
             for name in (label, *project.config.parts(label)) if build else ():
                 for model in project.config.params(name).tuned_models():
-                    ensure_model(project, model)
+                    tuned_model(project, model).build()
             for scored in _variants(project, one, judgements, label):
                 reasons = [component.supports("query") for component in (scored.source, *scored.parts.values())]
                 # A source that cannot take new texts has no fault. The report says why it is left out.

@@ -10,8 +10,8 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
-from relabel.store.artefact import Recipe
-from relabel.store.manifest import MANIFEST
+from relabel.store.artefact import Recipe, check_place
+from relabel.store.manifest import MANIFEST, Spec
 
 
 def tune_cbow(project: Project) -> Job:
@@ -50,6 +50,7 @@ KEEP_MODEL = "Give the new model a folder of its own with --out"
 
 def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
+    check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
     values = partial(section_values, section=f"tune.{section}")
     return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
 

@@ -242,7 +242,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
     from relabel.config import load_config
     from relabel.stages import Project
-    from relabel.stages.best import check_excludes_fuse
+    from relabel.stages import tune_fuse as tune
 
     model_for(small_project, ["cider"], tmp_path / "model")
     sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}
@@ -252,5 +252,4 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     layout = small_project.labels
     project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)
     with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
-        check_excludes_fuse(project, "fuse", tmp_path / "model")
-    check_excludes_fuse(project, "fuse", tmp_path / "elsewhere")
+        tune(project, tmp_path / "model")
