@@ -37,7 +37,7 @@ def correlate(
     """Report how well each label agrees with human judgement."""
     from relabel import stages
     from relabel.stages.correlate import correlate as compare
-    from relabel.stages.correlate import judged_names
+    from relabel.stages.judged_sets import judged_names
     from relabel_cli.output import report_outcome, terminal_width
 
     project = common.project()

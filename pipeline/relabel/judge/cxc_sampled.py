@@ -112,7 +112,7 @@ def sampled_report(labels: Sequence[CxcFigures], draws: int = 1000, seed: int = 
         if (record["task"], record["subset"]) == (f"{task}_sampled", subset)
     ]
     if not records:
-        return Report((), ())
+        return Report()
     record_of = {(record["label"], record["task"], record["subset"]): record for record in records}
     # The papers report the test split alone.
     published = SAMPLED if labels[0].split == "test" else ()

@@ -50,7 +50,7 @@ class Ranking(JudgedLabel):
 def eccv_report(labels: Sequence[Ranking], unranked: Sequence[str] = ()) -> Report:
     """Report labels as rankers on ECCV Caption; empty if there is none. A note names those that were not ranked."""
     if not labels:
-        return Report((), ())
+        return Report()
     records = [_record(label, direction) for direction in DIRECTIONS for label in labels]
     return Report((_table(labels, unranked),), tuple(records))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,14 +151,3 @@ def _accuracies(
     total, missing = sum(f.n for f in figures), sum(f.missing for f in figures)
     interval = percentile_interval(np.mean(resampled, axis=0)) if resampled else None
     return [*figures, Figure("accuracy", MEAN, total, missing, mean, interval)]
-
-
-def column_title(statistic: str) -> str:
-    """Return the name of a statistic as tables print it."""
-    return TITLES.get(statistic, statistic)
-
-
-def headline(judged: JudgedSet, figures: Sequence[Figure]) -> Figure:
-    """Return the figure that stands for a set in the table of all sets."""
-    group = judged.group if judged.statistics else MEAN
-    return next(figure for figure in figures if figure.group == group)

@@ -11,7 +11,7 @@ from relabel.core.errors import RelabelError
 from relabel.stages.encode import check_acyclic, encode
 from relabel.stages.export import export, export_lookup
 from relabel.stages.job import Job
-from relabel.stages.judge import figures, is_ranked, judge, ranking
+from relabel.stages.judge import figures, judge, not_ranked, ranking
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import TUNED, tuned_model
@@ -65,18 +65,23 @@ def _label_steps(project: Project, label: str, split: str, against: Collection[s
     if "cxc" in against:
         yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
         yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
-    if "eccv" in against and is_ranked(project, label):
+    if "eccv" in against and not not_ranked(project, label):
         gate = project.config.judge.gate
         if gate and project.config.source(label).is_pairwise():
             yield from _encode_steps(project, label, gate, split)
         yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
 
 
-def _encode_steps(project: Project, label: str, part: str, split: str) -> Iterator[Step]:
-    """Yield the models and encodings that `part` is made of, and its own encoding."""
+def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
+    """Yield the models of `part`, which `label` needs."""
     for model in project.config.params(part).tuned_models():
         out = TUNED[model][1](project.parent or project)
         yield Step(label, "tune", model, out, partial(tuned_model, project, model))
+
+
+def _encode_steps(project: Project, label: str, part: str, split: str) -> Iterator[Step]:
+    """Yield the models and encodings that `part` is made of, and its own encoding."""
+    yield from model_steps(project, label, part)
     for below in project.config.source(part).input_labels():
         yield from _encode_steps(project, label, below, split)
     yield Step(label, "encode", part, project.layout.encoding(split, part), partial(encode, project, part, split))
