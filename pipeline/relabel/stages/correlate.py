@@ -28,7 +28,7 @@ from relabel.stages.judged_sets import ENCODED, TextSet, judged_names, open_set,
 from relabel.stages.project import Project
 from relabel.stages.steps import build_steps, label_steps
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.manifest import MANIFEST
+from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 
 Against = str
@@ -87,7 +87,12 @@ class EvaluationResult:
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
             report = cxc_report(compared, params.resamples, params.seed)
             report += sampled_report(compared, params.draws, params.seed)
-            draw = partial(_draw_pairs, project, labels, others, report)
+
+            def draw(path: Path) -> None:
+                from relabel.judge import plot
+
+                plot.draw([*(open_scores(project, label) for label in labels), *others], report.records, path)
+
             self._add("cxc", report, jobs, draw, point_files("cxc", report.records, compared))
         if "eccv" in against:
             unranked = {label: reason for label in labels if (reason := not_ranked(project, label))}
@@ -115,12 +120,12 @@ class EvaluationResult:
             # A source that cannot take new texts has no fault. The report says why it is left out.
             left_out = {one.name: one.reason for one in texts.labels if one.reason}
             found = dict[str, list[Figure]]()
-            for one in texts.labels:
+            for one in (one for one in texts.labels if not one.reason):
                 # A label that could not be judged is among the problems. A page shows what was judged before.
                 with suppress(RelabelError):
                     found[one.name] = one.read()
                     self.made_of[f"{judged.name} {one.name}"] = one.figures
-                    self.costs.setdefault(one.name, []).append(one.cost)
+                    self.costs.setdefault(one.name, []).append(read_manifest(one.scores.out).runtime["cost"])
             values = {name: score_with_function(judgements, function) for name, function in functions.items()}
             # A file of scores is given for one set, so a fault in it ends the command.
             values |= {path.stem: read_pair_scores(path, judged, judgements, allow_missing) for path in scores}
@@ -257,11 +262,3 @@ def is_complete(project: Project, labels: Sequence[str]) -> bool:
     # The split is in the path of the report.
     judge = file.judge.model_copy(update={"split": config.judge.split})
     return (not labels or {*labels} >= {*file.sources}) and (config.sources, config.judge) == (file.sources, judge)
-
-
-def _draw_pairs(
-    project: Project, labels: Sequence[str], scores: Sequence[PairScores], report: Report, path: Path
-) -> None:
-    from relabel.judge.plot import draw
-
-    draw([*(open_scores(project, label) for label in labels), *scores], report.records, path)

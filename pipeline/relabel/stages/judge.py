@@ -29,24 +29,21 @@ def judge(project: Project, label: str) -> Job:
 
     check_judged(project)
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
-    encoding = encode(project, label, params.split)
+    split, include_self = params.split, params.include_self
+    encoding = encode(project, label, split)
     semantic = {"source": source.spec.name, "pooling": source.params.pooling}
-    semantic |= {"split": params.split, "include_self": params.include_self}
+    semantic |= {"split": split, "include_self": include_self}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    inputs |= {f"cxc {task}": partial(cxc.sha256, task, params.split) for task in cxc.TASKS}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        relevance = open_label(project, label, params.split)
+        relevance = open_label(project, label, split)
         work.facts |= vars(describe(project, label, encoding.open()))
-        progress, include_self = project.runtime.progress, params.include_self
-        score_cxc(corpus, relevance, source, params.split, work, progress, include_self=include_self)
+        score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
 
     recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
-    out, command = (
-        project.layout.judgement(params.split, label),
-        project.command("judge", label=label, split=params.split),
-    )
+    out, command = project.layout.judgement(split, label), project.command("judge", label=label, split=split)
     return judged_job(project, label, out, recipe, command, ("include_self",))
 
 

@@ -24,7 +24,7 @@ from relabel.stages.judge import judged_job
 from relabel.stages.project import Project
 from relabel.stages.steps import Step, model_steps
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.manifest import MANIFEST, read_manifest
+from relabel.store.manifest import MANIFEST
 from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
@@ -58,21 +58,16 @@ def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
     if name in set_names():
         judged = judged_set(name)
     elif Path(name).suffix in JUDGEMENT_FILES:
-        judged = judged_file(Path(name), project.config.judge.statistic, _caption_texts(project))
+        # Files of judgements need no corpus.
+        corpus = project.corpus if (project.layout.corpus / MANIFEST).exists() else None
+        captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
+        judged = judged_file(Path(name), project.config.judge.statistic, captions)
     else:
         todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
         raise UsageError(f"no judged set {name!r}", todo=todo)
     texts = TextSet(project, judged, judged.open(project.runtime.data))
     texts.labels.extend(one for label in labels for one in _variants(texts, label))
     return texts
-
-
-def _caption_texts(project: Project) -> dict[str, str]:
-    """Return the texts of the ingested corpus by caption id; none where nothing is ingested."""
-    if not (project.layout.corpus / MANIFEST).exists():
-        return {}
-    corpus = project.corpus
-    return dict(zip(corpus.caption_ids, corpus.texts, strict=True))
 
 
 def _variants(texts: TextSet, label: str) -> Iterator[ScoredSet]:
@@ -175,12 +170,6 @@ class ScoredSet:
         project = self.texts.project
         command = project.command("correlate", on=self.texts.judged.name, label=self.label)
         return judged_job(project, self.label, self.folder(kind), recipe, command, names)
-
-    @property
-    def cost(self) -> Mapping[str, float]:
-        """Captions, seconds and bytes of the scores."""
-        cost: Mapping[str, float] = read_manifest(self.folder("scores")).runtime["cost"]
-        return cost
 
     def read(self) -> list[Figure]:
         """Read the figures, which must be of the current parameters and inputs."""
