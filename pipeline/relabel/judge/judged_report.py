@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from relabel.core.numeric.statistics import Interval
 from relabel.core.tables import Table
 from relabel.datasets.judged import ALL, JudgedSet
-from relabel.judge.judged_figures import MEAN, TITLES, Figure
+from relabel.judge.judged_figures import MEAN, TITLES, Estimate, Figure
 from relabel.judge.report import UNDEFINED, Report
 
 
@@ -96,13 +96,6 @@ def _records(judged: JudgedSet, label: str, figures: Sequence[Figure]) -> list[d
         record[f"{f.statistic}_low"] = f.interval.low if f.interval else None
         record[f"{f.statistic}_high"] = f.interval.high if f.interval else None
     return list(records.values())
-
-
-class Estimate(NamedTuple):
-    """Value of a statistic, at most 1, and its 95% interval; None where one is undefined."""
-
-    value: float | None
-    interval: Interval | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 
 from relabel.core.numeric.statistics import Interval
 from relabel.datasets.judged import JudgedSet
-from relabel.judge.judged_figures import Figure
-from relabel.judge.judged_report import Column, Cost, Estimate, judged_columns, set_report, summary_report
+from relabel.judge.judged_figures import Estimate, Figure
+from relabel.judge.judged_report import Column, Cost, judged_columns, set_report, summary_report
 
 
 def test_one_row_per_label_with_the_best_marked() -> None:
