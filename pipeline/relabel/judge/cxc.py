@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import MissingError
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
@@ -81,22 +80,12 @@ def score_cxc(
         relevance.pairs_to_score(references, captions, len(captions))
         with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
             work.table(_file(task), partial(_table, pairs, scorer.of(task), bar.advance))
-    # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
-    work.facts["cxc"] = {
-        "split": split,
-        "include_self": include_self,
-        "pooling": relevance.pooling,
-        "both_orders": not source.spec.symmetric,
-        "missing": missing,
-    }
+    work.facts["cxc"] = {"split": split, "include_self": include_self, "missing": missing}
 
 
 def read_cxc(folder: Path) -> dict[Task, pa.Table]:
     """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores."""
-    tables = {task: pq.read_table(folder / _file(task)) for task in TASKS if (folder / _file(task)).exists()}
-    if not tables:
-        raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
-    return tables
+    return {task: pq.read_table(folder / _file(task)) for task in TASKS if (folder / _file(task)).exists()}
 
 
 def _file(task: Task) -> str:

@@ -22,7 +22,7 @@ from relabel.datasets.judged import Statistic
 from relabel.judge.cxc import SHOWN, read_cxc
 from relabel.judge.judged_figures import estimate
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
-from relabel.judge.published_results import PAPERS, PublishedPearson, published_pearson
+from relabel.judge.published_results import PAPERS, Published, published
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
 FIGURES = "figures.json"
@@ -190,7 +190,7 @@ class _Row(NamedTuple):
 
     scored: CxcFigures
     figures: dict[str, Any]
-    published: PublishedPearson | None
+    published: Published | None
 
 
 def cxc_report(labels: Sequence[CxcFigures], resamples: int = 1000, seed: int = 0) -> Report:
@@ -217,7 +217,7 @@ def _rows(labels: Sequence[CxcFigures], task: Task, subset: str) -> Iterator[_Ro
                 # The papers score every pair, with the judged caption among the references. Their figures apply to no
                 # other protocol.
                 as_in_papers = scored.include_self and not figures["missing"]
-                paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
+                paper = published(scored.params, task, subset, scored.split, own_model=scored.own_model)
                 yield _Row(scored, figures, paper if as_in_papers else None)
 
 
