@@ -179,7 +179,7 @@ class _Scorer:
 
 
 def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], advance: Advance) -> pa.Table:
-    human, reason, cluster = pairs.human, [*pairs.reason], pairs.cluster
+    human, reason = pairs.human, [*pairs.reason]
     relevance = np.full(len(human), np.nan)
     for a in range(0, len(human), _BATCH):
         batch = range(a, min(a + _BATCH, len(human)))
@@ -189,16 +189,20 @@ def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], advance: 
             relevance[complete] = score(pairs.left[complete], pairs.right[complete])
         advance(len(batch))
     # A source may have no score for a complete pair, for example where no reference remains.
-    undefined = np.isnan(relevance)
-    for i in np.flatnonzero(undefined):
+    for i in np.flatnonzero(np.isnan(relevance)):
         reason[i] = reason[i] or "relevance undefined"
+    return pair_table(human, relevance, reason, pairs.cluster)
+
+
+def pair_table(human: HumanScores, relevance: Scores, reason: list[str | None], cluster: Rows) -> pa.Table:
+    """Return scored pairs with `SCHEMA`: relevance NaN and cluster -1 are null there."""
     return pa.table(
         {
             "left": human.left,
             "right": human.right,
             "human": human.score,
             "method": pa.array(human.method).dictionary_encode(),
-            "relevance": pa.array(relevance, mask=undefined),
+            "relevance": pa.array(relevance, mask=np.isnan(relevance)),
             "missing": pa.array(reason, pa.string()).dictionary_encode(),
             "cluster": pa.array(cluster, mask=cluster < 0),
         },

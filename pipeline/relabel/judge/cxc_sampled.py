@@ -184,7 +184,7 @@ class SampledSpearman:
 def sampled_spearman(
     relevance: Vector,
     human: Vector,
-    units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
+    units: Sequence[NDArray[np.integer]],
     draws: int = 1000,
     seed: int = 0,
 ) -> SampledSpearman | None:
@@ -193,15 +193,14 @@ def sampled_spearman(
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
     their mean rank.
 
-    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: (P,)
-    int, or a tuple of such; unit of each pair, in any numbering. With two arrays a pair belongs to two units, and
-    either may draw it. Returns None if rho is undefined in every draw: fewer than four units, or a constant.
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
+    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
+    if rho is undefined in every draw: fewer than four units, or a constant.
     """
     from scipy.stats import rankdata
 
-    sides = units if isinstance(units, tuple) else (units,)
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
-    member = np.unique(np.stack([np.concatenate(sides), np.tile(np.arange(len(human)), len(sides))]), axis=1)
+    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
     names, unit = np.unique(member[0], return_inverse=True)
     # The columns of `member` are sorted, so the pairs of a unit are a run.
     pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))

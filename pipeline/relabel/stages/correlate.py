@@ -23,7 +23,7 @@ from relabel.judge.report import Report, report_texts
 from relabel.stages.encode import check_acyclic
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, figures, not_ranked, open_scores, ranking
+from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
 from relabel.stages.judged_sets import ENCODED, TextSet, judged_names, open_set, set_steps
 from relabel.stages.project import Project
 from relabel.stages.steps import build_steps, label_steps
@@ -36,6 +36,7 @@ Against = str
 ALL_SETS = "all"
 """Stands for every set whose files are on this machine."""
 Draw = Callable[[Path], None]
+_RANKED = "ECCV Caption takes all pairs: `--gate sbert` re-ranks the best candidates of sbert by a label of pairs."
 
 
 @dataclass
@@ -48,7 +49,6 @@ class EvaluationResult:
     `draw`: draws the picture of the report into the file it is given.
     `made_of`: jobs of the figures.
     `costs`: by label, the costs of each set of texts.
-    `left_out`: labels that a set cannot judge, each with the reason.
     """
 
     project: Project
@@ -59,7 +59,6 @@ class EvaluationResult:
     draw: Draw | None = None
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
 
     def build(self, names: Sequence[str], split: str, against: Sequence[Against]) -> list[str]:
         """Build encodings and judgements of labels; return the labels without a problem, after the baseline.
@@ -95,13 +94,11 @@ class EvaluationResult:
 
             self._add("cxc", report, jobs, draw, point_files("cxc", report.records, compared))
         if "eccv" in against:
-            unranked = {label: reason for label in labels if (reason := not_ranked(project, label))}
+            unranked = [label for label in labels if not is_ranked(project, label)]
             jobs = {f"ranking {label}": ranking(project, label) for label in labels if label not in unranked}
-            rankings = [Ranking.of(job.open().facts) for job in jobs.values()]
-            self.left_out |= unranked
-            for label, reason in unranked.items():
-                project.note_once(f"{label}: {reason}")
-            self._add("eccv", eccv_report(rankings, [*unranked]), jobs)
+            if unranked and not jobs:
+                runtime.progress.note(f"{', '.join(unranked)}: not ranked. {_RANKED}")
+            self._add("eccv", eccv_report([Ranking.of(job.open().facts) for job in jobs.values()], unranked), jobs)
 
     def read_sets(
         self,
@@ -130,7 +127,6 @@ class EvaluationResult:
             # A file of scores is given for one set, so a fault in it ends the command.
             values |= {path.stem: read_pair_scores(path, judged, judgements, allow_missing) for path in scores}
             found |= {name: texts.compare(scored) for name, scored in values.items()}
-            self.left_out |= left_out
             report += set_report(judged, found, left_out, params.resamples, params.seed)
         return report
 
@@ -238,9 +234,9 @@ def correlate(
     result.problems += build_steps(set_steps(sets))
     texts = result.read_sets(sets, functions, scores, allow_missing)
     if not result.report.records and not texts.records:
-        errors = [*(error for _, error in result.problems), *absent.values()]
-        reasons = "; ".join(f"{label}: {reason}" for label, reason in result.left_out.items())
-        raise errors[0] if errors else UsageError(reasons, todo="Name a label that can be judged there, such as sbert.")
+        todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."
+        refused = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)
+        raise next(iter((*dict(result.problems).values(), *absent.values())), refused)
     if sets or absent:
         result.write &= everything
         result.add_sets(texts, sets, absent)

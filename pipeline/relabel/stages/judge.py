@@ -70,7 +70,7 @@ def open_scores(project: Project, label: str) -> PairScores:
 
 
 def ranking(project: Project, label: str) -> Job:
-    """Prepare to rank ECCV Caption with a label (see `not_ranked`)."""
+    """Prepare to rank ECCV Caption with a label (see `is_ranked`)."""
     from relabel.judge.eccv import Gate, read_eccv, score_eccv
 
     check_judged(project)
@@ -98,15 +98,13 @@ def ranking(project: Project, label: str) -> Job:
     return judged_job(project, label, out, recipe, command, ("ties", *names))
 
 
-def not_ranked(project: Project, label: str) -> str | None:
-    """Return the reason why a label does not rank ECCV Caption; None if it does.
+def is_ranked(project: Project, label: str) -> bool:
+    """Return whether a label ranks ECCV Caption.
 
     A ranking takes all pairs of images and captions. A label that scores pair by pair, or is composed of one that does,
     ranks only the best candidates of the gate (`judge.gate`).
     """
-    if project.config.judge.gate or not project.config.source(label).is_pairwise():
-        return None
-    return "not ranked on ECCV Caption, since it scores pair by pair; `--gate sbert` re-ranks the best of sbert"
+    return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
 
 
 def check_judged(project: Project, on: str = "cxc") -> None:

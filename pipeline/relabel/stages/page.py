@@ -31,7 +31,7 @@ from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.job import Job
-from relabel.stages.judge import open_scores
+from relabel.stages.judge import describe, open_scores
 from relabel.stages.judged_sets import open_set
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -152,10 +152,10 @@ class _Builder:
 
     def _label(self, name: str) -> PageLabel:
         """Describe a label by its source, its model, and the parameters that differ from their defaults."""
-        source, facts = self.project.config.source(name), stages.encode(self.project, name, self.split).open().facts
-        uses = facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
+        source, encoding = self.project.config.source(name), stages.encode(self.project, name, self.split).open()
+        uses = describe(self.project, name, encoding).uses
         words = [source.spec.name] if source.spec.name not in name else []
-        words += [str(uses)] if uses is not None else []
+        words += [uses] if uses is not None else []
         changed = source.params.model_dump(mode="json", exclude={"source", "model", "vectors"}, exclude_defaults=True)
         words += [f"{key} {value}" for key, value in changed.items() if isinstance(value, str | int | float)]
         if source.spec.baseline:

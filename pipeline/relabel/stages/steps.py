@@ -11,7 +11,7 @@ from relabel.core.errors import RelabelError
 from relabel.stages.encode import check_acyclic, encode
 from relabel.stages.export import export, export_lookup
 from relabel.stages.job import Job
-from relabel.stages.judge import figures, judge, not_ranked, ranking
+from relabel.stages.judge import figures, is_ranked, judge, ranking
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import TUNED, tuned_model
@@ -65,7 +65,7 @@ def _label_steps(project: Project, label: str, split: str, against: Collection[s
     if "cxc" in against:
         yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
         yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
-    if "eccv" in against and not not_ranked(project, label):
+    if "eccv" in against and is_ranked(project, label):
         gate = project.config.judge.gate
         if gate and project.config.source(label).is_pairwise():
             yield from _encode_steps(project, label, gate, split)

@@ -114,6 +114,13 @@ def test_a_label_without_texts_is_not_scored(project: Project) -> None:
         correlate(project, ["same_image"], ["vsts"])
 
 
+def test_a_function_is_judged_on_all_sets_of_texts_and_not_written(project: Project) -> None:
+    result = correlate(project, [], ["all"], functions={"length": lambda _, texts: list(map(len, texts))})
+    assert {(r["label"], r["task"]) for r in result.report.records} == {("length", "vsts"), ("length", "summary")}
+    assert any("cxc (a function of texts" in note for note in result.report.tables[-1].notes)
+    assert result.paths == {}
+
+
 def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(json.dumps({"id": str(n + 1), "score": row[2]}) for n, row in enumerate(TEXTS)))
