@@ -201,8 +201,9 @@ def correlate(
     for name in names:
         check_acyclic(project.config, name)
     everything = ALL_SETS in against
-    # Files may be named beside "all".
-    chosen = [name for name in dict.fromkeys((*(judged_names() if everything else ()), *against)) if name != ALL_SETS]
+    # One order of tables, however the sets were named; files come last, also beside "all".
+    known = [name for name in judged_names() if everything or name in against]
+    chosen = [*known, *(name for name in dict.fromkeys(against) if name not in {*known, ALL_SETS})]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
         todo = "Name that set: --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
         raise UsageError("--scores has the scores of one judged set of pairs", todo=todo)
