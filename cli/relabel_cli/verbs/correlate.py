@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from relabel.core.tables import Style
 from relabel.judge import JudgeParams
 from relabel_cli.options import Overrides, label_option, split_names, verb
 from relabel_cli.shared_options import WORKERS, SharedOptions
-
-if TYPE_CHECKING:
-    from relabel.stages.correlate import Against
 
 ON = (
     "Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, pascal-50s, "
@@ -37,19 +34,14 @@ def correlate(
     """Report how well each label agrees with human judgement."""
     from relabel import stages
     from relabel.stages.correlate import correlate as compare
-    from relabel.stages.correlate import judged_names
     from relabel_cli.output import report_outcome, terminal_width
 
     project = common.project()
-    chosen: list[Against] = list(on or [])
-    chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked]
-    # One order of tables, however the sets were named; files come last.
-    order = [*judged_names(), *chosen]
-    chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=[*order, "cxc"].index)
-    if picture is not None and chosen == ["eccv"]:
+    chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
+    if picture is not None and {*chosen} == {"eccv"}:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
     outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
-    if {"cxc", "eccv", "all"} & set(chosen) and not scores:
+    if {"cxc", "eccv", "all"} & {*chosen} and not scores:
         outcome.problems += stages.find_failed_rows(
             project, label or project.config.sources, project.config.judge.split
         )

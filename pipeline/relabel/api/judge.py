@@ -17,7 +17,7 @@ from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report
 from relabel.sources.texts import score_texts
 from relabel.stages import Project
-from relabel.stages.correlate import ENCODED, Against
+from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
 
 
@@ -134,9 +134,6 @@ def correlate(
         raise UsageError("correlate() needs at least one label or function")
     if len(functions) + len(opened) < len(judged):
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
-    if functions and (encoded := [name for name in sets if name in ENCODED]):
-        todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
-        raise UsageError(f"a function of texts cannot be judged on {', '.join(encoded)}", todo=todo)
     if opened:
         first = opened[0]
         if any(one.project.layout != first.project.layout or one.split != first.split for one in opened):

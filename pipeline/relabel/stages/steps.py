@@ -72,11 +72,16 @@ def _label_steps(project: Project, label: str, split: str, against: Collection[s
         yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
 
 
-def _encode_steps(project: Project, label: str, part: str, split: str) -> Iterator[Step]:
-    """Yield the models and encodings that `part` is made of, and its own encoding."""
+def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
+    """Yield the models of `part`, which `label` needs."""
     for model in project.config.params(part).tuned_models():
         out = TUNED[model][1](project.parent or project)
         yield Step(label, "tune", model, out, partial(tuned_model, project, model))
+
+
+def _encode_steps(project: Project, label: str, part: str, split: str) -> Iterator[Step]:
+    """Yield the models and encodings that `part` is made of, and its own encoding."""
+    yield from model_steps(project, label, part)
     for below in project.config.source(part).input_labels():
         yield from _encode_steps(project, label, below, split)
     yield Step(label, "encode", part, project.layout.encoding(split, part), partial(encode, project, part, split))
