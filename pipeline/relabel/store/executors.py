@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
@@ -39,30 +38,26 @@ class Call:
     """How another process prepares a job, and the work folder.
 
     `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
-    `run`: differs between the runs that one worker serves.
     """
 
     prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
     fingerprint: str
     folder: Path
-    run: str = field(default_factory=lambda: uuid4().hex)
 
 
 @contextmanager
 def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     """Yield the function that makes the missing files of a step."""
     if runtime.scheduler is not None:
-        where, workers = runtime.scheduler, _cluster(runtime.scheduler)
-        own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
+        where, workers, shares = runtime.scheduler, _cluster(runtime.scheduler), 1
     elif runtime.workers:
-        where, workers = f"--workers {runtime.workers}", _processes(runtime)
-        # Local workers share threads and memory.
-        threads, memory = max(1, runtime.threads // runtime.workers), runtime.memory // runtime.workers
-        data = runtime.data.absolute()
-        own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
+        where, workers, shares = f"--workers {runtime.workers}", _processes(runtime), runtime.workers
     else:
         yield lambda step, work: make_step(step, work, runtime.progress)
         return
+    # Local workers share threads and memory.
+    own = replace(runtime, threads=max(1, runtime.threads // shares), memory=runtime.memory // shares)
+    own = replace(own, data=runtime.data.absolute(), workers=0, scheduler=None, progress=SILENT)
     with workers as pool:
         try:
             yield partial(_run, pool, partial(make_file, call, own), runtime)
@@ -90,18 +85,18 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
 
-_prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
+_prepared: dict[Path, tuple[dict[str, Task], Steps, Work]] = {}  # by work folder
 _lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
 
 
 def make_file(call: Call, runtime: Runtime, file: str) -> None:
     """Make one file, in a worker."""
     with _lock:
-        if call.run not in _prepared:
+        if call.folder not in _prepared:
             # A model of the artefact before it is no longer needed.
             _prepared.clear()
-            _prepared[call.run] = _prepare(call, runtime)
-        tasks, steps, work = _prepared[call.run]
+            _prepared[call.folder] = _prepare(call, runtime)
+        tasks, steps, work = _prepared[call.folder]
         try:
             while file not in tasks:
                 tasks.update((task.file, task) for task in next(steps).tasks)
