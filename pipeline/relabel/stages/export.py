@@ -100,10 +100,10 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 
     `label`, `split`: the encoding to export. `within`: split of the neighbours to include; `split` by default.
     """
-    from relabel.export.lookup import check_lookup_support, lookup_parameters, write_lookup
+    from relabel.export.lookup import lookup_parameters, write_lookup
 
     source, corpus = project.config.source(label), project.corpus
-    check_lookup_support(source, label)
+    source.require("lookup")
     encoding, table = encode(project, label, split), existing_neighbours(project, label, within or split)
     semantic = partial(lookup_parameters, source, project.config.export.lookup)
 

@@ -29,7 +29,9 @@ def neighbours(
     params = project.config.neighbours.model_copy(update={"within": within, "split": split} if within else {})
     of = of or params.of
     source = project.config.source(label)
-    _check(source, label, params)
+    source.require("neighbours")
+    if params.index is not None:
+        source.require("index")
     within, split = _splits(project, label, params)
     corpus = project.corpus
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
@@ -81,7 +83,6 @@ def labels_with_neighbours(project: Project) -> list[str]:
 
 def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
     """Return the facts that a reader of a table of neighbours needs."""
-    captions = spec.of == "captions"
     return {
         "label": spec.label,
         "k": spec.k,
@@ -89,21 +90,8 @@ def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
         "rows": [spec.rows.start, spec.rows.stop],
         "pooling": spec.pooling,
         "bounds": list(source.spec.bounds),
-        "symmetric": source.spec.symmetric and captions,
-        "orientation": "`row` is the reference, its neighbours are candidates; the text direction is the transpose",
-        "row": "a caption's row" if captions else "an image's number; its first five captions are its references",
-        "order": "by (-score, row), of float64 scores before they were rounded to float32",
-        "itself": "left out" if captions else "an image is no caption: nothing is left out",
-        "nan": "the score of a caption or image that failed to be encoded; see without_encoding",
-        "same_image": "captions of the same image are kept and marked, by image id",
+        "symmetric": source.spec.symmetric and spec.of == "captions",
     }
-
-
-def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
-    if (reason := source.supports("neighbours")) is not None:
-        raise UsageError(f"{label} has no neighbours: {reason}", todo="Use a label of sbert, cbow or cider.")
-    if params.index is not None and (reason := source.supports("index")) is not None:
-        raise UsageError(f"{label} takes no index: {reason}", todo="Leave `index` out: its exact search is fast.")
 
 
 def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
