@@ -69,7 +69,7 @@ class ArtefactRef:
 class ExportInputs:
     """Everything that an export may read.
 
-    `dataset`, `namespace`: name of the dataset, and the prefix of its ids.
+    `dataset`: name of the dataset.
     `licence`: licence of the captions, for a format with that parameter; None if it is not known.
     `params`: parameters of the label's source.
     `split`: name of the split, or "all".
@@ -81,7 +81,6 @@ class ExportInputs:
 
     corpus: Corpus
     dataset: str
-    namespace: str
     licence: str | None
     label: str
     params: Mapping[str, Any]

@@ -40,7 +40,6 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
         return ExportInputs(
             corpus=corpus,
             dataset=project.config.ingest.dataset,
-            namespace=project.namespace,
             licence=semantic.get("licence"),
             label=label,
             params=project.config.params(label).model_dump(mode="json"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache, partial
 
-from relabel.core.errors import UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import PlanWork, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
@@ -43,12 +42,15 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 
+    def near_rows(most: int, least: int) -> NeighbourTable:
+        assert table is not None, "a random sampler reads no neighbours"
+        return read_neighbours(table.out, table.open(), rows, most, least)
+
     @cache
     def plan() -> PlanWork:
         failed = read_failed_rows(encoding.out, encoding.open())
-        opened = partial(_open_neighbours, table, rows)
         outline = PlanSpec(
-            corpus, label, split, near, source, rows, failed, pooling, params, opened, job.spec.fingerprint
+            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, job.spec.fingerprint
         )
         check_size_limit(outline)
         relevance = partial(open_label, project, label, str(encoding.open().facts["split"]))
@@ -73,9 +75,3 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         lambda work: plan().steps(work),
     )
     return job
-
-
-def _open_neighbours(table: Job | None, rows: range, most: int, least: int) -> NeighbourTable:
-    if table is None:
-        raise UsageError("the sampler needs neighbours", where="export.plan")
-    return read_neighbours(table.out, table.open(), rows, most, least)

@@ -41,9 +41,9 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     @cache
     def shards() -> Sequence[KeyShard]:
         if params.shards is not None:
-            return image_shards(params, keys, project.namespace, project.runtime.progress)
+            return image_shards(params, keys, corpus.namespace, project.runtime.progress)
         rows = range(*lookup.open().facts["rows"])
-        return caption_shards(corpus, rows, project.namespace, params.captions_per_shard)
+        return caption_shards(corpus, rows, params.captions_per_shard)
 
     def semantic() -> Values:
         if (lookup.open().semantic.get("dtype"), params.dtype) == ("float16", "float32"):

@@ -185,11 +185,8 @@ def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
 def label_values(config: Config, label: str) -> Values:
     """Return the parameters of a label and of all labels that it is composed of."""
-    params = config.params(label).model_dump(mode="json")
-    values = {f"sources.{label}.{name}": value for name, value in params.items()}
-    for part in config.source(label).input_labels():
-        values |= label_values(config, part)
-    return values
+    blocks = {one: config.params(one).model_dump(mode="json") for one in (label, *config.parts(label))}
+    return {f"sources.{one}.{name}": value for one, params in blocks.items() for name, value in params.items()}
 
 
 def section_values(config: Config, section: str) -> Values:
