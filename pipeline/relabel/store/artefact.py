@@ -16,7 +16,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, system_error
+from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, is_installed, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
@@ -155,10 +155,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
         if (full := full_disk(error)) is None:
             raise
         raise full from error
-    versions = {}
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+    versions = {name: metadata.version(name) for name in _LIBRARIES if is_installed(name)}
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
