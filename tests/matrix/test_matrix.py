@@ -28,9 +28,9 @@ MADE: dict[str, str] = {
 }
 """Folder that a verb fills."""
 
-PAIRS = "it scores pair by pair. Use a batch plan: `relabel export plan --label LABEL`."
-ALL_PAIRS = "it scores pair by pair, and all pairs are too many. Use a label of sbert, cbow or cider."
-IDS = "it knows image ids alone. Use a label of sbert, cbow or cider."
+PAIRS = "it scores pair by pair; batch plans have its labels."
+ALL_PAIRS = "it scores pair by pair, and all pairs are too many."
+IDS = "it knows image ids alone."
 
 REFUSED: dict[str, dict[str, str]] = {
     "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},

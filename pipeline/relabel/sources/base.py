@@ -214,7 +214,7 @@ class Source(ABC, Generic[P]):
         if what == "index" and self.spec.kind != "vectors":
             return f"faiss searches vectors, and {self.spec.name} has none"
         if what == "lookup" and self.is_pairwise():
-            return "it scores pair by pair"
+            return "it scores pair by pair; batch plans have its labels"
         return self.spec.refused.get(what)
 
     def require(self, what: Capability) -> None:

@@ -41,9 +41,14 @@ def tune_sbert(project: Project, out: Path) -> Job:
     """Prepare to fine-tune a sentence encoder on human scores."""
     from relabel.sources.sbert.tune import tune_sbert
 
+    check_human_scores(project)
+    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
+
+
+def check_human_scores(project: Project) -> None:
+    """Raise unless people have scored captions of the dataset."""
     if project.namespace != "coco":
         raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
-    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
 
 
 KEEP_MODEL = "Give the new model a folder of its own with --out"
