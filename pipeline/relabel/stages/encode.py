@@ -37,14 +37,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     def fill(work: Work) -> None:
         project.note_single_captions(label)
         source.check_inputs({part: job.open() for part, job in parts.items()})
-        work.facts |= {
-            "label": label,
-            "kind": source.spec.kind,
-            "rows": [rows.start, rows.stop],
-            "split": split,
-            "bounds": list(source.spec.bounds),
-            "symmetric": source.spec.symmetric,
-        }
+        work.facts |= shape | {"label": label, "kind": source.spec.kind, "split": split}
         make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.

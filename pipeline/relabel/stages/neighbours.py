@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.core.types import Of
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
-from relabel.sources.base import Source
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
@@ -54,8 +52,9 @@ def neighbours(
         # A wrong factory string fails before the search rather than after hours of it.
         if params.index is not None:
             make_index(params.index, int(manifest.facts["width"]))
-        work.facts |= table_facts(source, spec) | {"within": within, "split": split}
-        work.facts["without_encoding"] = manifest.failed
+        work.facts |= semantic | {"label": label, "split": split, "without_encoding": manifest.failed}
+        work.facts["bounds"] = list(source.spec.bounds)
+        work.facts["symmetric"] = source.spec.symmetric and of == "captions"
         # Workers get the resolved splits: the encodings on disk may change while they start.
         make_steps(job, work, neighbours, label, within, of, split)
 
@@ -79,19 +78,6 @@ def _values(config: Config, label: str) -> Values:
 def labels_with_neighbours(project: Project) -> list[str]:
     """Return the labels of the parameters whose source has neighbours."""
     return [label for label in project.config.sources if project.config.source(label).supports("neighbours") is None]
-
-
-def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
-    """Return the facts that a reader of a table of neighbours needs."""
-    return {
-        "label": spec.label,
-        "k": spec.k,
-        "of": spec.of,
-        "rows": [spec.rows.start, spec.rows.stop],
-        "pooling": spec.pooling,
-        "bounds": list(source.spec.bounds),
-        "symmetric": source.spec.symmetric and spec.of == "captions",
-    }
 
 
 def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
