@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
@@ -56,6 +55,9 @@ def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
         except RelabelError as error:
             state = f"{error.problem} ({error.where})" if error.where else error.problem
             results.append(CheckResult(name, state, cost, error.todo or ""))
+        except ModuleNotFoundError as error:
+            # Of an installation without the pipeline, which has a line of its own.
+            results.append(CheckResult(name, f"unknown: {error}"))
     return results
 
 
@@ -93,8 +95,6 @@ def _faiss() -> str:
 
 
 def _gpu() -> str:
-    if find_spec("torch") is None:
-        return "unknown: torch is not installed"
     import torch
 
     return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else "none: the CPU is used"
