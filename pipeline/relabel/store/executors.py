@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
@@ -38,11 +39,13 @@ class Call:
     """How another process prepares a job, and the work folder.
 
     `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
+    `run`: differs between the runs that one worker serves, so that a retry does not meet a model that failed.
     """
 
     prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
     fingerprint: str
     folder: Path
+    run: str = field(default_factory=lambda: uuid4().hex)
 
 
 @contextmanager
@@ -85,18 +88,18 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
 
-_prepared: dict[Path, tuple[dict[str, Task], Steps, Work]] = {}  # by work folder
+_prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
 _lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
 
 
 def make_file(call: Call, runtime: Runtime, file: str) -> None:
     """Make one file, in a worker."""
     with _lock:
-        if call.folder not in _prepared:
+        if call.run not in _prepared:
             # A model of the artefact before it is no longer needed.
             _prepared.clear()
-            _prepared[call.folder] = _prepare(call, runtime)
-        tasks, steps, work = _prepared[call.folder]
+            _prepared[call.run] = _prepare(call, runtime)
+        tasks, steps, work = _prepared[call.run]
         try:
             while file not in tasks:
                 tasks.update((task.file, task) for task in next(steps).tasks)
