@@ -19,10 +19,10 @@ from relabel.judge.judged_figures import Figure, set_figures
 from relabel.judge.judged_scores import read_scores, score_judgements, write_scores
 from relabel.sources.base import Source
 from relabel.sources.texts import TextCorpus
-from relabel.stages.job import Job, Values
+from relabel.stages.encode import model_steps
+from relabel.stages.job import Job, Step, Values
 from relabel.stages.judge import judged_job
 from relabel.stages.project import Project
-from relabel.stages.steps import Step, model_steps
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.versions import version_of
