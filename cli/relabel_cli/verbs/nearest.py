@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from relabel.core.errors import UsageError
+from relabel.core.tables import align
+from relabel.stages.nearest import Hit, search_labels
 from relabel_cli.options import label_option, verb
 from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
 
@@ -16,14 +19,11 @@ def nearest(
     common: SharedOptions,
     text: Annotated[str | None, typer.Argument(help="A caption.")] = None,
     caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption, as in coco:770337.")] = None,
-    label: list[str] = label_option("to search with", default="all that are encoded"),
+    label: Annotated[list[str], label_option("to search with", "all that are encoded")] = [],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
     split: Split = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
-    from relabel.stages.nearest import search_labels
-    from relabel_cli.output import nearest_table
-
     if (text is None) == (caption_id is None):
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
@@ -38,6 +38,16 @@ def nearest(
     )
     for name, error in left_out:
         typer.echo(f"{name} is left out: {error}", err=True)
+
+
+def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
+    """List the nearest captions of every label; `=` marks captions of the same image."""
+    rows = [("label", "rank", "score", "id", "caption")]
+    for label, found in hits.items():
+        for rank, hit in enumerate(found, 1):
+            text = ("= " if hit.same_image else "") + " ".join(hit.text.split())
+            rows.append((label, str(rank), f"{hit.score:.3f}", hit.caption_id, text))
+    return "\n".join([f"nearest to: {query}", *align(rows, right=(1, 2)), "= a caption of the same image"])
 
 
 app = verb(nearest, COMPUTE)
