@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from relabel.core.errors import FULL, HANDLES, PACKAGE, system_error
 
-CLOSED_PIPE = 128 + 13
-"""Exit code if the reader of a pipe has gone: that of a program which SIGPIPE ends."""
 _ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
 
 
@@ -21,11 +17,6 @@ def run(load: Callable[[], Any]) -> int:
     """Run the command line of this process with the app that `load` returns; return its exit code."""
     try:
         return load()(standalone_mode=False) or 0
-    except SystemExit as end:
-        # Typer exits with 1 if the reader of a pipe has gone.
-        if isinstance(end.__context__, BrokenPipeError):
-            return CLOSED_PIPE
-        raise
     except Exception as error:
         return report(error)
 
@@ -67,12 +58,9 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 def _bug(error: Exception) -> str:
     """Write the traceback to a file; return the line that reports a bug."""
-    from importlib.metadata import version
-
-    number, path = tempfile.mkstemp(prefix="relabel-bug-", suffix=".txt")
-    with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"relabel {version(PACKAGE)}, Python {platform.python_version()}, {platform.platform()}\n")
-        file.write(f"{sys.argv}\n\n{''.join(traceback.format_exception(error))}")
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="relabel-bug-", suffix=".txt", delete=False) as file:
+        file.write(ascii(sys.argv) + "\n\n")
+        traceback.print_exception(error, file=file)
     message = "".join(traceback.format_exception_only(error)).strip()
     ask = "please report it with the output of `relabel doctor`"
-    return f"internal error (a bug in relabel): {message[:500]}; the traceback is in {path}; {ask}"
+    return f"internal error (a bug in relabel): {message[:500]}; the traceback is in {file.name}; {ask}"

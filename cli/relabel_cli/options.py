@@ -17,7 +17,6 @@ from relabel_cli.root import CONTEXT
 from relabel_cli.shared_options import SharedOptions
 
 SHARED = "Shared options"
-_CHOICES = 24  # columns of the list of choices beside an option's name
 
 
 class Command(TyperCommand):
@@ -112,8 +111,8 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     if kind is bool and default:
         # A flag that is true by default needs a second form for false.
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
-    if get_origin(kind) is Literal and len("|".join(map(str, get_args(kind)))) > _CHOICES:
-        # Click breaks no line within a list of choices.
+    if get_origin(kind) is Literal:
+        # Click breaks no line within a list of choices beside the name.
         help_text, metavar = f"{help_text} One of: {', '.join(get_args(kind))}.", f"<{name}>"
     elif get_origin(kind) is tuple or get_origin(kind) is list:
         # The option takes one value at a time. Typer supports no list of choices: the model checks them.
@@ -126,14 +125,8 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     elif kind is not bool and default not in (None, "", (), []):
         shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else default
         help_text = f"{help_text} [default: {shown}]"
-    option = typer.Option(
-        *flags,
-        help=help_text,
-        metavar=metavar,
-        callback=callback,
-        show_default=False,
-        rich_help_panel=panel,
-    )
+    details = {"help": help_text, "metavar": metavar, "rich_help_panel": panel, "show_default": False}
+    option: Any = typer.Option(*flags, callback=callback, **details)
     kind = Union[kind, None]  # noqa: UP007
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 

@@ -6,7 +6,6 @@ import shutil
 
 import typer
 
-from relabel.core.errors import FailedRowsError
 from relabel.core.tables import WIDTH, Style, align
 from relabel.stages.correlate import EvaluationResult
 from relabel_cli.shared_options import SharedOptions
@@ -24,7 +23,6 @@ def report_outcome(result: EvaluationResult) -> None:
     for line in align([(description, str(path)) for description, path in result.paths.items()]):
         typer.echo(line, err=True)
     for label, error in result.problems:
-        state = "lacks rows" if isinstance(error, FailedRowsError) else "is left out"
-        typer.echo(f"error: {label} {state}: {error}", err=True)
+        typer.echo(f"error: {label}: {error}", err=True)
     if result.problems:
         raise typer.Exit(result.problems[0][1].exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from relabel.core.runtime import SILENT, Progress, ProgressBar
+from relabel.core.runtime import ProgressBar
 from relabel.core.tables import duration
 
 _INTERVAL = 10.0  # seconds between lines without a terminal
 _PERIOD = 600.0  # seconds of work from which the time left is estimated; a shard takes about one minute
 _TITLE = 26  # columns of a bar's title
-
-
-def make_progress(quiet: bool) -> Progress:
-    """Return no progress if quiet, else bars or lines."""
-    return SILENT if quiet else Display(Console(stderr=True))
 
 
 class Display:
@@ -95,5 +89,4 @@ class _Bar:
         """Print the count in a line."""
         if self._lines:
             count = f"{self._task.completed:,} of {self._task.total:,} {self._task.fields['unit']}"
-            sys.stderr.write(f"{self._task.description}: {count}{rest}\n")
-            sys.stderr.flush()
+            self._bars.console.out(f"{self._task.description}: {count}{rest}", highlight=False)

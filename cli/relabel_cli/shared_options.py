@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import Field
+from rich.console import Console
 
 from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
-from relabel.core.runtime import Device, Runtime, default_data, parse_memory, parse_shard
+from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_memory, parse_shard
 from relabel.stages import Job, Project, status_line
-from relabel_cli.progress import make_progress
+from relabel_cli.progress import Display
 
 OUTPUT = ("as_json", "quiet")
 READ = ("params", "set", "dataset", "data", "labels", *OUTPUT)
@@ -67,7 +68,8 @@ class SharedOptions(Parameters):
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
         shard = None if self.shard is None else parse_shard(self.shard)
-        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=make_progress(self.quiet))
+        progress = SILENT if self.quiet else Display(Console(stderr=True))
+        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=progress)
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] | None = None) -> None:
         """Run the job of a stage, or its share, and print the facts or the status of its artefact.

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from relabel_cli import progress
-from relabel_cli.progress import Display, make_progress
+from relabel_cli.progress import Display
 
 
 def test_a_bar_has_its_count_and_time_left_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,7 @@ def test_a_bar_has_its_count_and_time_left_in_80_columns(monkeypatch: pytest.Mon
 
 
 def test_a_line_has_the_count(capsys: pytest.CaptureFixture[str]) -> None:
-    with make_progress(quiet=False).bar("work", 12_345, "runs") as bar:
+    with Display(Console(stderr=True)).bar("work", 12_345, "runs") as bar:
         bar.advance(12_345)
     out, err = capsys.readouterr()
     assert (out, err.rpartition(" in ")[0]) == ("", "work: 12,345 of 12,345 runs")
@@ -45,7 +45,7 @@ def test_a_line_has_the_count(capsys: pytest.CaptureFixture[str]) -> None:
 def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    shown = make_progress(quiet=False)
+    shown = Display(Console(stderr=True))
     shown.note("captions.csv: [mine] :cat: " + "x" * 100)
     with shown.bar("outer", 40, "runs") as bar:
         with shown.bar("inner", 1, "files") as inner:
@@ -58,13 +58,3 @@ def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         "outer: 20 of 40 runs, 24 s left",
         "outer: 20 of 40 runs in 24.0 s",
     ]
-
-
-def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = make_progress(quiet=True)
-    quiet.note("done")
-    quiet.advance(1)
-    with quiet.bar("work", 1, "files") as bar:
-        bar.advance()
-        bar.reach(1)
-    assert capsys.readouterr() == ("", "")

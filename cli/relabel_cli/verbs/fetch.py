@@ -9,7 +9,6 @@ import typer
 from rich.filesize import decimal as size
 
 from relabel import datasets
-from relabel.core.errors import UsageError
 from relabel.core.tables import align
 from relabel.datasets import FileStatus
 from relabel_cli.options import verb
@@ -18,18 +17,14 @@ from relabel_cli.shared_options import OUTPUT, Mirror, SharedOptions
 
 def fetch(
     common: SharedOptions,
-    names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets; see --list.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets.")] = None,
     mirror: Mirror = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List all files with their state and source.")] = False,
 ) -> None:
-    """Download datasets and assets, verified against their sha256."""
-    if show_list:
+    """Download datasets and assets, verified against their sha256; without a name, list all files."""
+    if not names:
         rows = datasets.status(common.data, mirror)
         common.show([r.__dict__ for r in rows], fetch_table(rows))
         return
-    if not names:
-        todo = f"Name one of {', '.join(datasets.names())}, or give --list."
-        raise UsageError("no dataset or asset is named", todo=todo)
     progress = common.runtime().progress
     for name in names:
         files = datasets.fetch(name, common.data, mirror, progress)

@@ -28,16 +28,11 @@ def nearest(
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
-    common.show(
-        {
-            "asked": query,
-            "nearest": {name: [asdict(hit) for hit in best] for name, best in hits.items()},
-            "left_out": {name: str(error) for name, error in left_out},
-        },
-        nearest_table(query, hits),
-    )
-    for name, error in left_out:
-        typer.echo(f"{name} is left out: {error}", err=True)
+    found = {name: [asdict(hit) for hit in best] for name, best in hits.items()}
+    reasons = {name: str(error) for name, error in left_out}
+    common.show({"asked": query, "nearest": found, "left_out": reasons}, nearest_table(query, hits))
+    for name, reason in reasons.items():
+        typer.echo(f"{name} is left out: {reason}", err=True)
 
 
 def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:

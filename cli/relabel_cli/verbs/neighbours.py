@@ -24,10 +24,8 @@ def neighbours(
 def neighbours_text(facts: Mapping[str, Any]) -> str:
     """Describe a table of neighbours and its recall."""
     recall = facts["recall"]
-    quality = "exact"
-    if recall is not None:
-        quality = f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
-    return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {quality}"
+    about = recall and f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
+    return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {about or 'exact'}"
 
 
 app = verb(neighbours, TASKS, NeighboursParams, "k of within split index", "neighbours")

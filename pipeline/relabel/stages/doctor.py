@@ -114,4 +114,4 @@ def _data(data: Path) -> str:
 
     # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
     fetched = sorted({row.name for row in datasets.status(data, None) if row.present})
-    return f"{', '.join(fetched) or 'none'} in {data} (`relabel fetch --list` has all)"
+    return f"{', '.join(fetched) or 'none'} in {data} (`relabel fetch` has all)"
