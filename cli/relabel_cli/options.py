@@ -125,7 +125,7 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     elif kind is not bool and default not in (None, "", (), []):
         shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else default
         help_text = f"{help_text} [default: {shown}]"
-    details = {"help": help_text, "metavar": metavar, "rich_help_panel": panel, "show_default": False}
+    details: dict[str, Any] = {"help": help_text, "metavar": metavar, "rich_help_panel": panel, "show_default": False}
     option: Any = typer.Option(*flags, callback=callback, **details)
     kind = Union[kind, None]  # noqa: UP007
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])

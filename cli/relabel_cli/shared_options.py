@@ -61,10 +61,8 @@ class SharedOptions(Parameters):
 
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
-        given = {"--workers": self.workers, "--scheduler": self.scheduler, "--shard": self.shard}
-        if len(used := [name for name, value in given.items() if value]) > 1:
-            message = f"{' and '.join(used)} exclude each other"
-            raise UsageError(message, where="command line", todo="Give one of them.")
+        if sum(map(bool, (self.workers, self.scheduler, self.shard))) > 1:
+            raise UsageError("--workers, --scheduler and --shard exclude each other", where="command line")
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
         shard = None if self.shard is None else parse_shard(self.shard)

@@ -44,9 +44,8 @@ def correlate(
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
     outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & set(chosen) and not scores:
-        outcome.problems += stages.find_failed_rows(
-            project, label or project.config.sources, project.config.judge.split
-        )
+        names = label or project.config.sources
+        outcome.problems += stages.find_failed_rows(project, names, project.config.judge.split)
     if picture is not None and outcome.draw is not None:
         outcome.draw(picture)
     show_outcome(common, outcome, style)

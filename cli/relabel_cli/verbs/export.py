@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -46,9 +46,7 @@ def wds(common: SharedOptions, label: Labels, split: Split = None) -> None:
     write(common, label, split, stages.export_wds)
 
 
-def write(
-    common: SharedOptions, labels: Sequence[str], split: str | None, stage: Callable[..., Job], *more: Any
-) -> None:
+def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
     """Run the stage of an export for each label; `more`: its further arguments."""
     project = common.project()
     chosen = project.choose_split(split, "train", labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from relabel.core.errors import UsageError
 from relabel.core.tables import align
-from relabel.stages.nearest import Hit, search_labels
+from relabel.stages.nearest import search_labels
 from relabel_cli.options import label_option, verb
 from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
 
@@ -28,21 +27,17 @@ def nearest(
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
+    rows = [("label", "rank", "score", "id", "caption")]
+    for name, best in hits.items():
+        for rank, hit in enumerate(best, 1):
+            words = ("= " if hit.same_image else "") + " ".join(hit.text.split())
+            rows.append((name, str(rank), f"{hit.score:.3f}", hit.caption_id, words))
+    lines = [f"nearest to: {query}", *align(rows, right=(1, 2)), "= a caption of the same image"]
     found = {name: [asdict(hit) for hit in best] for name, best in hits.items()}
     reasons = {name: str(error) for name, error in left_out}
-    common.show({"asked": query, "nearest": found, "left_out": reasons}, nearest_table(query, hits))
+    common.show({"asked": query, "nearest": found, "left_out": reasons}, "\n".join(lines))
     for name, reason in reasons.items():
         typer.echo(f"{name} is left out: {reason}", err=True)
-
-
-def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
-    """List the nearest captions of every label; `=` marks captions of the same image."""
-    rows = [("label", "rank", "score", "id", "caption")]
-    for label, found in hits.items():
-        for rank, hit in enumerate(found, 1):
-            text = ("= " if hit.same_image else "") + " ".join(hit.text.split())
-            rows.append((label, str(rank), f"{hit.score:.3f}", hit.caption_id, text))
-    return "\n".join([f"nearest to: {query}", *align(rows, right=(1, 2)), "= a caption of the same image"])
 
 
 app = verb(nearest, COMPUTE)

@@ -53,8 +53,7 @@ def plan_text(steps: Sequence[PlannedStep]) -> str:
     # Unknown sizes and times count as 0: the totals are lower bounds.
     to_do = [step for step in steps if step.state != "done"]
     total_size = ("~" if to_do else "") + size(sum(step.bytes or 0 for step in to_do))
-    timed = [step.seconds for step in to_do if step.seconds is not None]
-    total_time = ("~" if timed else "") + duration(sum(timed))
+    total_time = ("~" if to_do else "") + duration(sum(step.seconds or 0 for step in to_do))
     header = ("stage", "name", "state", "rows", "size", "time", "where")
     table = align([header, *cells, ("still", "", "", "", total_size, total_time, "")], right=[3, 4, 5])
     note = "~ is approximate, of 2 cores of an AMD EPYC without downloads; empty cells are unknown"

@@ -33,8 +33,7 @@ def best(common: SharedOptions) -> None:
     """Make the models of the recommended label: `tune sbert`, then `tune fuse`, with measured parameters."""
     models = stages.tune_best(common.project())
     facts = {label: manifest.facts for label, manifest in models.items()}
-    lines = map(model_text, facts.values())
-    common.show(facts, "\n".join([*lines, "Label with it: --label fuse"]))
+    common.show(facts, "\n".join([*map(model_text, facts.values()), "Label with it: --label fuse"]))
 
 
 def bert_sts(common: SharedOptions, out: Out = None) -> None:
