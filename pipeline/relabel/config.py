@@ -217,7 +217,7 @@ def _sources(value: Any) -> dict[str, SourceParams]:
             # The name of a source is a label of this source.
             sources[label] = _source(label, {"source": label, **params})
         else:
-            raise ValueError(f"{label}: expected a mapping of parameters")
+            raise named_error(f"{label}: expected a mapping of parameters")
     return sources
 
 
@@ -229,4 +229,4 @@ def _source(label: str, params: dict[str, Any]) -> SourceParams:
     try:
         return source_class(source).spec.params(**params)
     except ValidationError as error:
-        raise named_error(f"{label}.{describe(error)}") from error
+        raise named_error(describe(error, label)) from error
