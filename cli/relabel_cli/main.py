@@ -62,7 +62,7 @@ def exit_on_interrupt() -> None:
                 with suppress(psutil.Error):
                     process.kill()
         # The line is last, since bars are drawn until the end; torchrun's first process alone writes it.
-        if os.environ.get("RANK", "0") == "0":
+        if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":
             with suppress(OSError):
                 os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
         os._exit(INTERRUPTED)
