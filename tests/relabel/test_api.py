@@ -107,7 +107,7 @@ def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relab
 
 
 def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
-    with pytest.raises(MissingError, match="no dataset"):
+    with pytest.raises(MissingError, match="no corpus of dataset yours"):
         relabel.load("labels/yours", "cider")
     with pytest.raises(MissingError, match="same_image is not encoded"):
         relabel.load(folder, "same_image")

@@ -128,7 +128,8 @@ def correlate(
     """
     judged = [labels] if isinstance(labels, Label) or callable(labels) else list(labels)
     opened = [one for one in judged if isinstance(one, Label)]
-    functions = {_function_name(one): one for one in judged if not isinstance(one, Label)}
+    # A callable object has the name of its class.
+    functions = {getattr(f, "__name__", type(f).__name__): f for f in judged if not isinstance(f, Label)}
     sets = [on] if isinstance(on, str) else list(on)
     if not judged:
         raise UsageError("correlate() needs at least one label or function")
@@ -148,8 +149,3 @@ def correlate(
     if result.problems:
         raise result.problems[0][1]
     return result.report
-
-
-def _function_name(function: ScoreFunction) -> str:
-    """Return the name of a function in reports; a callable object has the name of its class."""
-    return str(getattr(function, "__name__", type(function).__name__))
