@@ -16,6 +16,7 @@ import numpy as np
 
 from relabel.core.tables import Table
 from relabel.page.captions import Nearest, PageCaptions
+from relabel.page.charts import KINDS
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Page:
 
     `facts`: short facts below the title.
     `nearest`: by label, without the labels that found none.
-    `notes`: sentences by section: "judged", "distribution", "search".
+    `notes`: sentences by section: "distribution", "search".
     `charts`: JSON-able data of the charts: "headline", "judged" and "distributions".
     """
 
@@ -55,7 +56,7 @@ class Page:
     tables: tuple[Table, ...]
     captions: PageCaptions
     nearest: dict[str, Nearest]
-    notes: dict[str, tuple[str, ...]]
+    notes: Mapping[str, Sequence[str]]
     charts: dict[str, Any]
 
 
@@ -160,7 +161,7 @@ def _distribution_table(distributions: Mapping[str, Any], decimals: Mapping[str,
     header = ("label", "median: one image", "neighbours", "random", "neighbours above the one-image median")
     rows = []
     for label, one in distributions.items():
-        medians = [one["medians"].get(kind) for kind in ("same_image", "neighbours", "random")]
+        medians = [one["medians"].get(kind) for kind in KINDS]
         cells = ["" if value is None else f"{value:.{decimals[label]}f}" for value in medians]
         rows.append((label, *cells, "" if one["close"] is None else f"{one['close']:.0%}"))
     return _grid("Relevance by kind of pair", header, rows)
