@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,11 +22,10 @@ from relabel.judge.notes import BASELINE
 from relabel.judge.report import Report, report_texts
 from relabel.stages.encode import check_acyclic
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
+from relabel.stages.job import Job, Step
+from relabel.stages.judge import check_judged, figures, is_ranked, label_steps, open_scores, ranking
 from relabel.stages.judged_sets import ENCODED, TextSet, judged_names, open_set, set_steps
 from relabel.stages.project import Project
-from relabel.stages.steps import build_steps, label_steps
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
@@ -60,13 +59,22 @@ class EvaluationResult:
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
 
-    def build(self, names: Sequence[str], split: str, against: Sequence[Against]) -> list[str]:
-        """Build encodings and judgements of labels; return the labels without a problem, after the baseline.
+    def build(self, steps: Iterable[Step]) -> None:
+        """Build artefacts in order. A label that lacks something is left out, with the error among the problems."""
+        done, failed = set[Path](), {label for label, _ in self.problems}
+        for step in steps:
+            # Several labels may have a part in common.
+            if step.label in failed or step.out in done:
+                continue
+            try:
+                step.prepare().build()
+                done.add(step.out)
+            except RelabelError as error:
+                failed.add(step.label)
+                self.problems.append((step.label, error))
 
-        `against`: "cxc" and "eccv".
-        """
-        names = with_baseline(self.project, names, against)
-        self.problems += build_steps(label_steps(self.project, names, split, against))
+    def built(self, names: Sequence[str]) -> list[str]:
+        """Return the labels without a problem; raise the first problem if only the baseline is among them."""
         failed = dict(self.problems)
         if failed and not {*names} - {*failed, BASELINE}:
             raise self.problems[0][1]
@@ -230,9 +238,11 @@ def correlate(
         split = project.config.judge.split
         if names and not (project.layout.corpus / MANIFEST).exists():
             fetch_and_ingest(project)
-        built = result.build(names, split, encoded)
+        chosen_labels = with_baseline(project, names, encoded)
+        result.build(label_steps(project, chosen_labels, split, encoded))
+        built = result.built(chosen_labels)
         result.add_encoded(built, encoded, [read_cxc_scores(path, split, allow_missing) for path in scores])
-    result.problems += build_steps(set_steps(sets))
+    result.build(set_steps(sets))
     texts = result.read_sets(sets, functions, scores, allow_missing)
     if not result.report.records and not texts.records:
         todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from relabel.datasets.judged import set_names
 from relabel.judge.compare import compare
 from relabel.judge.cxc_report import FIGURES, PairScores
 from relabel.judge.report import JudgedLabel, label_fields
-from relabel.stages.encode import encode, open_label
-from relabel.stages.job import Job, Values, label_values
+from relabel.stages.encode import encode, encoding_steps, open_label
+from relabel.stages.job import Job, Step, Values, label_values
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import Manifest
@@ -105,6 +107,25 @@ def is_ranked(project: Project, label: str) -> bool:
     ranks only the best candidates of the gate (`judge.gate`).
     """
     return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
+
+
+def label_steps(project: Project, labels: Iterable[str], split: str, against: Collection[str] = ()) -> Iterator[Step]:
+    """Yield the models, encodings and judgements of labels; those that several labels need, several times.
+
+    `against`: "cxc" and "eccv", if labels are judged on them.
+    """
+    layout = project.layout
+    for label in labels:
+        yield from encoding_steps(project, label, split)
+        if "cxc" in against:
+            yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
+            yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
+        if "eccv" in against and is_ranked(project, label):
+            gate = project.config.judge.gate
+            if gate and project.config.source(label).is_pairwise():
+                for step in encoding_steps(project, gate, split):
+                    yield replace(step, label=label)
+            yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
 
 
 def check_judged(project: Project, on: str = "cxc") -> None:

@@ -1,21 +1,31 @@
-"""run: all stages in order, for one split of a dataset; and the report, the last of them."""
+"""run: the artefacts of one split in order, built or stated in advance with rows, bytes and time; and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from relabel import stages
-from relabel.core.errors import RelabelError
-from relabel.core.layout import Layout
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.neighbours.spec import Within as Split
+from relabel.sources.base import Capability
+from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, typical_cost
 from relabel.stages import Project
-from relabel.stages.correlate import Against, EvaluationResult, is_complete
-from relabel.stages.page import FILE, page
-from relabel.stages.steps import build_steps, export_steps
+from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
+from relabel.stages.ingest import FETCHED
+from relabel.stages.job import Step
+from relabel.stages.judge import label_steps
+from relabel.stages.page import FILE, page, page_name
 from relabel.store.manifest import MANIFEST, read_manifest
+
+_COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
+"""Stage to the typical costs of its artefacts by source."""
+_ID_BYTES = 50  # ids and offsets of a caption in a lookup
+State = Literal["done", "partly", "to do"]
 
 
 def run(
@@ -36,18 +46,19 @@ def run(
     on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
     `exports`: whether neighbours, lookups and indexes are made.
     """
-    project, split, against = resolve_split(project, split, labels)
+    project, split, names, against = _resolve(project, split, labels)
     stages.fetch_and_ingest(project, mirror)
-    result = EvaluationResult(project, is_complete(project, labels))
-    built = result.build(default_labels(project, labels, judged=bool(against)), split, against)
+    result, layout = EvaluationResult(project, is_complete(project, labels)), project.layout
+    result.build(label_steps(project, names, split, against))
+    built = result.built(names)
     result.add_encoded(built, against)
     if exports:
-        _note_without_exports(project, labels)
-        exported = [label for label in labels_to_export(project, labels) if label in built]
-        result.problems += build_steps(export_steps(project, exported, split))
+        result.build(_export_steps(project, _exported(project, labels), split))
         # Encodings with failed rows are used, and reported at the end.
         result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-        result.paths = _output_folders(project.layout, split, result.paths)
+        scores = {"scores of judged pairs": layout.judgement(split)} if result.paths else {}
+        folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **result.paths}
+        result.paths = folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
     if built:
         try:
             # The page comes after the neighbours, which it reads.
@@ -74,20 +85,42 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     return run(project, split, labels, exports=False)
 
 
-def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
-    """Return the labels that get neighbours and a lookup.
+@dataclass(frozen=True)
+class PlannedStep:
+    """One artefact of a run.
 
-    These are the named labels, or `export.labels` if none is named, without those whose source has no neighbours.
+    `state`: "partly" if an interrupted run has left work that the next one continues.
+    `rows`: captions; None if unknown.
+    `bytes`: size of its files: measured if it is done, else approximate; None if unknown.
+    `seconds`: typical time of the work on 2 CPU cores; None if unknown or done.
     """
-    config = project.config
-    candidates = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in candidates if config.source(label).supports("neighbours") is None]
+
+    stage: str
+    name: str
+    out: str
+    state: State = "to do"
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
 
 
-def resolve_split(
-    project: Project, split: Split | None, labels: Sequence[str] = ()
-) -> tuple[Project, Split, list[Against]]:
-    """Return the project with its judged split set, the split, and the judged sets of that split.
+def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
+    """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
+    project, split, names, against = _resolve(project, split, labels)
+    planned, rows = _captions(project, split)
+    steps = [*label_steps(project, names, split, against)]
+    steps += _export_steps(project, _exported(project, labels), split)
+    # Several labels may have a part in common.
+    planned += [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
+    out = project.layout.page(page_name(project, split, labels))
+    last = Step("report", "report", split, out, lambda: page(project, split, labels, names, against))
+    return [*planned, _planned(project, last)]
+
+
+def _resolve(
+    project: Project, split: Split | None, labels: Sequence[str]
+) -> tuple[Project, Split, list[str], list[Against]]:
+    """Return the project with its judged split set, the split, the labels to build, and the judged sets of that split.
 
     Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
     """
@@ -103,29 +136,91 @@ def resolve_split(
             split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
-        return project, split, []
+        return project, split, _exported(project, labels), []
     judge = config.judge.model_copy(update={"split": split})
     project = replace(project, config=config.model_copy(update={"judge": judge}))
-    return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
+    against = ["cxc", "eccv"] if split == "test" else ["cxc"]
+    return project, split, with_baseline(project, list(labels) or list(config.sources), against), against
 
 
-def default_labels(project: Project, labels: Sequence[str], judged: bool) -> list[str]:
-    """Return the named labels; without a name, all on a judged split, and `export.labels` on any other."""
-    return list(labels) or (list(project.config.sources) if judged else labels_to_export(project, []))
+def _exported(project: Project, labels: Sequence[str]) -> list[str]:
+    """Return the named labels, or those of `export.labels` if none is named."""
+    return list(labels) or [label for label in project.config.export.labels if label in project.config.sources]
 
 
-def _note_without_exports(project: Project, labels: Sequence[str]) -> None:
-    """Log why labels get no neighbours, if they are named, or no lookup."""
+def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
+    """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
+    layout = project.layout
     for label in labels:
-        if (reason := project.config.source(label).supports("neighbours")) is not None:
-            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
-    for label in labels_to_export(project, labels):
-        if (reason := project.config.source(label).supports("lookup")) is not None:
-            project.runtime.progress.note(f"{label} has no lookup: {reason}")
+        source, out = project.config.source(label), layout.neighbours(split, "captions", label)
+        prepare = partial(stages.neighbours, project, label, split, "captions", split)
+        lookup = partial(stages.export_lookup, project, label, split)
+        steps: dict[Capability, Step] = {
+            "neighbours": Step(label, "neighbours", label, out, prepare),
+            "lookup": Step(label, "export", label, layout.lookup(split, label), lookup),
+        }
+        for what, step in steps.items():
+            if (reason := source.supports(what)) is None:
+                yield step
+            else:
+                project.note_once(f"{label} has no {what}: {reason}")
+        if source.spec.kind == "vectors":
+            prepare = partial(stages.export, project, "faiss", label, split)
+            yield Step(label, "export faiss", label, layout.export(split, "faiss", label), prepare)
 
 
-def _output_folders(layout: Layout, split: Split, tables: dict[str, Path]) -> dict[str, Path]:
-    """Return the folders of a run in the order of the stages; `tables` are those of the reports."""
-    scores = {"scores of judged pairs": layout.judgement(split)} if tables else {}
-    folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **tables}
-    return folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
+def _captions(project: Project, split: Split) -> tuple[list[PlannedStep], int | None]:
+    """Return the steps that make the corpus, and the number of captions of a split, where it is known."""
+    config = project.config.ingest
+    counts = {name: published.captions for name, published in config.counts.items()}
+    step = Step("ingest", "ingest", config.dataset, project.layout.corpus, partial(stages.ingest, project))
+    ingest = _planned(project, step, counts.get("all"))
+    if ingest.state == "done":
+        return [ingest], len(project.corpus.rows(project.splits(split)))
+    fetched = FETCHED.get(config.dataset) if not config.has_location else None
+    return [*(_fetch_steps(project, fetched) if fetched else []), ingest], counts.get(split)
+
+
+def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
+    """Return the step that fetches the files of a dataset; none if all of them are there."""
+    from relabel.datasets.registry import load_manifest
+
+    manifest, folder = load_manifest(name), project.runtime.data / name
+    missing = [file for file in manifest.files if not (folder / file.name).exists()]
+    if manifest.alternatives:
+        missing = missing[:1] if len(missing) == len(manifest.files) else []
+    size = sum(file.bytes for file in missing)
+    return [PlannedStep("fetch", name, str(folder), bytes=size)] if missing else []
+
+
+def _planned(project: Project, step: Step, captions: int | None = None) -> PlannedStep:
+    """Return a step with its state; if it is not done, with its typical size and time.
+
+    `captions`: number of captions that it works on, where it is known.
+    """
+    state: State = "to do"
+    # To prepare what does not exist yet may take a download.
+    if step.stage not in ("ingest", "tune") or (step.out / MANIFEST).exists():
+        # Its inputs may be missing or stale.
+        with suppress(MissingError, CheckError):
+            state = step.prepare().state()
+    rows = captions if step.stage == "ingest" or step.stage in _COSTS else None
+    planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
+    if state == "done":
+        manifest = read_manifest(step.out)
+        made = manifest.facts.get("rows")
+        return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
+    if rows is None:
+        return planned
+    measured = _COSTS.get(step.stage)
+    cost = INGEST if measured is None else typical_cost(measured, project.config.params(step.name))
+    if cost is None:
+        return planned
+    neighbours = project.config.neighbours
+    # A row number and a score of 4 bytes each per neighbour.
+    lists = rows * 8 * min(neighbours.k, rows - 1)
+    more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(step.stage, 0)
+    size = None if cost.bytes is None else round(rows * cost.bytes) + more
+    # The time of an approximate search depends on its index.
+    unknown = step.stage == "neighbours" and neighbours.index is not None
+    return replace(planned, bytes=size, seconds=None if unknown else rows / 1000 * cost.seconds)

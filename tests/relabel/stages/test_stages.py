@@ -21,9 +21,8 @@ from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import human_scores
 from relabel.stages import Project, judged_sets
 from relabel.stages.correlate import correlate
-from relabel.stages.dry_run import plan_run
 from relabel.stages.nearest import search_labels
-from relabel.stages.run import run
+from relabel.stages.run import plan_run, run
 
 SMALL = [
     "ingest.format=jsonl",
