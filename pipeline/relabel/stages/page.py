@@ -17,8 +17,7 @@ from relabel.page.render import render_page
 from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.export import existing_neighbours
 from relabel.stages.job import Job
-from relabel.stages.judge import describe, open_scores
-from relabel.stages.judged_sets import open_set
+from relabel.stages.judged import describe, open_scores, open_set
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.versions import version_of

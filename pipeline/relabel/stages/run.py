@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
@@ -18,14 +18,13 @@ from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Step
-from relabel.stages.judge import label_steps
+from relabel.stages.judged import label_steps
 from relabel.stages.page import FILE, page, page_name
 from relabel.store.manifest import MANIFEST, read_manifest
 
 _COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
 """Stage to the typical costs of its artefacts by source."""
 _ID_BYTES = 50  # ids and offsets of a caption in a lookup
-State = Literal["done", "partly", "to do"]
 
 
 def run(
@@ -46,11 +45,13 @@ def run(
     on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
     `exports`: whether neighbours, lookups and indexes are made.
     """
-    project, split, names, against = _resolve(project, split, labels)
+    for label in labels:
+        # An unknown label is named before any work.
+        project.config.params(label)
     stages.fetch_and_ingest(project, mirror)
+    project, split, names, against = _resolve(project, split, labels, project.corpus.splits)
     result, layout = EvaluationResult(project, is_complete(project, labels)), project.layout
-    result.build(label_steps(project, names, split, against))
-    built = result.built(names)
+    built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
     if exports:
         result.build(_export_steps(project, _exported(project, labels), split))
@@ -98,7 +99,7 @@ class PlannedStep:
     stage: str
     name: str
     out: str
-    state: State = "to do"
+    state: str = "to do"
     rows: int | None = None
     bytes: int | None = None
     seconds: float | None = None
@@ -106,8 +107,11 @@ class PlannedStep:
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
     """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
-    project, split, names, against = _resolve(project, split, labels)
-    planned, rows = _captions(project, split)
+    counts = {name: published.captions for name, published in project.config.ingest.counts.items()}
+    planned = _corpus_steps(project, counts.get("all"))
+    corpus = project.corpus if planned[-1].state == "done" else None
+    project, split, names, against = _resolve(project, split, labels, corpus.splits if corpus else ())
+    rows = len(corpus.rows(project.splits(split))) if corpus else counts.get(split)
     steps = [*label_steps(project, names, split, against)]
     steps += _export_steps(project, _exported(project, labels), split)
     # Several labels may have a part in common.
@@ -118,29 +122,26 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
 
 
 def _resolve(
-    project: Project, split: Split | None, labels: Sequence[str]
+    project: Project, split: Split | None, labels: Sequence[str], splits: Collection[str]
 ) -> tuple[Project, Split, list[str], list[Against]]:
     """Return the project with its judged split set, the split, the labels to build, and the judged sets of that split.
 
     Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
+
+    `splits`: those of the corpus; none if it is not there.
     """
     config = project.config
-    for label in labels:
-        config.params(label)
-    if split is None:
-        split = config.judge.split
-        # Captions of the user's own may have no split of that name.
-        if (project.layout.corpus / MANIFEST).exists():
-            # `Corpus` would refuse captions that were edited, which `run` ingests again.
-            splits = list(read_manifest(project.layout.corpus, "corpus").facts["splits"])
-            split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
+    chosen = split or config.judge.split
+    # Captions of the user's own may have no split of that name.
+    if split is None and splits and chosen not in splits:
+        chosen = cast("Split", next(iter(splits))) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
-    if project.namespace != "coco" or (split != "test" and split != "val"):
-        return project, split, _exported(project, labels), []
-    judge = config.judge.model_copy(update={"split": split})
+    if project.namespace != "coco" or (chosen != "test" and chosen != "val"):
+        return project, chosen, _exported(project, labels), []
+    judge = config.judge.model_copy(update={"split": chosen})
     project = replace(project, config=config.model_copy(update={"judge": judge}))
-    against = ["cxc", "eccv"] if split == "test" else ["cxc"]
-    return project, split, with_baseline(project, list(labels) or list(config.sources), against), against
+    against = ["cxc", "eccv"] if chosen == "test" else ["cxc"]
+    return project, chosen, with_baseline(project, list(labels) or list(config.sources), against), against
 
 
 def _exported(project: Project, labels: Sequence[str]) -> list[str]:
@@ -152,33 +153,32 @@ def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterat
     """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
     layout = project.layout
     for label in labels:
-        source, out = project.config.source(label), layout.neighbours(split, "captions", label)
-        prepare = partial(stages.neighbours, project, label, split, "captions", split)
-        lookup = partial(stages.export_lookup, project, label, split)
-        steps: dict[Capability, Step] = {
-            "neighbours": Step(label, "neighbours", label, out, prepare),
-            "lookup": Step(label, "export", label, layout.lookup(split, label), lookup),
-        }
-        for what, step in steps.items():
-            if (reason := source.supports(what)) is None:
-                yield step
-            else:
-                project.note_once(f"{label} has no {what}: {reason}")
-        if source.spec.kind == "vectors":
+        if _has(project, label, "neighbours"):
+            prepare = partial(stages.neighbours, project, label, split, "captions", split)
+            yield Step(label, "neighbours", label, layout.neighbours(split, "captions", label), prepare)
+        if _has(project, label, "lookup"):
+            prepare = partial(stages.export_lookup, project, label, split)
+            yield Step(label, "export", label, layout.lookup(split, label), prepare)
+        if project.config.source(label).spec.kind == "vectors":
             prepare = partial(stages.export, project, "faiss", label, split)
             yield Step(label, "export faiss", label, layout.export(split, "faiss", label), prepare)
 
 
-def _captions(project: Project, split: Split) -> tuple[list[PlannedStep], int | None]:
-    """Return the steps that make the corpus, and the number of captions of a split, where it is known."""
+def _has(project: Project, label: str, what: Capability) -> bool:
+    """Return whether the source of a label can do something; if not, the reason is noted."""
+    reason = project.config.source(label).supports(what)
+    if reason is not None:
+        project.note_once(f"{label} has no {what}: {reason}")
+    return reason is None
+
+
+def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
+    """Return the steps that make the corpus; the last one ingests it."""
     config = project.config.ingest
-    counts = {name: published.captions for name, published in config.counts.items()}
     step = Step("ingest", "ingest", config.dataset, project.layout.corpus, partial(stages.ingest, project))
-    ingest = _planned(project, step, counts.get("all"))
-    if ingest.state == "done":
-        return [ingest], len(project.corpus.rows(project.splits(split)))
-    fetched = FETCHED.get(config.dataset) if not config.has_location else None
-    return [*(_fetch_steps(project, fetched) if fetched else []), ingest], counts.get(split)
+    ingest = _planned(project, step, rows)
+    fetched = config.dataset in FETCHED and not config.has_location and ingest.state != "done"
+    return [*(_fetch_steps(project, FETCHED[config.dataset]) if fetched else []), ingest]
 
 
 def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
@@ -198,7 +198,7 @@ def _planned(project: Project, step: Step, captions: int | None = None) -> Plann
 
     `captions`: number of captions that it works on, where it is known.
     """
-    state: State = "to do"
+    state = "to do"
     # To prepare what does not exist yet may take a download.
     if step.stage not in ("ingest", "tune") or (step.out / MANIFEST).exists():
         # Its inputs may be missing or stale.

@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import human_scores
-from relabel.stages import Project, judged_sets
+from relabel.stages import Project, judged
 from relabel.stages.correlate import correlate
 from relabel.stages.nearest import search_labels
 from relabel.stages.run import plan_run, run
@@ -140,7 +140,7 @@ def test_figures_do_not_depend_on_the_other_labels(small: Path) -> None:
 
 def test_the_table_of_all_sets_follows_the_figures_of_cxc(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The only set of texts is a file.
-    monkeypatch.setattr(judged_sets, "set_names", lambda: ())
+    monkeypatch.setattr(judged, "set_names", lambda: ())
     pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1)]
     lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
     Path("mine.jsonl").write_text("\n".join(lines))
