@@ -54,14 +54,6 @@ class PageCaptions:
         """First caption of each image, and N, (M + 1,) int64."""
         return np.searchsorted(self.image, np.arange(len(self.images) + 1))
 
-    def positions(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the numbers of corpus rows on the page; -1 where the page lacks a row."""
-        return _positions(self.rows, rows)
-
-    def image_positions(self, images: Rows) -> NDArray[np.int64]:
-        """Return the positions of image numbers in `images`; -1 where the page lacks an image."""
-        return _positions(self.images, images)
-
     def score(self, relevance: Relevance, references: NDArray[np.int64], candidates: NDArray[np.int64]) -> Scores:
         """Score pairs of captions of the page, each with one as the only reference; NaN where one has no encoding."""
         return relevance.pairs(References.single(self.rows[references]), self.rows[candidates], "paired")
@@ -80,7 +72,8 @@ def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int
     return PageCaptions(corpus, corpus.references(images, first=None).rows, images, rows)
 
 
-def _positions(ascending: Rows, values: Rows) -> NDArray[np.int64]:
+def positions_in(ascending: Rows, values: Rows) -> NDArray[np.int64]:
+    """Return the positions of corpus rows or images among those of the page; -1 where the page lacks one."""
     index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return np.where(ascending[index] == values, index, -1)
 
@@ -112,7 +105,7 @@ def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[n
     `rows`, `scores`: (N, w) int32 and float; the first `NEAREST` columns are taken.
     """
     rows, scores = rows[:, :NEAREST], scores[:, :NEAREST].astype(np.float32)
-    positions = captions.positions(rows)
+    positions = positions_in(captions.rows, rows)
     # A caption that could not be encoded has no neighbours: its scores are NaN.
     missing = np.isnan(scores) | (positions < 0)
     positions[missing] = len(captions)

@@ -17,7 +17,7 @@ from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
 from relabel.judge.calibration import calibration_points
 from relabel.judge.cxc_report import ALL, OWN, PairScores
-from relabel.page.captions import Nearest, PageCaptions
+from relabel.page.captions import Nearest, PageCaptions, positions_in
 
 PAIRS = 5_000
 """Pairs of each kind."""
@@ -203,10 +203,10 @@ class _TaskPairs:
 
 def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:
     """Return the positions of ids on the page; -1 where the page lacks one."""
-    corpus = captions.corpus
-    numbers = corpus.row_of if side == "caption" else corpus.image_of
+    corpus, of_caption = captions.corpus, side == "caption"
+    numbers = corpus.row_of if of_caption else corpus.image_of
     values = np.fromiter((numbers.get(i, -1) for i in ids), np.int32, len(ids))
-    return captions.positions(values) if side == "caption" else captions.image_positions(values)
+    return positions_in(captions.rows if of_caption else captions.images, values)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

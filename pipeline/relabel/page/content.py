@@ -76,14 +76,13 @@ def make_page(
 
 def _describe(name: str, label: OpenLabel) -> PageLabel:
     """Describe a label by its source, its model, and the parameters that differ from their defaults."""
-    spec, words = label.source.spec, list[str]()
-    if spec.name not in name:
-        words.append(spec.name)
-    if label.uses is not None:
-        words.append(label.uses)
+    spec = label.source.spec
+    words = [spec.name] if spec.name not in name else []
+    words += [label.uses] if label.uses is not None else []
     changed = label.source.params.model_dump(mode="json", exclude={"source", "model", "vectors"}, exclude_defaults=True)
     words += [f"{key} {value}" for key, value in changed.items() if isinstance(value, str | int | float)]
-    return PageLabel(name, "image ids" if spec.baseline else ", ".join(words), spec.bounds, spec.baseline)
+    decimals = 3 if spec.bounds[1] - spec.bounds[0] <= 2 else 2
+    return PageLabel(name, "image ids" if spec.baseline else ", ".join(words), decimals, spec.baseline)
 
 
 def _nearest(

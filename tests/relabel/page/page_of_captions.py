@@ -85,9 +85,9 @@ def example_page(count: int = 60) -> Page:
         Table("Another table", ("label", "value"), (("sbert", "1"),)),
     )
     labels = (
-        PageLabel("same_image", "image ids", (0.0, 1.0), baseline=True),
-        PageLabel("cider", "n-grams", (0.0, 10.0)),
-        PageLabel("sbert", "all-MiniLM-L6-v2", (-1.0, 1.0)),
+        PageLabel("same_image", "image ids", 3, baseline=True),
+        PageLabel("cider", "n-grams", 2),
+        PageLabel("sbert", "all-MiniLM-L6-v2", 3),
     )
     notes = {"search": ("meteor is not searched.",), "distribution": ("Drawn with seed 0.",)}
     facts = (f"{count} captions",)
