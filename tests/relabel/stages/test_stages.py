@@ -176,10 +176,15 @@ def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
 
 
 def test_only_coco_is_judged(small: Path) -> None:
-    mine = project("ingest.dataset=mine")
-    outcome = run(mine)
+    mine = project("ingest.dataset=mine", "judge.split=test")
+    outcome = run(mine, labels=["same_image", "cider"])
+    assert outcome.problems == []
     assert outcome.report.records == ()
-    assert (small / "labels/mine/encodings/val/cider/manifest.json").exists()
+    # The only split of the captions is taken. Each label has what its source has.
+    exports = small / "labels/mine/exports/val/lookup"
+    assert {path.parent.name for path in exports.glob("*/lookup.json")} == {"same_image", "cider"}
+    neighbours = small / "labels/mine/neighbours/val/captions"
+    assert {path.parent.name for path in neighbours.glob("*/manifest.json")} == {"cider"}
     with pytest.raises(UsageError, match="judge COCO"):
         stages.judge(mine, "cider")
 
