@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from relabel.stages.dry_run import PlannedStep
+from relabel.stages.run import PlannedStep
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.verbs.run import plan_text
 

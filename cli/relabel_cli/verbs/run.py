@@ -12,7 +12,7 @@ from rich.filesize import decimal as size
 from relabel.core.tables import align, duration
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel.stages.dry_run import PlannedStep, plan_run
+from relabel.stages.run import PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import label_option, verb
 from relabel_cli.output import show_outcome

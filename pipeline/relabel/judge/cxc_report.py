@@ -24,9 +24,9 @@ from relabel.judge.judged_figures import estimate
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
 from relabel.judge.published_results import PAPERS, Published, published
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
+from relabel.store.workdir import Work
 
-FIGURES = "figures.json"
-"""File of an artefact of figures."""
+_FILE = "figures.json"
 ALL = "all"
 OWN = ("c2c_cocaption", "c2i_original")
 """Sampling methods whose pairs are of one image (GT)."""
@@ -109,7 +109,13 @@ class CxcFigures(JudgedLabel):
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> CxcFigures:
         """Read an artefact of figures; `facts` are those of its manifest."""
         fields = {name: facts[name] for name in ("split", "include_self")}
-        return cls(**label_fields(facts), **fields, **json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+        return cls(**label_fields(facts), **fields, **json.loads((folder / _FILE).read_text(encoding="utf-8")))
+
+    def write(self, work: Work) -> None:
+        """Write an artefact of figures."""
+        work.facts |= label_fields(self) | {"split": self.split, "include_self": self.include_self}
+        parts = {"agreement": self.agreement, "sampled": self.sampled, "calibration": self.calibration}
+        work.file(_FILE, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
 
 
 def agreement(

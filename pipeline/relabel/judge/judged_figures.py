@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +23,10 @@ from relabel.core.numeric.statistics import (
     spearman,
 )
 from relabel.datasets.judged import ALL, JudgedSet, Judgements, Statistic
+from relabel.store.workdir import Work
 
 TITLES: dict[str, str] = {"pearson": "Pearson", "spearman": "Spearman", "tau_b": "tau-b", "tau_c": "tau-c"}
+_FILE = "figures.json"
 MEAN = "mean"
 """Name of the mean accuracy over kinds."""
 
@@ -82,6 +86,18 @@ def set_figures(
         for statistic, found in estimate(judged.statistics, x, y, cluster, resamples, seed, threads).items():
             figures.append(Figure(statistic, group, len(x), missing, found.value, found.interval))
     return figures
+
+
+def write_figures(figures: Sequence[Figure], work: Work) -> None:
+    """Write the figures of a label as an artefact."""
+    text = json.dumps([asdict(figure) for figure in figures], indent=1)
+    work.file(_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def read_figures(folder: Path) -> list[Figure]:
+    """Read the figures of an artefact."""
+    figures = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    return [Figure(**one | {"interval": one["interval"] and Interval(**one["interval"])}) for one in figures]
 
 
 class Estimate(NamedTuple):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from relabel.core import tables
 from relabel.core.tables import WIDTH, Style, Table
+from relabel.sources.base import Source, SourceParams
+from relabel.store.manifest import Manifest
+from relabel.store.workdir import Work
 
+Draw = Callable[[Path], None]
+"""Draws a picture into the file that it is given."""
 UNDEFINED = "undefined"
 _HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
 """Subset (None: all of them) and figure of the metric of a task."""
@@ -36,6 +43,20 @@ class JudgedLabel:
     image_vectors: Sequence[str] = ()
     uses: str | None = None
 
+    @classmethod
+    def from_encoding(
+        cls, label: str, params: SourceParams, sources: Mapping[str, Source[Any]], encoding: Manifest
+    ) -> JudgedLabel:
+        """Describe a label; `sources`: its own and those of its parts and gates, by label."""
+        facts, model = encoding.facts, encoding.runtime.get("model")
+        return cls(
+            label=label,
+            params=params.model_dump(mode="json"),
+            own_model=isinstance(model, dict) and model.get("place") == "folder",
+            image_vectors=[name for name, source in sources.items() if source.spec.image_vectors],
+            uses=facts["vectors"]["name"] if "vectors" in facts else facts.get("model"),
+        )
+
     @property
     def source(self) -> str:
         """Name of the source."""
@@ -50,7 +71,7 @@ class JudgedLabel:
 def label_fields(described: Mapping[str, Any] | JudgedLabel) -> dict[str, Any]:
     """Return the fields of `JudgedLabel` of a label, or from the facts of a manifest about it."""
     facts = described if isinstance(described, Mapping) else vars(described)
-    return {field.name: facts[field.name] for field in fields(JudgedLabel) if field.name in facts}
+    return {one.name: facts[one.name] for one in fields(JudgedLabel) if one.name in facts}
 
 
 @dataclass(frozen=True)
@@ -59,17 +80,19 @@ class Report:
 
     `tables`: for people.
     `records`: for programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
+    `points`: the files of `dvc plots` by name.
     """
 
     tables: tuple[Table, ...] = ()
     records: tuple[dict[str, Any], ...] = ()
+    points: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "tables", tuple(_explain_undefined(table) for table in self.tables))
 
     def __add__(self, other: Report) -> Report:
-        return Report(self.tables + other.tables, self.records + other.records)
+        return Report(self.tables + other.tables, self.records + other.records, {**self.points, **other.points})
 
     def __str__(self) -> str:
         return self.render()
@@ -122,8 +145,13 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {label: round(sum(values) / len(values), 4) for label, values in figures.items()}
 
 
-def report_texts(name: str, report: Report) -> dict[str, str]:
-    """Return the files of a report by name: its tables and records in every form."""
+def write_report(name: str, report: Report, draw: Draw | None, work: Work) -> None:
+    """Write a report as an artefact: its tables and records in every form, its points, and its picture."""
     forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
     forms["json"] = json.dumps(metrics(report.records), indent=1)
-    return {f"{name}.{form}": f"{text}\n" for form, text in forms.items()}
+    texts = {f"{name}.{form}": f"{text}\n" for form, text in forms.items()} | {**report.points}
+    for file, text in texts.items():
+        # Bytes, since text mode may change line ends.
+        work.file(file, partial(Path.write_bytes, data=text.encode()))
+    if draw:
+        work.file(f"{name}.png", draw)

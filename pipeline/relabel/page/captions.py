@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.runtime import SILENT, Runtime
-from relabel.core.types import Rows
+from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
@@ -28,14 +28,21 @@ class PageCaptions:
 
     `rows`: (N,) int32; corpus rows, ascending. Caption n of the page is row ``rows[n]``.
     `images`: (M,) int32; corpus numbers of their images, ascending.
+    `chosen_from`: corpus rows of the split.
     """
 
     corpus: Corpus
     rows: Rows
     images: Rows
+    chosen_from: range
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all captions of the split."""
+        return len(self) == len(self.chosen_from)
 
     @cached_property
     def image(self) -> NDArray[np.int64]:
@@ -47,13 +54,9 @@ class PageCaptions:
         """First caption of each image, and N, (M + 1,) int64."""
         return np.searchsorted(self.image, np.arange(len(self.images) + 1))
 
-    def positions(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the numbers of corpus rows on the page; -1 where the page lacks a row."""
-        return _positions(self.rows, rows)
-
-    def image_positions(self, images: Rows) -> NDArray[np.int64]:
-        """Return the positions of image numbers in `images`; -1 where the page lacks an image."""
-        return _positions(self.images, images)
+    def score(self, relevance: Relevance, references: NDArray[np.int64], candidates: NDArray[np.int64]) -> Scores:
+        """Score pairs of captions of the page, each with one as the only reference; NaN where one has no encoding."""
+        return relevance.pairs(References.single(self.rows[references]), self.rows[candidates], "paired")
 
 
 def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int = 0) -> PageCaptions:
@@ -66,10 +69,11 @@ def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int
         drawn = np.random.default_rng(seed).permutation(images)
         sizes = np.cumsum(np.diff(corpus.indptr)[drawn])
         images = np.sort(drawn[: max(1, int(np.searchsorted(sizes, most, side="right")))])
-    return PageCaptions(corpus, corpus.references(images, first=None).rows, images)
+    return PageCaptions(corpus, corpus.references(images, first=None).rows, images, rows)
 
 
-def _positions(ascending: Rows, values: Rows) -> NDArray[np.int64]:
+def positions_in(ascending: Rows, values: Rows) -> NDArray[np.int64]:
+    """Return the positions of corpus rows or images among those of the page; -1 where the page lacks one."""
     index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return np.where(ascending[index] == values, index, -1)
 
@@ -101,7 +105,7 @@ def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[n
     `rows`, `scores`: (N, w) int32 and float; the first `NEAREST` columns are taken.
     """
     rows, scores = rows[:, :NEAREST], scores[:, :NEAREST].astype(np.float32)
-    positions = captions.positions(rows)
+    positions = positions_in(captions.rows, rows)
     # A caption that could not be encoded has no neighbours: its scores are NaN.
     missing = np.isnan(scores) | (positions < 0)
     positions[missing] = len(captions)
@@ -140,8 +144,7 @@ def rerank(
     with runtime.progress.bar(f"nearest captions ({label})", len(query), "pairs") as bar:
         for start in range(0, len(query), _BATCH):
             batch = slice(start, start + _BATCH)
-            references = References.single(captions.rows[query[batch]])
-            scores[batch] = relevance.pairs(references, captions.rows[candidate[batch]], "paired")
+            scores[batch] = captions.score(relevance, query[batch], candidate[batch])
             bar.advance(len(query[batch]))
     scored = np.flatnonzero(~np.isnan(scores))
     order = scored[np.lexsort((candidate[scored], -scores[scored], query[scored]))]

@@ -6,54 +6,33 @@ sample for the charts, the agreement between labels, and the largest disagreemen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
-from relabel.corpus import References
 from relabel.datasets.cxc import SIDES, Side, Task
 from relabel.judge.calibration import calibration_points
-from relabel.judge.cxc_report import OWN, PairScores
-from relabel.page.captions import Nearest, PageCaptions
-from relabel.sources.relevance import Relevance
+from relabel.judge.cxc_report import ALL, OWN, PairScores
+from relabel.page.captions import Nearest, PageCaptions, positions_in
 
 PAIRS = 5_000
 """Pairs of each kind."""
+KINDS = ("same_image", "neighbours", "random")
+"""Pairs of captions of one image, neighbours of two images, and random pairs of two images."""
 _BINS = 40
+_SUBSETS = {ALL: "all", "c2i_intrasim": "two_images"}
+"""Subset of CxC's pairs of a caption and an image to its name on the page."""
 
 
-@dataclass(frozen=True, eq=False)
-class CaptionPairs:
+class CaptionPairs(NamedTuple):
     """Pairs of captions by their numbers on the page: references and candidates, (P,) int64 each."""
 
     references: NDArray[np.int64]
     candidates: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.references)
-
-
-@dataclass(frozen=True, eq=False)
-class Distribution:
-    """Relevance of one label for the three kinds of pairs.
-
-    `edges`: (B + 1,) float64; bins of equal width, shared by all kinds.
-    `shares`: dict of str to (B,) float64; share of the pairs of a kind in each bin; pairs beyond the last edge count in
-        the last bin.
-    `counts`: pairs with a score.
-    `close`: share of neighbours of two images that are at least as relevant as the median pair of one image.
-    """
-
-    edges: NDArray[np.float64]
-    shares: dict[str, NDArray[np.float64]]
-    medians: dict[str, float]
-    counts: dict[str, int]
-    close: float | None
 
 
 def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPairs]:
@@ -97,19 +76,15 @@ def draw_neighbours(captions: PageCaptions, nearest: Nearest, most: int = PAIRS)
     return np.random.default_rng(0).permutation(scores)[:most]
 
 
-def score_pairs(relevance: Relevance, captions: PageCaptions, pairs: CaptionPairs) -> Scores:
-    """Score pairs of captions, each with one caption as the only reference; NaN where a caption has no encoding."""
-    references = References.single(captions.rows[pairs.references])
-    return relevance.pairs(references, captions.rows[pairs.candidates], "paired")
+def distribution(scores: Mapping[str, Scores]) -> dict[str, Any]:
+    """Summarise the relevance of a label for pairs by kind, JSON-able.
 
-
-def distribution(scores: dict[str, Scores]) -> Distribution:
-    """Summarise the relevance of pairs by kind.
-
-    `scores`: dict of str to (P,) float64; by kind: "same_image", "neighbours", "random". NaN is left out, and a kind
-    without scores, too.
+    `scores`: by kind of `KINDS`, (P,) float64. NaN is left out, and a kind without scores, too. Returns dict: `edges`,
+    of bins of equal width that all kinds share; by kind, `shares` of the pairs in each bin (the last one counts all
+    pairs beyond it), `medians`, and `counts` of pairs with a score; and `close`, the share of neighbours of two images
+    that are at least as relevant as the median pair of one image.
     """
-    finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
+    finite = {kind: scores[kind][~np.isnan(scores[kind])] for kind in KINDS if kind in scores}
     finite = {kind: values for kind, values in finite.items() if len(values)}
     pooled = np.concatenate([*finite.values(), np.zeros(1)])
     # Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty.
@@ -120,7 +95,25 @@ def distribution(scores: dict[str, Scores]) -> Distribution:
     close = None
     if "same_image" in finite and "neighbours" in finite:
         close = float((finite["neighbours"] >= medians["same_image"]).mean())
-    return Distribution(edges, shares, medians, {kind: len(v) for kind, v in finite.items()}, close)
+    return {
+        "edges": np.round(edges, 4).tolist(),
+        "shares": {kind: np.round(values, 5).tolist() for kind, values in shares.items()},
+        "medians": medians,
+        "counts": {kind: len(values) for kind, values in finite.items()},
+        "close": close,
+    }
+
+
+def headline(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return Pearson's r of CxC's pairs of a caption and an image, by label and subset.
+
+    `records`: of the reports of a page.
+    """
+    return [
+        {"label": r["label"], "subset": _SUBSETS[r["subset"]], "r": r["pearson"], "low": r["low"], "high": r["high"]}
+        for r in records
+        if r["task"] == "sits" and r["subset"] in _SUBSETS
+    ]
 
 
 POINTS = 2_000
@@ -141,27 +134,27 @@ def judged_data(labels: Sequence[PairScores], captions: PageCaptions, seed: int 
     people ("people" comes last), by subset; and `calibration`, the mean human score by relevance of pairs of two
     images.
     """
-    tasks = [task for task in _ORDER if all(task in scored.tables for scored in labels)]
     lines = calibration_points(labels)
     data: dict[str, Any] = {}
-    for task in tasks:
+    for task in _ORDER:
+        if not all(task in scored.tables for scored in labels):
+            continue
         pairs = _TaskPairs(labels, task, captions)
-        if pairs.count:
-            data[task] = {
-                "sides": SIDES[task],
-                "n": pairs.count,
-                "sample": pairs.export(pairs.sample(seed)),
-                "worst": {scored.label: pairs.export(*pairs.worst(scored.label)) for scored in labels},
-                "agreement": pairs.agreement(),
-                "calibration": {
-                    scored.label: [
-                        [point["relevance"], point["human"]]
-                        for point in lines
-                        if point["label"] == scored.label and point["task"] == task
-                    ]
-                    for scored in labels
-                },
-            }
+        if not pairs.count:
+            continue
+        drawn = np.random.default_rng(seed).choice(pairs.count, min(POINTS, pairs.count), replace=False)
+        points = [point for point in lines if point["task"] == task]
+        data[task] = {
+            "sides": SIDES[task],
+            "n": pairs.count,
+            "sample": pairs.export(np.sort(drawn)),
+            "worst": {label: pairs.worst(label) for label in pairs.relevance},
+            "agreement": pairs.agreement(),
+            "calibration": {
+                label: [[point["relevance"], point["human"]] for point in points if point["label"] == label]
+                for label in pairs.relevance
+            },
+        }
     return data
 
 
@@ -171,44 +164,33 @@ class _TaskPairs:
     def __init__(self, labels: Sequence[PairScores], task: Task, captions: PageCaptions) -> None:
         columns = {scored.label: scored.columns[task] for scored in labels}
         table, first = labels[0].tables[task], columns[labels[0].label]
-        sides = [
-            _locate(table[name].to_pylist(), side, captions)
-            for name, side in zip(("left", "right"), SIDES[task], strict=True)
-        ]
+        names = zip(("left", "right"), SIDES[task], strict=True)
+        sides = [_locate(table[name].to_pylist(), side, captions) for name, side in names]
         complete = (sides[0] >= 0) & (sides[1] >= 0)
         for column in columns.values():
             complete &= ~np.isnan(column.relevance)
-        self.index = np.flatnonzero(complete)
-        self.left, self.right = (side[self.index] for side in sides)
-        self.human = first.human[self.index]
-        self.one_image = np.isin(first.method[self.index], OWN)
+        index = np.flatnonzero(complete)
+        self.count = len(index)
+        self.left, self.right = (side[index] for side in sides)
+        self.human = first.human[index]
+        self.one_image = np.isin(first.method[index], OWN)
         # Equal texts score 1 up to float32 rounding; a rank must see them as ties.
-        self.relevance = {label: round_relative(column.relevance[self.index]) for label, column in columns.items()}
+        self.relevance = {label: round_relative(column.relevance[index]) for label, column in columns.items()}
 
-    @property
-    def count(self) -> int:
-        return len(self.index)
-
-    def sample(self, seed: int) -> NDArray[np.int64]:
-        """Return the numbers of a random sample of pairs, ascending."""
-        drawn = np.random.default_rng(seed).choice(self.count, min(POINTS, self.count), replace=False)
-        return np.sort(drawn)
-
-    def worst(self, label: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the pairs whose ranks by label and by people differ most, and the differences, -1..1."""
+    def worst(self, label: str) -> dict[str, Any]:
+        """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""
         gap = _ranks(self.relevance[label]) - _ranks(self.human)
         order = np.lexsort((np.arange(self.count), -np.abs(gap)))[:WORST]
-        return order, gap[order] / self.count
+        return self.export(order) | {"gap": np.round(100 * (gap[order] / self.count), 1).tolist()}
 
-    def export(self, pairs: NDArray[np.int64], gap: NDArray[np.float64] | None = None) -> dict[str, Any]:
-        data: dict[str, Any] = {
+    def export(self, pairs: NDArray[np.int64]) -> dict[str, Any]:
+        return {
             "left": self.left[pairs].tolist(),
             "right": self.right[pairs].tolist(),
             "human": np.round(self.human[pairs], 2).tolist(),
             "one_image": self.one_image[pairs].astype(int).tolist(),
             "relevance": {label: np.round(values[pairs], 4).tolist() for label, values in self.relevance.items()},
         }
-        return data if gap is None else data | {"gap": np.round(100 * gap, 1).tolist()}
 
     def agreement(self) -> dict[str, list[list[float | None]]]:
         """Return Spearman's rho of all pairs of labels, people last, over all pairs and over pairs of two images."""
@@ -221,10 +203,10 @@ class _TaskPairs:
 
 def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:
     """Return the positions of ids on the page; -1 where the page lacks one."""
-    corpus = captions.corpus
-    numbers = corpus.row_of if side == "caption" else corpus.image_of
+    corpus, of_caption = captions.corpus, side == "caption"
+    numbers = corpus.row_of if of_caption else corpus.image_of
     values = np.fromiter((numbers.get(i, -1) for i in ids), np.int32, len(ids))
-    return captions.positions(values) if side == "caption" else captions.image_positions(values)
+    return positions_in(captions.rows if of_caption else captions.images, values)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

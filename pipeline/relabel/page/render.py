@@ -16,6 +16,7 @@ import numpy as np
 
 from relabel.core.tables import Table
 from relabel.page.captions import Nearest, PageCaptions
+from relabel.page.charts import KINDS
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,14 @@ class PageLabel:
     """A label as the page names it.
 
     `description`: its source and model.
-    `bounds`: (float, float); least and largest relevance.
+    `decimals`: of its scores.
     `baseline`: whether it reads image ids alone.
     """
 
     name: str
     description: str
-    bounds: tuple[float, float]
+    decimals: int
     baseline: bool = False
-
-    @property
-    def decimals(self) -> int:
-        """Decimals of its scores on the page."""
-        return 3 if self.bounds[1] - self.bounds[0] <= 2 else 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +40,7 @@ class Page:
 
     `facts`: short facts below the title.
     `nearest`: by label, without the labels that found none.
-    `notes`: sentences by section: "judged", "distribution", "search".
+    `notes`: sentences by section: "distribution", "search".
     `charts`: JSON-able data of the charts: "headline", "judged" and "distributions".
     """
 
@@ -55,7 +51,7 @@ class Page:
     tables: tuple[Table, ...]
     captions: PageCaptions
     nearest: dict[str, Nearest]
-    notes: dict[str, tuple[str, ...]]
+    notes: Mapping[str, Sequence[str]]
     charts: dict[str, Any]
 
 
@@ -64,10 +60,7 @@ def render_page(page: Page) -> str:
     from plotly.offline import get_plotlyjs
 
     data = {
-        "labels": [
-            {"name": one.name, "description": one.description, "decimals": one.decimals, "baseline": one.baseline}
-            for one in page.labels
-        ],
+        "labels": [vars(one) for one in page.labels],
         "captions": [" ".join(page.captions.corpus.texts[row].split()) for row in page.captions.rows],
         "ids": [page.captions.corpus.caption_ids[row] for row in page.captions.rows],
         "starts": page.captions.starts.tolist(),
@@ -92,16 +85,12 @@ def render_page(page: Page) -> str:
         **{f"{section}_notes": _items(page.notes.get(section, ())) for section in ("judged", "distribution", "search")},
         "distribution_table": _distribution_table(page.charts.get("distributions", {}), decimals),
         "blobs": "\n".join(_blob(name, body) for name, body in blobs.items()),
-        "searched": _json(searched),
+        # `<` could end the script element.
+        "searched": json.dumps(searched, allow_nan=False).replace("<", "\\u003c"),
         "script": _asset("page.js"),
     }
     # One pass, so that braces inside a text are never taken for a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
-
-
-def deflate(body: bytes) -> str:
-    """Return bytes compressed (zlib) and in base64, which a browser's `DecompressionStream("deflate")` reads."""
-    return base64.b64encode(zlib.compress(body, 9)).decode()
 
 
 def _neighbour_blobs(number: int, nearest: Nearest, count: int, decimals: int) -> dict[str, bytes]:
@@ -116,12 +105,9 @@ def _neighbour_blobs(number: int, nearest: Nearest, count: int, decimals: int) -
 
 
 def _blob(name: str, body: bytes) -> str:
-    return f'<script type="application/octet-stream" id="blob-{name}">{deflate(body)}</script>'
-
-
-def _json(value: Any) -> str:
-    # `<` could end the script element.
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+    # As a browser's `DecompressionStream("deflate")` reads it.
+    packed = base64.b64encode(zlib.compress(body, 9)).decode()
+    return f'<script type="application/octet-stream" id="blob-{name}">{packed}</script>'
 
 
 def _asset(name: str) -> str:
@@ -160,7 +146,7 @@ def _distribution_table(distributions: Mapping[str, Any], decimals: Mapping[str,
     header = ("label", "median: one image", "neighbours", "random", "neighbours above the one-image median")
     rows = []
     for label, one in distributions.items():
-        medians = [one["medians"].get(kind) for kind in ("same_image", "neighbours", "random")]
+        medians = [one["medians"].get(kind) for kind in KINDS]
         cells = ["" if value is None else f"{value:.{decimals[label]}f}" for value in medians]
         rows.append((label, *cells, "" if one["close"] is None else f"{one['close']:.0%}"))
     return _grid("Relevance by kind of pair", header, rows)

@@ -28,6 +28,7 @@ from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import make_step
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
@@ -136,6 +137,24 @@ def score_texts(
         seconds += sum(encoding.manifest.runtime["seconds"] for encoding in opened.values() if not encoding.built)
         size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
+
+
+def fingerprint_texts(
+    references: Sequence[Sequence[str]],
+    candidates: Sequence[str],
+    sources: Mapping[str, Source[Any]],
+    runtime: Runtime,
+) -> dict[str, Any]:
+    """Return everything except the texts that can change their scores, by label.
+
+    Captions are identified by their texts: PTB tokens follow from these, and are not made to find old scores.
+    """
+    corpus = TextCorpus.of(references, candidates).corpus
+    return {
+        label: source.fingerprint_params(corpus, range(len(corpus)), runtime)
+        | {"version": version_of("encoding", source.spec.name)}
+        for label, source in sources.items()
+    }
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,32 +10,28 @@ from pathlib import Path
 from types import MappingProxyType
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
-from relabel.judge.calibration import point_files
-from relabel.judge.compare import compare
-from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
-from relabel.judge.cxc_sampled import sampled_report
+from relabel.core.numeric.statistics import Vector
+from relabel.judge.compare import compare, report_compared
+from relabel.judge.cxc_report import CxcFigures, PairScores, baseline
 from relabel.judge.eccv_report import Ranking, eccv_report
-from relabel.judge.judged_figures import Figure
+from relabel.judge.judged_figures import Figure, read_figures
 from relabel.judge.judged_report import Cost, judged_columns, set_report, summary_report
 from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores, read_pair_scores, score_with_function
 from relabel.judge.notes import BASELINE
-from relabel.judge.report import Report, report_texts
+from relabel.judge.report import Draw, Report, write_report
+from relabel.stages import judged
 from relabel.stages.encode import check_acyclic
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import Job
-from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
-from relabel.stages.judged_sets import ENCODED, TextSet, judged_names, open_set, set_steps
+from relabel.stages.job import Job, Step
+from relabel.stages.judged import TextSet
 from relabel.stages.project import Project
-from relabel.stages.steps import build_steps, label_steps
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
-from relabel.store.workdir import Work
 
 Against = str
 """Name of a judged set ("cxc", "eccv", or one of `relabel.datasets.judged.set_names`), a file, or "all"."""
-ALL_SETS = "all"
-"""Stands for every set whose files are on this machine."""
-Draw = Callable[[Path], None]
+Scored = dict[str, Vector]
+"""Scores of the pairs of a set, by name."""
 _RANKED = "ECCV Caption takes all pairs: `--gate sbert` re-ranks the best candidates of sbert by a label of pairs."
 
 
@@ -60,13 +56,26 @@ class EvaluationResult:
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
 
-    def build(self, names: Sequence[str], split: str, against: Sequence[Against]) -> list[str]:
-        """Build encodings and judgements of labels; return the labels without a problem, after the baseline.
+    def build(self, steps: Iterable[Step]) -> None:
+        """Build artefacts in order. A label that lacks something is left out, with the error among the problems."""
+        done, failed = set[Path](), {label for label, _ in self.problems}
+        for step in steps:
+            # Several labels may have a part in common.
+            if step.label in failed or step.out in done:
+                continue
+            try:
+                step.prepare().build()
+                done.add(step.out)
+            except RelabelError as error:
+                failed.add(step.label)
+                self.problems.append((step.label, error))
 
-        `against`: "cxc" and "eccv".
+    def build_labels(self, names: Sequence[str], split: str, against: Sequence[Against]) -> list[str]:
+        """Build encodings and judgements of labels; return the labels without a problem.
+
+        If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
         """
-        names = with_baseline(self.project, names, against)
-        self.problems += build_steps(label_steps(self.project, names, split, against))
+        self.build(judged.label_steps(self.project, names, split, against))
         failed = dict(self.problems)
         if failed and not {*names} - {*failed, BASELINE}:
             raise self.problems[0][1]
@@ -81,53 +90,43 @@ class EvaluationResult:
         if "cxc" in against:
             # Without a label, the baseline is that of the pairs in the file.
             others = [*scores] if labels else [baseline(scores[0]), *scores]
-            jobs = {f"figures {label}": figures(project, label) for label in labels}
+            jobs = {f"figures {label}": judged.figures(project, label) for label in labels}
             compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
-            report = cxc_report(compared, params.resamples, params.seed)
-            report += sampled_report(compared, params.draws, params.seed)
+            report = report_compared(compared, params)
 
             def draw(path: Path) -> None:
                 from relabel.judge import plot
 
-                plot.draw([*(open_scores(project, label) for label in labels), *others], report.records, path)
+                plot.draw([*(judged.open_scores(project, label) for label in labels), *others], report.records, path)
 
-            self._add("cxc", report, jobs, draw, point_files("cxc", report.records, compared))
+            self._add("cxc", report, jobs, draw)
         if "eccv" in against:
-            unranked = [label for label in labels if not is_ranked(project, label)]
-            jobs = {f"ranking {label}": ranking(project, label) for label in labels if label not in unranked}
+            unranked = [label for label in labels if not judged.is_ranked(project, label)]
+            jobs = {f"ranking {label}": judged.ranking(project, label) for label in labels if label not in unranked}
             if unranked and not jobs:
                 runtime.progress.note(f"{', '.join(unranked)}: not ranked. {_RANKED}")
             self._add("eccv", eccv_report([Ranking.of(job.open().facts) for job in jobs.values()], unranked), jobs)
 
-    def read_sets(
-        self,
-        sets: Sequence[TextSet],
-        functions: Mapping[str, ScoreFunction] = MappingProxyType({}),
-        scores: Sequence[Path] = (),
-        allow_missing: bool = False,
-    ) -> Report:
-        """Return the tables of sets of texts: of the labels that have been judged on them, of functions and of files.
+    def read_sets(self, sets: Sequence[TextSet], others: Callable[[TextSet], Scored] = lambda _: {}) -> Report:
+        """Return the tables of sets of texts, and note the figures and the costs of labels.
 
-        The figures of labels and their costs are noted.
+        The tables have the labels that have been judged on a set. `others`: returns more scores of a set, by name.
         """
         report, params = Report(), self.project.config.judge
         for texts in sets:
-            judged, judgements = texts.judged, texts.judgements
             # A source that cannot take new texts has no fault. The report says why it is left out.
             left_out = {one.name: one.reason for one in texts.labels if one.reason}
             found = dict[str, list[Figure]]()
             for one in (one for one in texts.labels if not one.reason):
                 # A label that could not be judged is among the problems. A page shows what was judged before.
                 with suppress(RelabelError):
-                    found[one.name] = one.read()
-                    self.made_of[f"{judged.name} {one.name}"] = one.figures
+                    one.figures.open()
+                    found[one.name] = read_figures(one.figures.out)
+                    self.made_of[f"{texts.judged.name} {one.name}"] = one.figures
                     self.costs.setdefault(one.name, []).append(read_manifest(one.scores.out).runtime["cost"])
-            values = {name: score_with_function(judgements, function) for name, function in functions.items()}
-            # A file of scores is given for one set, so a fault in it ends the command.
-            values |= {path.stem: read_pair_scores(path, judged, judgements, allow_missing) for path in scores}
-            found |= {name: texts.compare(scored) for name, scored in values.items()}
-            report += set_report(judged, found, left_out, params.resamples, params.seed)
+            found |= {name: texts.compare(scored) for name, scored in others(texts).items()}
+            report += set_report(texts.judged, found, left_out, params.resamples, params.seed)
         return report
 
     def add_sets(self, report: Report, sets: Sequence[TextSet], absent: Mapping[str, RelabelError]) -> None:
@@ -142,32 +141,17 @@ class EvaluationResult:
         report += summary_report(columns, costs, notes)
         self._add("judged", report, self.made_of, partial(draw_summary, columns, costs))
 
-    def _add(
-        self,
-        name: str,
-        report: Report,
-        made_of: Mapping[str, Job],
-        draw: Draw | None = None,
-        texts: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def _add(self, name: str, report: Report, made_of: Mapping[str, Job], draw: Draw | None = None) -> None:
         """Add a report, and write its files, unless they are there and of the same figures."""
         self.report += report
         self.made_of |= made_of
         self.draw = draw or self.draw
         if not self.write or not report.tables:
             return
-
-        def fill(work: Work) -> None:
-            for file, text in {**report_texts(name, report), **texts}.items():
-                # Bytes, since text mode may change line ends.
-                work.file(file, partial(Path.write_bytes, data=text.encode()))
-            if draw:
-                work.file(f"{name}.png", draw)
-
         semantic = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
         inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
         folder = self.project.layout.report(self.project.config.judge.split)
-        recipe = Recipe("report", name, lambda: semantic, inputs, fill)
+        recipe = Recipe("report", name, lambda: semantic, inputs, partial(write_report, name, report, draw))
         Job(self.project, folder / name, recipe, self.project.command("correlate")).build()
         self.paths["tables, pictures"] = folder
 
@@ -200,24 +184,24 @@ def correlate(
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
     for name in names:
         check_acyclic(project.config, name)
-    everything = ALL_SETS in against
+    everything = "all" in against
     # One order of tables, however the sets were named; files come last, also beside "all".
-    known = [name for name in judged_names() if everything or name in against]
-    chosen = [*known, *(name for name in dict.fromkeys(against) if name not in {*known, ALL_SETS})]
+    known = [name for name in judged.judged_names() if everything or name in against]
+    chosen = [name for name in dict.fromkeys([*known, *against]) if name != "all"]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
         todo = "Name that set: --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
         raise UsageError("--scores has the scores of one judged set of pairs", todo=todo)
     encoded, sets, absent = list[str](), list[TextSet](), dict[str, RelabelError]()
     for name in chosen:
         try:
-            if name not in ENCODED:
-                sets.append(open_set(project, name, names))
+            if name not in judged.ENCODED:
+                sets.append(judged.open_set(project, name, names))
                 continue
             if functions and (name in against or not names):
                 todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
                 raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
             if names:
-                check_judged(project, name)
+                judged.check_judged(project, name)
             encoded.append(name)
         except (MissingError, UsageError) as error:
             # "all" takes the sets that are at hand and apply; a set that is asked for by name must be there.
@@ -230,10 +214,17 @@ def correlate(
         split = project.config.judge.split
         if names and not (project.layout.corpus / MANIFEST).exists():
             fetch_and_ingest(project)
-        built = result.build(names, split, encoded)
+        built = result.build_labels(with_baseline(project, names, encoded), split, encoded)
         result.add_encoded(built, encoded, [read_cxc_scores(path, split, allow_missing) for path in scores])
-    result.problems += build_steps(set_steps(sets))
-    texts = result.read_sets(sets, functions, scores, allow_missing)
+
+    def others(texts: TextSet) -> Scored:
+        judgements = texts.judgements
+        scored = {name: score_with_function(judgements, function) for name, function in functions.items()}
+        # A file of scores is given for one set, so a fault in it ends the command.
+        return scored | {path.stem: read_pair_scores(path, texts.judged, judgements, allow_missing) for path in scores}
+
+    result.build(judged.set_steps(sets))
+    texts = result.read_sets(sets, others)
     if not result.report.records and not texts.records:
         todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."
         refused = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)

@@ -1,21 +1,30 @@
-"""run: all stages in order, for one split of a dataset; and the report, the last of them."""
+"""run: the artefacts of one split in order, built or stated in advance with rows, bytes and time; and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from relabel import stages
-from relabel.core.errors import RelabelError
-from relabel.core.layout import Layout
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.neighbours.spec import Within as Split
+from relabel.sources.base import Capability
+from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, typical_cost
 from relabel.stages import Project
-from relabel.stages.correlate import Against, EvaluationResult, is_complete
-from relabel.stages.page import FILE, page
-from relabel.stages.steps import build_steps, export_steps
+from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
+from relabel.stages.ingest import FETCHED
+from relabel.stages.job import Step
+from relabel.stages.judged import label_steps
+from relabel.stages.page import FILE, page, page_name
 from relabel.store.manifest import MANIFEST, read_manifest
+
+_COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
+"""Stage to the typical costs of its artefacts by source."""
+_ID_BYTES = 50  # ids and offsets of a caption in a lookup
 
 
 def run(
@@ -36,18 +45,21 @@ def run(
     on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
     `exports`: whether neighbours, lookups and indexes are made.
     """
-    project, split, against = resolve_split(project, split, labels)
+    for label in labels:
+        # An unknown label is named before any work.
+        project.config.params(label)
     stages.fetch_and_ingest(project, mirror)
-    result = EvaluationResult(project, is_complete(project, labels))
-    built = result.build(default_labels(project, labels, judged=bool(against)), split, against)
+    project, split, names, against = _resolve(project, split, labels, project.corpus.splits)
+    result, layout = EvaluationResult(project, is_complete(project, labels)), project.layout
+    built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
     if exports:
-        _note_without_exports(project, labels)
-        exported = [label for label in labels_to_export(project, labels) if label in built]
-        result.problems += build_steps(export_steps(project, exported, split))
+        result.build(_export_steps(project, _exported(project, labels), split))
         # Encodings with failed rows are used, and reported at the end.
         result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-        result.paths = _output_folders(project.layout, split, result.paths)
+        scores = {"scores of judged pairs": layout.judgement(split)} if result.paths else {}
+        folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **result.paths}
+        result.paths = folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
     if built:
         try:
             # The page comes after the neighbours, which it reads.
@@ -74,58 +86,141 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     return run(project, split, labels, exports=False)
 
 
-def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
-    """Return the labels that get neighbours and a lookup.
+@dataclass(frozen=True)
+class PlannedStep:
+    """One artefact of a run.
 
-    These are the named labels, or `export.labels` if none is named, without those whose source has no neighbours.
+    `state`: "partly" if an interrupted run has left work that the next one continues.
+    `rows`: captions; None if unknown.
+    `bytes`: size of its files: measured if it is done, else approximate; None if unknown.
+    `seconds`: typical time of the work on 2 CPU cores; None if unknown or done.
     """
-    config = project.config
-    candidates = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in candidates if config.source(label).supports("neighbours") is None]
+
+    stage: str
+    name: str
+    out: str
+    state: str = "to do"
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
 
 
-def resolve_split(
-    project: Project, split: Split | None, labels: Sequence[str] = ()
-) -> tuple[Project, Split, list[Against]]:
-    """Return the project with its judged split set, the split, and the judged sets of that split.
+def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
+    """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
+    counts = {name: published.captions for name, published in project.config.ingest.counts.items()}
+    planned = _corpus_steps(project, counts.get("all"))
+    corpus = project.corpus if planned[-1].state == "done" else None
+    project, split, names, against = _resolve(project, split, labels, corpus.splits if corpus else ())
+    rows = len(corpus.rows(project.splits(split))) if corpus else counts.get(split)
+    steps = [*label_steps(project, names, split, against)]
+    steps += _export_steps(project, _exported(project, labels), split)
+    # Several labels may have a part in common.
+    planned += [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
+    out = project.layout.page(page_name(project, split, labels))
+    last = Step("report", "report", split, out, lambda: page(project, split, labels, names, against))
+    return [*planned, _planned(project, last)]
+
+
+def _resolve(
+    project: Project, split: Split | None, labels: Sequence[str], splits: Collection[str]
+) -> tuple[Project, Split, list[str], list[Against]]:
+    """Return the project with its judged split set, the split, the labels to build, and the judged sets of that split.
 
     Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
+
+    `splits`: those of the corpus; none if it is not there.
     """
     config = project.config
-    for label in labels:
-        config.params(label)
-    if split is None:
-        split = config.judge.split
-        # Captions of the user's own may have no split of that name.
-        if (project.layout.corpus / MANIFEST).exists():
-            # `Corpus` would refuse captions that were edited, which `run` ingests again.
-            splits = list(read_manifest(project.layout.corpus, "corpus").facts["splits"])
-            split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
+    chosen = split or config.judge.split
+    # Captions of the user's own may have no split of that name.
+    if split is None and splits and chosen not in splits:
+        chosen = cast("Split", next(iter(splits))) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
-    if project.namespace != "coco" or (split != "test" and split != "val"):
-        return project, split, []
-    judge = config.judge.model_copy(update={"split": split})
+    if project.namespace != "coco" or (chosen != "test" and chosen != "val"):
+        return project, chosen, _exported(project, labels), []
+    judge = config.judge.model_copy(update={"split": chosen})
     project = replace(project, config=config.model_copy(update={"judge": judge}))
-    return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
+    against = ["cxc", "eccv"] if chosen == "test" else ["cxc"]
+    return project, chosen, with_baseline(project, list(labels) or list(config.sources), against), against
 
 
-def default_labels(project: Project, labels: Sequence[str], judged: bool) -> list[str]:
-    """Return the named labels; without a name, all on a judged split, and `export.labels` on any other."""
-    return list(labels) or (list(project.config.sources) if judged else labels_to_export(project, []))
+def _exported(project: Project, labels: Sequence[str]) -> list[str]:
+    """Return the named labels, or those of `export.labels` if none is named."""
+    return list(labels) or [label for label in project.config.export.labels if label in project.config.sources]
 
 
-def _note_without_exports(project: Project, labels: Sequence[str]) -> None:
-    """Log why labels get no neighbours, if they are named, or no lookup."""
+def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
+    """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
+    layout = project.layout
     for label in labels:
-        if (reason := project.config.source(label).supports("neighbours")) is not None:
-            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
-    for label in labels_to_export(project, labels):
-        if (reason := project.config.source(label).supports("lookup")) is not None:
-            project.runtime.progress.note(f"{label} has no lookup: {reason}")
+        if _has(project, label, "neighbours"):
+            prepare = partial(stages.neighbours, project, label, split, "captions", split)
+            yield Step(label, "neighbours", label, layout.neighbours(split, "captions", label), prepare)
+        if _has(project, label, "lookup"):
+            prepare = partial(stages.export_lookup, project, label, split)
+            yield Step(label, "export", label, layout.lookup(split, label), prepare)
+        if project.config.source(label).spec.kind == "vectors":
+            prepare = partial(stages.export, project, "faiss", label, split)
+            yield Step(label, "export faiss", label, layout.export(split, "faiss", label), prepare)
 
 
-def _output_folders(layout: Layout, split: Split, tables: dict[str, Path]) -> dict[str, Path]:
-    """Return the folders of a run in the order of the stages; `tables` are those of the reports."""
-    scores = {"scores of judged pairs": layout.judgement(split)} if tables else {}
-    folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **tables}
-    return folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
+def _has(project: Project, label: str, what: Capability) -> bool:
+    """Return whether the source of a label can do something; if not, the reason is noted."""
+    reason = project.config.source(label).supports(what)
+    if reason is not None:
+        project.note_once(f"{label} has no {what}: {reason}")
+    return reason is None
+
+
+def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
+    """Return the steps that make the corpus; the last one ingests it."""
+    config = project.config.ingest
+    step = Step("ingest", "ingest", config.dataset, project.layout.corpus, partial(stages.ingest, project))
+    ingest = _planned(project, step, rows)
+    fetched = config.dataset in FETCHED and not config.has_location and ingest.state != "done"
+    return [*(_fetch_steps(project, FETCHED[config.dataset]) if fetched else []), ingest]
+
+
+def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
+    """Return the step that fetches the files of a dataset; none if all of them are there."""
+    from relabel.datasets.registry import load_manifest
+
+    manifest, folder = load_manifest(name), project.runtime.data / name
+    missing = [file for file in manifest.files if not (folder / file.name).exists()]
+    if manifest.alternatives:
+        missing = missing[:1] if len(missing) == len(manifest.files) else []
+    size = sum(file.bytes for file in missing)
+    return [PlannedStep("fetch", name, str(folder), bytes=size)] if missing else []
+
+
+def _planned(project: Project, step: Step, captions: int | None = None) -> PlannedStep:
+    """Return a step with its state; if it is not done, with its typical size and time.
+
+    `captions`: number of captions that it works on, where it is known.
+    """
+    state = "to do"
+    # To prepare what does not exist yet may take a download.
+    if step.stage not in ("ingest", "tune") or (step.out / MANIFEST).exists():
+        # Its inputs may be missing or stale.
+        with suppress(MissingError, CheckError):
+            state = step.prepare().state()
+    rows = captions if step.stage == "ingest" or step.stage in _COSTS else None
+    planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
+    if state == "done":
+        manifest = read_manifest(step.out)
+        made = manifest.facts.get("rows")
+        return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
+    if rows is None:
+        return planned
+    measured = _COSTS.get(step.stage)
+    cost = INGEST if measured is None else typical_cost(measured, project.config.params(step.name))
+    if cost is None:
+        return planned
+    neighbours = project.config.neighbours
+    # A row number and a score of 4 bytes each per neighbour.
+    lists = rows * 8 * min(neighbours.k, rows - 1)
+    more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(step.stage, 0)
+    size = None if cost.bytes is None else round(rows * cost.bytes) + more
+    # The time of an approximate search depends on its index.
+    unknown = step.stage == "neighbours" and neighbours.index is not None
+    return replace(planned, bytes=size, seconds=None if unknown else rows / 1000 * cost.seconds)

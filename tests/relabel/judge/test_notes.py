@@ -19,7 +19,7 @@ from relabel.judge.cxc import SCHEMA
 from relabel.judge.cxc_report import PairScores, baseline, cxc_report
 from relabel.judge.notes import basis, first_rank_note, task_notes
 from relabel.sources import source_class
-from relabel.stages.judge import describe
+from relabel.stages.judged import describe
 
 OF_IMAGES: dict[str, Any] = {"images": "i.npy"}
 OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "refs"}

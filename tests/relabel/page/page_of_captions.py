@@ -60,6 +60,8 @@ def example_page(count: int = 60) -> Page:
         "calibration": {label: [[0.1, 1.0], [0.9, 4.0]] for label in LABELS},
     }
     sts = judged | {"sides": ["caption", "caption"], "agreement": {"all": rho}}
+    kinds = ("same_image", "neighbours", "random")
+    drawn = [np.random.default_rng(seed) for seed, _ in enumerate(LABELS[1:])]
     charts: dict[str, Any] = {
         "headline": [
             {"label": "same_image", "subset": "all", "r": 0.7, "low": 0.6, "high": 0.8},
@@ -68,7 +70,10 @@ def example_page(count: int = 60) -> Page:
             {"label": "cider", "subset": "two_images", "r": 0.5, "low": 0.4, "high": 0.6},
         ],
         "judged": {"sits": judged, "sts": sts},
-        "distributions": {label: _distribution(seed) for seed, label in enumerate(LABELS[1:])},
+        "distributions": {
+            label: distribution({kind: one.random(50) for kind in kinds})
+            for label, one in zip(LABELS[1:], drawn, strict=True)
+        },
     }
     tables = (
         Table(
@@ -80,23 +85,10 @@ def example_page(count: int = 60) -> Page:
         Table("Another table", ("label", "value"), (("sbert", "1"),)),
     )
     labels = (
-        PageLabel("same_image", "image ids", (0.0, 1.0), baseline=True),
-        PageLabel("cider", "n-grams", (0.0, 10.0)),
-        PageLabel("sbert", "all-MiniLM-L6-v2", (-1.0, 1.0)),
+        PageLabel("same_image", "image ids", 3, baseline=True),
+        PageLabel("cider", "n-grams", 2),
+        PageLabel("sbert", "all-MiniLM-L6-v2", 3),
     )
-    notes = {"search": ("meteor is not searched.",), "judged": (), "distribution": ("Drawn with seed 0.",)}
+    notes = {"search": ("meteor is not searched.",), "distribution": ("Drawn with seed 0.",)}
     facts = (f"{count} captions",)
     return Page("coco", "test", facts, labels, tables, page, {"cider": cider, "sbert": sbert}, notes, charts)
-
-
-def _distribution(seed: int) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    summary = distribution({kind: rng.random(50) for kind in ("same_image", "neighbours", "random")})
-    shares = {kind: values.tolist() for kind, values in summary.shares.items()}
-    return {
-        "edges": summary.edges.tolist(),
-        "shares": shares,
-        "medians": summary.medians,
-        "counts": summary.counts,
-        "close": summary.close,
-    }

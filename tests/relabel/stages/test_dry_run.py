@@ -13,8 +13,7 @@ from relabel.config import load_config
 from relabel.core.runtime import Runtime
 from relabel.datasets.registry import load_manifest
 from relabel.stages import Project
-from relabel.stages.dry_run import PlannedStep, plan_run
-from relabel.stages.run import run
+from relabel.stages.run import PlannedStep, plan_run, run
 from relabel.store.artefact import work_folder
 
 RESULTS = Path(__file__).parents[3] / "benchmarks/results"

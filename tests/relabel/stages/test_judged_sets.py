@@ -20,7 +20,7 @@ from relabel.core.runtime import Runtime
 from relabel.datasets.judged import JudgedSet, Judgements, set_names
 from relabel.judge.judged_figures import set_figures
 from relabel.judge.judged_scores import score_judgements
-from relabel.stages import Project, judged_sets
+from relabel.stages import Project, judged
 from relabel.stages.correlate import correlate
 
 TEXTS = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
@@ -49,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
             pair_ids="a number", protocol="P.",
         )  # fmt: skip
 
-    monkeypatch.setattr(judged_sets, "judged_set", open_set)
+    monkeypatch.setattr(judged, "judged_set", open_set)
     settings = ["ingest.dataset=mine", "judge.resamples=20", "sources={cider: {source: cider, tokenizer: lower_split}}"]
     # Parameters as a file gives them, so that the report of all of its labels is written.
     config = Config(**load_config(None, settings).model_dump())
@@ -79,8 +79,8 @@ def test_figures_are_kept_until_texts_parameters_or_judgements_change(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(judged_sets, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
-    monkeypatch.setattr(judged_sets, "set_figures", lambda *a, **k: calls.append("compare") or set_figures(*a, **k))
+    monkeypatch.setattr(judged, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
+    monkeypatch.setattr(judged, "set_figures", lambda *a, **k: calls.append("compare") or set_figures(*a, **k))
 
     def figures(**judge: int) -> dict[str, Any]:
         """Return the record of cider, under edited parameters of `judge`."""

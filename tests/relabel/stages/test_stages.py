@@ -19,11 +19,10 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import human_scores
-from relabel.stages import Project, judged_sets
+from relabel.stages import Project, judged
 from relabel.stages.correlate import correlate
-from relabel.stages.dry_run import plan_run
 from relabel.stages.nearest import search_labels
-from relabel.stages.run import run
+from relabel.stages.run import plan_run, run
 
 SMALL = [
     "ingest.format=jsonl",
@@ -141,7 +140,7 @@ def test_figures_do_not_depend_on_the_other_labels(small: Path) -> None:
 
 def test_the_table_of_all_sets_follows_the_figures_of_cxc(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The only set of texts is a file.
-    monkeypatch.setattr(judged_sets, "set_names", lambda: ())
+    monkeypatch.setattr(judged, "set_names", lambda: ())
     pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1)]
     lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
     Path("mine.jsonl").write_text("\n".join(lines))
@@ -177,10 +176,15 @@ def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
 
 
 def test_only_coco_is_judged(small: Path) -> None:
-    mine = project("ingest.dataset=mine")
-    outcome = run(mine)
+    mine = project("ingest.dataset=mine", "judge.split=test")
+    outcome = run(mine, labels=["same_image", "cider"])
+    assert outcome.problems == []
     assert outcome.report.records == ()
-    assert (small / "labels/mine/encodings/val/cider/manifest.json").exists()
+    # The only split of the captions is taken. Each label has what its source has.
+    exports = small / "labels/mine/exports/val/lookup"
+    assert {path.parent.name for path in exports.glob("*/lookup.json")} == {"same_image", "cider"}
+    neighbours = small / "labels/mine/neighbours/val/captions"
+    assert {path.parent.name for path in neighbours.glob("*/manifest.json")} == {"cider"}
     with pytest.raises(UsageError, match="judge COCO"):
         stages.judge(mine, "cider")
 

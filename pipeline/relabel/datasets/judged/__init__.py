@@ -6,12 +6,14 @@ by a manifest in data_manifests/.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +55,21 @@ class Judgements:
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    @property
+    def digest_of_texts(self) -> str:
+        """Identity of the texts."""
+        return _sha256([self.references, self.candidates])
+
+    @property
+    def digest_of_judgements(self) -> str:
+        """Identity of what people said about the pairs."""
+        values = [None if one is None else one.tolist() for one in (self.ratings, self.choices)]
+        return _sha256([*values, self.groups, self.clusters])
+
+
+def _sha256(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

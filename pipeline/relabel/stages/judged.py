@@ -1,0 +1,295 @@
+"""What people judged: a label's scores of their pairs, its agreement with them, and its rankings, as artefacts.
+
+Crisscrossed Captions and ECCV Caption judge encodings of COCO's captions. All other sets have texts of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from relabel.config import Config
+from relabel.core.errors import UsageError, choices
+from relabel.core.numeric.statistics import Vector
+from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
+from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
+from relabel.judge.compare import compare
+from relabel.judge.cxc_report import PairScores
+from relabel.judge.judged_figures import Figure, set_figures, write_figures
+from relabel.judge.judged_scores import read_scores, score_judgements, write_scores
+from relabel.judge.report import JudgedLabel
+from relabel.sources.base import Source
+from relabel.sources.texts import fingerprint_texts
+from relabel.stages.encode import encode, encoding_steps, model_steps, open_label
+from relabel.stages.job import Job, Step, Values, label_values
+from relabel.stages.project import Project
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import MANIFEST, Manifest
+from relabel.store.workdir import Work
+
+ENCODED = ("cxc", "eccv")
+"""Sets that judge encodings of COCO's captions."""
+_FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
+
+
+def judge(project: Project, label: str) -> Job:
+    """Prepare to score CxC's human-judged pairs with a label."""
+    from relabel.datasets import cxc
+    from relabel.judge.cxc import score_cxc
+
+    check_judged(project)
+    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    split, include_self = params.split, params.include_self
+    encoding = encode(project, label, split)
+    semantic = {"source": source.spec.name, "pooling": source.params.pooling}
+    semantic |= {"split": split, "include_self": include_self}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
+
+    def fill(work: Work) -> None:
+        project.note_single_captions(label)
+        relevance = open_label(project, label, split)
+        work.facts |= vars(describe(project, label, encoding.open()))
+        score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
+
+    recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
+    out, command = project.layout.judgement(split, label), project.command("judge", label=label, split=split)
+    return _job(project, label, out, recipe, command, ("include_self",))
+
+
+def figures(project: Project, label: str) -> Job:
+    """Prepare to compare a label's scores of CxC's pairs with the human scores."""
+    params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
+
+    def fill(work: Work) -> None:
+        compare(open_scores(project, label), params, runtime.progress, runtime.threads).write(work)
+
+    semantic = params.model_dump(mode="json", include={*_FIGURES})
+    recipe = Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill)
+    out = project.layout.figures(params.split, label)
+    return _job(project, label, out, recipe, scores.command, ("include_self", *_FIGURES))
+
+
+def open_scores(project: Project, label: str) -> PairScores:
+    """Open a label's scores of CxC's pairs."""
+    job = judge(project, label)
+    return PairScores.open(job.out, job.open().facts)
+
+
+def ranking(project: Project, label: str) -> Job:
+    """Prepare to rank ECCV Caption with a label (see `is_ranked`)."""
+    from relabel.judge.eccv import Gate, read_eccv, score_eccv
+
+    check_judged(project)
+    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    gate = params.gate if source.is_pairwise() else None
+    encoding = encode(project, label, "test")
+    semantic: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    if gate:
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        inputs["gate"] = encode(project, gate, "test").identity
+        semantic |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
+
+    def fill(work: Work) -> None:
+        opened = None
+        if gate:
+            scale = max(map(abs, project.config.source(gate).spec.bounds))
+            opened = Gate(gate, open_label(project, gate, "test"), params.gate_top, scale)
+        work.facts |= vars(describe(project, label, encoding.open()))
+        eccv, relevance = read_eccv(corpus, project.runtime.data), open_label(project, label, "test")
+        score_eccv(corpus, relevance, source, eccv, work, project.runtime.progress, ties=params.ties, gate=opened)
+
+    recipe, names = Recipe("ranking", label, lambda: semantic, inputs, fill), ("gate", "gate_top") if gate else ()
+    out, command = project.layout.ranking("test", label), project.command("correlate", on="eccv", label=label)
+    return _job(project, label, out, recipe, command, ("ties", *names))
+
+
+def is_ranked(project: Project, label: str) -> bool:
+    """Return whether a label ranks ECCV Caption.
+
+    A ranking takes all pairs of images and captions. A label that scores pair by pair, or is composed of one that does,
+    ranks only the best candidates of the gate (`judge.gate`).
+    """
+    return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
+
+
+def label_steps(project: Project, labels: Iterable[str], split: str, against: Collection[str] = ()) -> Iterator[Step]:
+    """Yield the models, encodings and judgements of labels; those that several labels need, several times.
+
+    `against`: "cxc" and "eccv", if labels are judged on them.
+    """
+    layout = project.layout
+    for label in labels:
+        yield from encoding_steps(project, label, split)
+        if "cxc" in against:
+            yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
+            yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
+        if "eccv" in against and is_ranked(project, label):
+            gate = project.config.judge.gate
+            if gate and project.config.source(label).is_pairwise():
+                for step in encoding_steps(project, gate, split):
+                    yield replace(step, label=label)
+            yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
+
+
+def check_judged(project: Project, on: str = "cxc") -> None:
+    """Raise if people have not judged captions of the dataset, or not those of the split on a set."""
+    if project.namespace != "coco":
+        sets = ", ".join(set_names())
+        todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
+        raise UsageError(
+            f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
+        )
+    if on == "eccv" and project.config.judge.split != "test":
+        raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
+
+
+def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
+    """Return a label as reports name it."""
+    config = project.config
+    sources = {label: config.source(label), **config.parts(label)}
+    return JudgedLabel.from_encoding(label, config.params(label), sources, encoding)
+
+
+def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:
+    """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
+
+    def values(config: Config) -> Values:
+        judge = config.judge.model_dump(mode="json", include={*names})
+        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
+
+    return Job(project, out, recipe, command, values, "Edit the parameter file")
+
+
+def judged_names() -> tuple[str, ...]:
+    """Return the names of all judged sets."""
+    return (*ENCODED, *set_names())
+
+
+@dataclass(frozen=True, eq=False)
+class TextSet:
+    """An open set of texts, and each label that is judged on it."""
+
+    project: Project
+    judged: JudgedSet
+    judgements: Judgements
+    labels: list[ScoredSet] = field(default_factory=list)
+
+    def compare(self, scores: Vector) -> list[Figure]:
+        """Compare scores of the pairs with the judgements."""
+        params, threads = self.project.config.judge, self.project.runtime.threads
+        return set_figures(self.judged, self.judgements, scores, params.resamples, params.seed, threads)
+
+
+def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
+    """Open a set of texts, or a file of judgements, in which captions of the project stand for their ids."""
+    if name in set_names():
+        judged = judged_set(name)
+    elif Path(name).suffix in JUDGEMENT_FILES:
+        # Files of judgements need no corpus.
+        corpus = project.corpus if (project.layout.corpus / MANIFEST).exists() else None
+        captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
+        judged = judged_file(Path(name), project.config.judge.statistic, captions)
+    else:
+        todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
+        raise UsageError(f"no judged set {name!r}", todo=todo)
+    texts = TextSet(project, judged, judged.open(project.runtime.data))
+    texts.labels.extend(one for label in labels for one in _variants(texts, label))
+    return texts
+
+
+def _variants(texts: TextSet, label: str) -> Iterator[ScoredSet]:
+    """Yield a label, and the label without its gate, which shows the cost of the gate."""
+    source, parts = texts.project.config.source(label), texts.project.config.parts(label)
+    yield ScoredSet(texts, label, label, source, parts)
+    # A fuse needs its gate for neighbours alone.
+    if source.gate() is not None and source.spec.pairwise:
+        without = type(source)(source.params.model_copy(update={"gate": None}))
+        yield ScoredSet(texts, label, f"{label} without its gate", without, {})
+
+
+def set_steps(sets: Iterable[TextSet]) -> Iterator[Step]:
+    """Yield the models, scores and figures of labels on sets of texts."""
+    for one in (scored for texts in sets for scored in texts.labels if not scored.reason):
+        key = f"{one.label} on {one.texts.judged.name}"
+        for part in (one.label, *one.parts):
+            yield from model_steps(one.texts.project, key, part)
+        yield Step(key, "correlate", one.name, one.folder("scores"), partial(getattr, one, "scores"))
+        yield Step(key, "correlate", one.name, one.folder("figures"), partial(getattr, one, "figures"))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSet:
+    """A set of texts as a label scores it.
+
+    `name`: the label, or the label without its gate.
+    `source`, `parts`: its source, and the sources that this one is made of or gated by.
+    """
+
+    texts: TextSet
+    label: str
+    name: str
+    source: Source[Any]
+    parts: Mapping[str, Source[Any]]
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why the label cannot take new texts, if it cannot."""
+        reasons = [source.supports("query") for source in (self.source, *self.parts.values())]
+        return next(filter(None, reasons), None)
+
+    @property
+    def file(self) -> str:
+        """Name of the label's folders."""
+        # The name of a variant holds spaces, which the name of a folder must not.
+        return self.name.replace(" ", "-")
+
+    def folder(self, kind: str) -> Path:
+        """Return the folder of the label's scores or figures."""
+        # A set from a file is named by the file, which may have any name.
+        name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", self.texts.judged.name).lstrip("_.+-")[:80] or "file"
+        return self.texts.project.layout.judged_set(name) / kind / self.file
+
+    @cached_property
+    def scores(self) -> Job:
+        """Scores of the pairs of the set."""
+        project, pairs = self.texts.project, self.texts.judgements
+
+        @cache
+        def semantic() -> Values:
+            sources = {self.file: self.source, **self.parts}
+            params = fingerprint_texts(pairs.references, pairs.candidates, sources, project.runtime)
+            return {"pooling": self.source.params.pooling, "both_orders": pairs.both_orders, "sources": params}
+
+        def fill(work: Work) -> None:
+            encodings = self.folder("encodings").parent
+            scored = score_judgements(pairs, self.source, project.runtime, self.parts, encodings, self.file)
+            write_scores(scored, work)
+
+        return self._job("scores", Recipe("scores", self.file, semantic, {"texts": pairs.digest_of_texts}, fill))
+
+    @cached_property
+    def figures(self) -> Job:
+        """Comparison of the scores with the judgements."""
+        params, scores = self.texts.project.config.judge, self.scores
+        judged, pairs = self.texts.judged, self.texts.judgements
+
+        def fill(work: Work) -> None:
+            scores.open()
+            write_figures(self.texts.compare(read_scores(scores.out)), work)
+
+        semantic: Values = {"resamples": params.resamples, "seed": params.seed}
+        semantic |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}
+        inputs: Inputs = {"scores": scores.identity, "judgements": pairs.digest_of_judgements}
+        recipe = Recipe("figures", self.file, lambda: semantic, inputs, fill)
+        return self._job("figures", recipe, ("resamples", "seed"))
+
+    def _job(self, kind: str, recipe: Recipe, names: tuple[str, ...] = ()) -> Job:
+        project = self.texts.project
+        command = project.command("correlate", on=self.texts.judged.name, label=self.label)
+        return _job(project, self.label, self.folder(kind), recipe, command, names)
