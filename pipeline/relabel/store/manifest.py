@@ -31,6 +31,9 @@ class FileEntry:
     sha256: str
     bytes: int
 
+    def __str__(self) -> str:
+        return f"sha256 {self.sha256} ({self.bytes} bytes)"
+
 
 @dataclass(frozen=True)
 class Manifest:
