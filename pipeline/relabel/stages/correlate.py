@@ -20,7 +20,6 @@ from relabel.judge.judged_report import Cost, judged_columns, set_report, summar
 from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores, read_pair_scores, score_with_function
 from relabel.judge.notes import BASELINE
 from relabel.judge.report import Report, report_texts
-from relabel.stages.encode import check_acyclic
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
 from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
@@ -199,7 +198,7 @@ def correlate(
     """
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
     for name in names:
-        check_acyclic(project.config, name)
+        project.config.parts(name)  # raises if the label is made of itself
     everything = ALL_SETS in against
     # One order of tables, however the sets were named; files come last, also beside "all".
     known = [name for name in judged_names() if everything or name in against]

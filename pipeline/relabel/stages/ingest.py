@@ -45,9 +45,7 @@ def ingest(project: Project) -> Job:
         place = None if located.path is None else os.path.relpath(located.path.resolve(), out.resolve())
         return {f"ingest.{name}": value for name, value in (values | {"path": place}).items()}
 
-    command = project.command("ingest", path=params.path)
-    keep = "Use another name with --dataset NAME to keep both"
-    return Job(project, out, recipe, command, values, keep)
+    return Job(project, out, recipe, project.command("ingest", path=params.path), values)
 
 
 def check_captions(project: Project) -> None:

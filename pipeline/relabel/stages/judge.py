@@ -136,7 +136,7 @@ def judged_job(
     project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()
 ) -> Job:
     """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
-    return Job(project, out, recipe, command, partial(_values, label=label, names=names), "Edit the parameter file")
+    return Job(project, out, recipe, command, partial(_values, label=label, names=names))
 
 
 def _values(config: Config, label: str, names: tuple[str, ...]) -> Values:

@@ -21,7 +21,7 @@ def tune_cbow(project: Project) -> Job:
 
     recipe = tune_cbow(project.config.tune.cbow, project.corpus, project.runtime)
     again, values = command("tune cbow", project.training_dataset), partial(section_values, section="tune.cbow")
-    return Job(project, model_folder(project, "cbow"), recipe, again, values, "Edit params.yaml")
+    return Job(project, model_folder(project, "cbow"), recipe, again, values)
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -34,15 +34,16 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
         find_stsb_files(project.runtime)
     except MissingError:
         fetch("stsb", project.runtime.data, None, project.runtime.progress)
-    return _model(project, "bert_sts", recipe, out or model_folder(project, "bert_sts"))
+    return model_job(project, "bert_sts", recipe, out or model_folder(project, "bert_sts"))
 
 
-def tune_sbert(project: Project, out: Path) -> Job:
+def tune_sbert(project: Project, out: Path | None = None) -> Job:
     """Prepare to fine-tune a sentence encoder on human scores."""
     from relabel.sources.sbert.tune import tune_sbert
 
     check_human_scores(project)
-    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
+    recipe = tune_sbert(project.config.tune.sbert, project.corpus, project.runtime)
+    return model_job(project, "sbert", recipe, out or project.sentence_encoder)
 
 
 def check_human_scores(project: Project) -> None:
@@ -51,15 +52,12 @@ def check_human_scores(project: Project) -> None:
         raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
 
 
-KEEP_MODEL = "Give the new model a folder of its own with --out"
-
-
-def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
+def model_job(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
     # Before the inputs of the model are looked for.
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
     values = partial(section_values, section=f"tune.{section}")
-    return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
+    return Job(project, out, recipe, command(f"tune {section}"), values)
 
 
 def check_model(project: Project, name: str) -> None:
