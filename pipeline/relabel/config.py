@@ -28,9 +28,6 @@ from relabel.sources.sbert.tune import TuneSbertParams
 _FILE = Path("params.yaml")
 _MAX_NAMES = 100  # characters of the labels in a `repr`
 
-OF_ANY_DATASET = ("tokenizer", "rows_per_shard")
-"""Parameters of `ingest` in a file that also apply to datasets that the file does not name."""
-
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
     "cbow": {"source": "cbow"},
@@ -233,4 +230,4 @@ def _drop_other_captions(body: dict[str, Any], overridden: Mapping[str, Any]) ->
         return body
     if in_command.get("dataset", "coco") == in_file["dataset"]:
         return body
-    return {**body, "ingest": {name: value for name, value in in_file.items() if name in OF_ANY_DATASET}}
+    return {**body, "ingest": {}}
