@@ -12,7 +12,7 @@ from relabel.stages.encode import build_encoding, encode, open_label
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
 from relabel.stages.project import Project
-from relabel.stages.tune import check_human_scores, model_job, tune_sbert
+from relabel.stages.tune import check_human_scores, model_folder, model_job, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
 
@@ -22,7 +22,7 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
-    config, params, out = project.config, project.config.tune.fuse, out or project.runtime.data / "fuse"
+    config, params, out = project.config, project.config.tune.fuse, out or model_folder(project, "fuse")
     check_human_scores(project)
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -64,9 +63,9 @@ def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     with workers as pool:
         try:
             yield partial(_run, pool, partial(make_file, call, own), runtime)
-        # Also KilledWorker of Dask, which is not imported for its name.
+        # By name: Dask is not imported for its KilledWorker.
         except Exception as error:
-            if not isinstance(error, BrokenProcessPool) and type(error).__name__ != "KilledWorker":
+            if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
                 raise
             problem = "a worker process has ended; too little memory is the common reason"
             raise PartialError(problem, where=where, todo=AGAIN) from error
