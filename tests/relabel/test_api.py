@@ -121,7 +121,7 @@ def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
         labels.block("mine:a", ["mine:a0"])
     with pytest.raises(UsageError, match="as many images as captions"):
         labels.pairs(["mine:a"], [])
-    with pytest.raises(UsageError, match="either a text or the id of a caption"):
+    with pytest.raises(UsageError, match="either a caption id or a text"):
         labels.nearest()
     with pytest.raises(UsageError, match="at least 1"):
         labels.nearest("mine:a0", k=0)

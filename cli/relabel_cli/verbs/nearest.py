@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from relabel.core.errors import UsageError
 from relabel.core.tables import align
 from relabel.stages.nearest import search_labels
 from relabel_cli.options import label_option, verb
@@ -22,6 +23,8 @@ def nearest(
     split: Split = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
+    if (text is None) == (caption_id is None):
+        raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
     rows = [("label", "rank", "score", "id", "caption")]

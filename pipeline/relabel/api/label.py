@@ -13,7 +13,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
-from relabel.stages.nearest import Hit, search_labels
+from relabel.stages.nearest import Hit, nearest, search_labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,10 +148,14 @@ class Label:
         UsageError
             If the id is unknown, both or neither is given, or the source cannot score a new text.
         """
+        if (caption_id is None) == (text is None):
+            raise UsageError("nearest() takes either a caption id or a text", todo='nearest(text="a dog")')
         if k < 1:
             raise UsageError(f"k must be at least 1, found {k}")
-        opened = {self.name: self.relevance}
-        return search_labels(self.project, text, caption_id, [self.name], k, self.split, opened)[1][self.name]
+        source = self.project.config.source(self.name)
+        if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
+            return search_labels(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
+        return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
 
     def _check_pooling(self, pooling: Pooling | None) -> None:
         if pooling is not None:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
-from relabel.core.java import find_java, java_version
 from relabel.core.runtime import Runtime
 from relabel.core.tables import align
 
@@ -47,25 +46,20 @@ def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
         ("tune", partial(_extra, "tune"), "`relabel tune cbow` or `relabel tune bert_sts` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
-        (
-            "java",
-            _java,
-            "no PTB tokens and no meteor; `lower_split` works",
-        ),
+        ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),
         ("corenlp", partial(_corenlp, runtime.data), "spice cannot parse captions; existing encodings can be used"),
     ]
-    return [_check(*check) for check in checks]
-
-
-def _check(name: str, probe: Callable[[], str], cost: str) -> CheckResult:
-    try:
-        return CheckResult(name, probe())
-    except RelabelError as error:
-        state = f"{error.problem} ({error.where})" if error.where else error.problem
-        return CheckResult(name, state, cost, error.todo or "")
-    except ModuleNotFoundError as error:
-        # Of an installation without the pipeline, which has a line of its own.
-        return CheckResult(name, f"unknown: {error}")
+    results = []
+    for name, probe, cost in checks:
+        try:
+            results.append(CheckResult(name, probe()))
+        except RelabelError as error:
+            state = f"{error.problem} ({error.where})" if error.where else error.problem
+            results.append(CheckResult(name, state, cost, error.todo or ""))
+        except ModuleNotFoundError as error:
+            # Of an installation without the pipeline, which has a line of its own.
+            results.append(CheckResult(name, f"unknown: {error}"))
+    return results
 
 
 def report(checks: list[CheckResult]) -> str:
@@ -106,6 +100,8 @@ def _gpu() -> str:
 
 
 def _java() -> str:
+    from relabel.core.java import find_java, java_version
+
     java = find_java()
     return f"{java_version(java)} ({java})"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,24 +28,15 @@ class Hit:
 
 
 def search_labels(
-    project: Project,
-    text: str | None,
-    caption_id: str | None,
-    labels: Sequence[str],
-    k: int,
-    split: str | None,
-    opened: Mapping[str, Relevance] = MappingProxyType({}),
+    project: Project, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
 ) -> tuple[str, dict[str, list[Hit]], list[tuple[str, RelabelError]]]:
     """Search with several labels. A label that cannot answer, for example with a stale encoding, is left out.
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for the only split of the corpus, else the test split. `opened`: labels that are open already. Returns `query`:
-    the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the reason.
+    None for the only split of the corpus, else the test split. Returns `query`: the text of the query; `left_out`, list
+    of (str, RelabelError): labels that cannot answer, each with the reason.
     """
-    if (text is None) == (caption_id is None):
-        todo = "Give one: `relabel nearest 'a dog on a surfboard'`."
-        raise UsageError("expected either a text or the id of a caption", todo=todo)
     config, split = project.config, project.choose_split(split, "test", labels)
     encoded = [name for name in config.sources if project.layout.encoding(split, name).exists()]
     # The baseline knows image ids only.
@@ -56,17 +46,17 @@ def search_labels(
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
     rows = project.corpus.rows(project.splits(split))
     query = text if text is not None else project.corpus.find_row(str(caption_id), rows)
-    hits, relevances = dict[str, list[Hit]](), dict(opened)
+    hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
         try:
             for source in _sources(project, label) if text is not None else ():
                 source.require("query")
-            relevance, gate = open_label(project, label, split, relevances), None
+            relevance, gate = open_label(project, label, split, opened), None
             # To score every caption of a split pair by pair would take hours.
             if config.source(label).is_pairwise():
                 chosen = config.judge.gate or _choose_gate(project, label, encoded, text)
-                gate = open_label(project, chosen, split, relevances), config.judge.gate_top
+                gate = open_label(project, chosen, split, opened), config.judge.gate_top
             hits[label] = nearest(relevance, query, k, gate)
         except RelabelError as error:
             left_out.append((label, error))
