@@ -196,4 +196,4 @@ def gpus() -> list[str]:
     import torch
 
     every = ",".join(map(str, range(torch.cuda.device_count())))
-    return os.environ.get("CUDA_VISIBLE_DEVICES", every).split(",")
+    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", every).split(",")]
