@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
 from relabel.core.errors import UsageError, choices
 from relabel.core.layout import RULE, is_name
@@ -27,9 +27,6 @@ from relabel.sources.sbert.tune import TuneSbertParams
 
 _FILE = Path("params.yaml")
 _MAX_NAMES = 100  # characters of the labels in a `repr`
-
-OF_ANY_DATASET = ("tokenizer", "rows_per_shard")
-"""Parameters of `ingest` in a file that also apply to datasets that the file does not name."""
 
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -61,6 +58,35 @@ class TuneParams(Parameters):
     bert_sts: TuneBertStsParams = TuneBertStsParams()
 
 
+def _sources(value: Any) -> dict[str, SourceParams]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a mapping of label to parameters")
+    sources: dict[str, SourceParams] = {}
+    for label, params in value.items():
+        # A label names folders and goes into commands.
+        if not is_name(str(label)):
+            raise ValueError(f"{label!r} cannot name a label. {RULE}")
+        if isinstance(params, SourceParams):
+            sources[label] = params
+        elif isinstance(params, Mapping):
+            # The name of a source is a label of this source.
+            sources[label] = _source(label, {"source": label, **params})
+        else:
+            raise named_error(f"{label}: expected a mapping of parameters")
+    return sources
+
+
+def _source(label: str, params: dict[str, Any]) -> SourceParams:
+    """Return the parameters of a label."""
+    source = str(params["source"])
+    if source not in SOURCES:
+        raise named_error(f"{label}.source: no source {source!r}. {choices(source, SOURCES)}")
+    try:
+        return source_class(source).spec.params(**params)
+    except ValidationError as error:
+        raise named_error(describe(error, label)) from error
+
+
 class Config(Parameters):
     """All parameters of params.yaml.
 
@@ -74,7 +100,9 @@ class Config(Parameters):
     neighbours: NeighboursParams = NeighboursParams()
     judge: JudgeParams = JudgeParams()
     export: ExportParams = ExportParams()
-    sources: dict[str, SerializeAsAny[SourceParams]] = Field(default_factory=lambda: _sources(DEFAULT_SOURCES))
+    sources: Annotated[dict[str, SerializeAsAny[SourceParams]], BeforeValidator(_sources)] = Field(
+        default_factory=lambda: _sources(DEFAULT_SOURCES)
+    )
 
     _file: Config | None = PrivateAttr(None)
     _models: tuple[Path, str] | None = PrivateAttr(None)
@@ -105,11 +133,6 @@ class Config(Parameters):
         copy._models = (data, dataset)
         copy._file = None if self._file is None else self._file.with_models(data, dataset)
         return copy
-
-    @field_validator("sources", mode="before")
-    @classmethod
-    def _read_sources(cls, value: Any) -> dict[str, SourceParams]:
-        return _sources(value)
 
     def params(self, label: str) -> SourceParams:
         """Return the parameters of a label; the name of a source is a label with the source's defaults.
@@ -142,11 +165,18 @@ class Config(Parameters):
         # Absolute, so that a missing folder is not looked up as a name on the hub.
         return str((data / place.format(dataset=dataset)).absolute())
 
-    def parts(self, label: str) -> dict[str, Source[Any]]:
-        """Return the sources of the parts and gates of a label, with those of their own parts, by label."""
+    def parts(self, label: str, above: tuple[str, ...] = ()) -> dict[str, Source[Any]]:
+        """Return the sources of the parts and gates of a label, with those of their own parts, by label.
+
+        A label that is made of itself is an error. `above`: the labels that led to this one.
+        """
+        if label in above:
+            chain = " -> ".join((*above[above.index(label) :], label))
+            problem, todo = f"label {label} is made of itself: {chain}", "Take it out of the parts of one of these."
+            raise UsageError(problem, todo=todo)
         parts: dict[str, Source[Any]] = {}
         for part in self.source(label).input_labels():
-            parts |= {part: self.source(part)} | self.parts(part)
+            parts |= {part: self.source(part)} | self.parts(part, (*above, label))
         return parts
 
 
@@ -200,33 +230,4 @@ def _drop_other_captions(body: dict[str, Any], overridden: Mapping[str, Any]) ->
         return body
     if in_command.get("dataset", "coco") == in_file["dataset"]:
         return body
-    return {**body, "ingest": {name: value for name, value in in_file.items() if name in OF_ANY_DATASET}}
-
-
-def _sources(value: Any) -> dict[str, SourceParams]:
-    if not isinstance(value, Mapping):
-        raise ValueError("expected a mapping of label to parameters")
-    sources: dict[str, SourceParams] = {}
-    for label, params in value.items():
-        # A label names folders and goes into commands.
-        if not is_name(str(label)):
-            raise ValueError(f"{label!r} cannot name a label. {RULE}")
-        if isinstance(params, SourceParams):
-            sources[label] = params
-        elif isinstance(params, Mapping):
-            # The name of a source is a label of this source.
-            sources[label] = _source(label, {"source": label, **params})
-        else:
-            raise named_error(f"{label}: expected a mapping of parameters")
-    return sources
-
-
-def _source(label: str, params: dict[str, Any]) -> SourceParams:
-    """Return the parameters of a label."""
-    source = str(params["source"])
-    if source not in SOURCES:
-        raise named_error(f"{label}.source: no source {source!r}. {choices(source, SOURCES)}")
-    try:
-        return source_class(source).spec.params(**params)
-    except ValidationError as error:
-        raise named_error(describe(error, label)) from error
+    return {**body, "ingest": {}}

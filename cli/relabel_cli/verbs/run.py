@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal as size
@@ -38,24 +38,20 @@ def run(
 
 def plan_text(steps: Sequence[PlannedStep]) -> str:
     """List the steps of a run with their state, and the bytes and time of those that are still to be done."""
-    cells = [
-        (
-            step.stage,
-            step.name,
-            step.state,
-            "" if step.rows is None else f"{step.rows:,}",
-            "" if step.bytes is None else f"{'' if step.state == 'done' else '~'}{size(step.bytes)}",
-            "" if step.seconds is None else f"~{duration(step.seconds)}",
-            step.out,
-        )
-        for step in steps
-    ]
+
+    def about(known: Any, show: Callable[[Any], str], exact: bool) -> str:
+        return "" if known is None else ("" if exact else "~") + show(known)
+
+    cells = [("stage", "name", "state", "rows", "size", "time", "where")]
+    for step in steps:
+        rows = "" if step.rows is None else f"{step.rows:,}"
+        room, time = about(step.bytes, size, step.state == "done"), about(step.seconds, duration, False)
+        cells.append((step.stage, step.name, step.state, rows, room, time, step.out))
     # Unknown sizes and times count as 0: the totals are lower bounds.
-    to_do = [step for step in steps if step.state != "done"]
-    total_size = ("~" if to_do else "") + size(sum(step.bytes or 0 for step in to_do))
-    total_time = ("~" if to_do else "") + duration(sum(step.seconds or 0 for step in to_do))
-    header = ("stage", "name", "state", "rows", "size", "time", "where")
-    table = align([header, *cells, ("still", "", "", "", total_size, total_time, "")], right=[3, 4, 5])
+    left = [step for step in steps if step.state != "done"]
+    room = about(sum(step.bytes or 0 for step in left), size, not left)
+    time = about(sum(step.seconds or 0 for step in left), duration, not left)
+    table = align([*cells, ("still", "", "", "", room, time, "")], right=[3, 4, 5])
     note = "~ is approximate, of 2 cores of an AMD EPYC without downloads; empty cells are unknown"
     return "\n".join([*table, note])
 

@@ -43,14 +43,12 @@ def bert_sts(common: SharedOptions, out: Out = None) -> None:
 
 def fuse(common: SharedOptions, out: Out = None) -> None:
     """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
-    project = common.project()
-    common.run(stages.tune_fuse(project, out or project.runtime.data / "fuse"), model_text)
+    common.run(stages.tune_fuse(common.project(), out), model_text)
 
 
 def sbert(common: SharedOptions, out: Out = None) -> None:
     """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
-    project = common.project()
-    common.run(stages.tune_sbert(project, out or project.sentence_encoder), model_text)
+    common.run(stages.tune_sbert(common.project(), out), model_text)
 
 
 def model_text(facts: Mapping[str, Any]) -> str:

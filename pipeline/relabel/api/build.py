@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from relabel import stages
 from relabel.api.label import Label
@@ -29,6 +29,14 @@ _EXPORTS: dict[str, Callable[[Project, str, str], stages.Job]] = {
     "wds": stages.export_wds,
 }
 """Exports of relabel's own, each with a stage; formats of other tools share one."""
+
+
+class Options(TypedDict, total=False):
+    """Options of every function, as `load` describes them."""
+
+    params: str | Path | None
+    settings: Mapping[str, Any] | None
+    runtime: Runtime | None
 
 
 def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
@@ -71,15 +79,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     return project.corpus
 
 
-def encode(
-    folder: str | Path,
-    label: str,
-    split: str = "test",
-    *,
-    params: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
-) -> Label:
+def encode(folder: str | Path, label: str, split: str = "test", **options: Unpack[Options]) -> Label:
     """Encode the captions of a split with a label, and open it. Finished work is not repeated.
 
     The captions of a published dataset (``labels/coco``) are fetched and ingested if they are not there. Captions of
@@ -106,22 +106,14 @@ def encode(
     --------
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
-    project = _project(folder, params, settings, runtime)
+    project = _project(folder, **options)
     if not (project.layout.corpus / MANIFEST).exists():
         stages.fetch_and_ingest(project)
     stages.build_encoding(project, label, split)
     return _open(project, label, split)
 
 
-def load(
-    folder: str | Path,
-    label: str,
-    split: str | None = None,
-    *,
-    params: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
-) -> Label:
+def load(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
     """Open a label that `relabel run`, `relabel encode` or `encode` has built.
 
     Parameters
@@ -159,7 +151,7 @@ def load(
     >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
     'coco:403176'
     """
-    project = _project(folder, params, settings, runtime)
+    project = _project(folder, **options)
     return _open(project, label, split or encoded_split(project, label))
 
 
@@ -215,13 +207,7 @@ def export_label(
 
 
 def run(
-    folder: str | Path = "labels/coco",
-    split: Any = None,
-    labels: Sequence[str] = (),
-    *,
-    params: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
+    folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
 ) -> EvaluationResult:
     """Build everything for one split of a dataset, as `relabel run` does. Finished work is not repeated.
 
@@ -248,17 +234,11 @@ def run(
     --------
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
-    return stages_run(_project(folder, params, settings, runtime), split, labels)
+    return stages_run(_project(folder, **options), split, labels)
 
 
 def report(
-    folder: str | Path = "labels/coco",
-    split: Any = None,
-    labels: Sequence[str] = (),
-    *,
-    params: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
+    folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
 ) -> Path:
     """Write one HTML page about the labels of a split, as `relabel report` does.
 
@@ -282,21 +262,23 @@ def report(
     >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
     PosixPath('labels/coco/page/test/report.html')
     """
-    result = stages_report(_project(folder, params, settings, runtime), split, labels)
+    result = stages_report(_project(folder, **options), split, labels)
     if result.problems:
         raise result.problems[0][1]
     return result.paths["report"]
 
 
 def _project(
-    folder: str | Path, params: str | Path | None, settings: Mapping[str, Any] | None, runtime: Runtime | None
+    folder: str | Path,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
 ) -> Project:
     """Return the project of a dataset's folder, ``LABELS/DATASET``."""
-    path, runtime = Path(folder), runtime or Runtime()
-    overrides = {**(settings or {}), "ingest.dataset": path.name}
+    path = Path(folder)
     file = params_file(path.parent) if params is None else Path(params)
-    config = load_config(file, [], overrides)
-    return Project(config, runtime, path.parent)
+    config = load_config(file, [], {**(settings or {}), "ingest.dataset": path.name})
+    return Project(config, runtime or Runtime(), path.parent)
 
 
 def _open(project: Project, label: str, split: str) -> Label:

@@ -88,12 +88,8 @@ class Layout:
         folder = self.root / "exports" / check_name("split", within) / "neighbours" / check_name("kind of query", of)
         return _labelled(folder, label)
 
-    def plan(self, split: str, name: str) -> Path:
-        """Return the folder of a batch plan of one split."""
-        return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
-
     def export(self, split: str, kind: str, label: str) -> Path:
-        """Return the folder of one label in a format of another tool: one of `relabel.export.EXPORTS`, or "wds"."""
+        """Return the folder of an export of a label, or of a plan by its name."""
         return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
 
     def judged_set(self, name: str) -> Path:

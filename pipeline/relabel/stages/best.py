@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label
+from relabel.stages.encode import build_encoding, encode, open_label
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import Job, section_values
-from relabel.stages.project import Project, command
-from relabel.stages.tune import KEEP_MODEL, check_human_scores, tune_sbert
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.stages.tune import check_human_scores, model_folder, model_job, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
 
 
-def tune_fuse(project: Project, out: Path) -> Job:
+def tune_fuse(project: Project, out: Path | None = None) -> Job:
     """Prepare to fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
-    config, params = project.config, project.config.tune.fuse
+    config, params, out = project.config, project.config.tune.fuse, out or model_folder(project, "fuse")
     check_human_scores(project)
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
     for label in params.parts:
-        check_acyclic(config, label)
         for part, one in {label: config.source(label), **config.parts(label)}.items():
             if (model := one.model_folder()) and model.absolute() == out.absolute():
                 message = f"part {label} is made of the fuse that is to be fitted: the model of {part} is {out}"
@@ -42,9 +41,7 @@ def tune_fuse(project: Project, out: Path) -> Job:
         else:
             made = build_encoding(project, label, SPLIT)
             parts[label] = FuseInput(source, made.semantic, made.identity, opened)
-    values = partial(section_values, section="tune.fuse")
-    recipe = tune_fuse(params, parts, project.corpus, project.runtime)
-    return Job(project, out, recipe, command("tune fuse"), values, KEEP_MODEL)
+    return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
 
 
 _BEST_ENCODER: dict[str, Any] = {
@@ -83,5 +80,4 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     project = replace(project, config=config)
     fetch_and_ingest(project)
     # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
-    encoder = tune_sbert(project, project.sentence_encoder).build()
-    return {"tuned": encoder, "fuse": tune_fuse(project, project.runtime.data / "fuse").build()}
+    return {"tuned": tune_sbert(project).build(), "fuse": tune_fuse(project).build()}

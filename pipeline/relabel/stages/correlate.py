@@ -20,7 +20,6 @@ from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores, read_pai
 from relabel.judge.notes import BASELINE
 from relabel.judge.report import Draw, Report, write_report
 from relabel.stages import judged
-from relabel.stages.encode import check_acyclic
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, Step
 from relabel.stages.judged import TextSet
@@ -183,7 +182,7 @@ def correlate(
     """
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
     for name in names:
-        check_acyclic(project.config, name)
+        project.config.parts(name)  # raises if the label is made of itself
     everything = "all" in against
     # One order of tables, however the sets were named; files come last, also beside "all".
     known = [name for name in judged.judged_names() if everything or name in against]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
 from relabel.core.runtime import Runtime
+from relabel.core.tables import align
 
 NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
 
@@ -63,10 +64,8 @@ def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
 
 def report(checks: list[CheckResult]) -> str:
     """Lay out the results, followed by the gaps with their cost and fix."""
-    column = max(len(check.name) for check in checks)
-    lines = [f"{'--' if check.cost else 'ok'}  {check.name:{column}}  {check.state}" for check in checks]
-    lines += [f"\n{check.name}: {check.cost}\n  {check.fix}" for check in checks if check.cost]
-    return "\n".join(lines)
+    lines = align([("--" if check.cost else "ok", check.name, check.state) for check in checks])
+    return "\n".join([*lines, *(f"\n{check.name}: {check.cost}\n  {check.fix}" for check in checks if check.cost)])
 
 
 def _disk(labels: Path) -> str:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
@@ -22,7 +21,7 @@ from relabel.store.workdir import Work
 
 def encode(project: Project, label: str, split: str) -> Job:
     """Prepare to encode the captions of a split with the source of a label."""
-    check_acyclic(project.config, label)
+    project.config.parts(label)  # raises if the label is made of itself
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
@@ -48,7 +47,6 @@ def encode(project: Project, label: str, split: str) -> Job:
         Recipe("encoding", label, semantic, inputs, fill),
         project.command("encode", label=label, split=split),
         partial(label_values, label=label),
-        f"Name a label of its own: --label {label}-2 --set 'sources.{label}-2={{source: {source.spec.name}, ...}}'",
         lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job
@@ -56,7 +54,7 @@ def encode(project: Project, label: str, split: str) -> Job:
 
 def encoding_steps(project: Project, label: str, split: str) -> Iterator[Step]:
     """Yield the models and encodings that a label is made of or gated by, and its own encoding."""
-    check_acyclic(project.config, label)
+    project.config.parts(label)  # raises if the label is made of itself
     yield from model_steps(project, label, label)
     for part in project.config.source(label).input_labels():
         for step in encoding_steps(project, part, split):
@@ -83,18 +81,6 @@ def build_inputs(project: Project, label: str, split: str) -> None:
         source.fingerprint_params(project.corpus, project.corpus.rows(project.splits(split)), project.runtime)
     for part in parts:
         build_encoding(project, part, split)
-
-
-def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
-    """Raise if a label is composed of itself.
-
-    `above`: the labels that led to this one.
-    """
-    if label in above:
-        chain = " -> ".join((*above[above.index(label) :], label))
-        raise UsageError(f"label {label} is made of itself: {chain}", todo="Take it out of the parts of one of these.")
-    for part in config.source(label).input_labels():
-        check_acyclic(config, part, (*above, label))
 
 
 def encoded_split(project: Project, label: str) -> str:

@@ -10,7 +10,7 @@ from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
-from relabel.stages.job import Job, label_values, section_values
+from relabel.stages.job import Job, export_job
 from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -62,13 +62,8 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
         exporter.write(inputs(), work)
         work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
 
-    return Job(
-        project,
-        layout.export(split, kind, label),
-        Recipe(kind, label, checked, _identities(project, encoding, table), fill),
-        project.command(f"export {kind}", label=label, split=split),
-        lambda config: label_values(config, label) | section_values(config, f"export.{kind}"),
-    )
+    recipe = Recipe(kind, label, checked, _identities(project, encoding, table), fill)
+    return export_job(project, label, split, recipe)
 
 
 def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inputs:
@@ -110,16 +105,10 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
         near = None if table is None else ArtefactRef.of(table)
         params = project.config.params(label).model_dump(mode="json")
         opened = partial(open_label, project, label, split)
-        write_lookup(corpus, source, params, job.spec, ArtefactRef.of(encoding), near, opened, work)
+        write_lookup(corpus, source, params, recipe.spec, ArtefactRef.of(encoding), near, opened, work)
 
-    job = Job(
-        project,
-        project.layout.lookup(split, label),
-        Recipe("lookup", label, semantic, _identities(project, encoding, table), fill),
-        project.command("export lookup", label=label, split=split),
-        lambda config: label_values(config, label) | section_values(config, "export.lookup"),
-    )
-    return job
+    recipe = Recipe("lookup", label, semantic, _identities(project, encoding, table), fill)
+    return export_job(project, label, split, recipe)
 
 
 def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:

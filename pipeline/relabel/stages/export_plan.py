@@ -11,7 +11,7 @@ from relabel.export.plan.spec import PlanSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
-from relabel.stages.job import Job, label_values, make_steps, section_values
+from relabel.stages.job import Job, export_job, make_steps
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -50,7 +50,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     def plan() -> PlanWork:
         failed = read_failed_rows(encoding.out, encoding.open())
         outline = PlanSpec(
-            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, job.spec.fingerprint
+            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, recipe.spec.fingerprint
         )
         check_size_limit(outline)
         relevance = partial(open_label, project, label, str(encoding.open().facts["split"]))
@@ -65,13 +65,6 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
             work.runtime["estimate"] = cost.__dict__
             make_steps(job, work, export_plan, label, split, name)
 
-    job = Job(
-        project,
-        project.layout.plan(split, name),
-        Recipe("plan", name, lambda: semantic, inputs, fill),
-        project.command("export plan", label=label, split=split),
-        lambda config: label_values(config, label) | section_values(config, "export.plan"),
-        "Name the plan with --name",
-        lambda work: plan().steps(work),
-    )
+    recipe = Recipe("plan", name, lambda: semantic, inputs, fill)
+    job = export_job(project, label, split, recipe, lambda work: plan().steps(work))
     return job

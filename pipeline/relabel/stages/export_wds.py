@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from relabel.core.errors import UsageError
 from relabel.stages.export import export_lookup
-from relabel.stages.job import Job, Values, label_values, make_steps, section_values
+from relabel.stages.job import Job, Values, export_job, make_steps
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
@@ -58,17 +58,11 @@ def export_wds(project: Project, label: str, split: str) -> Job:
 
     def steps(work: Work) -> Steps:
         opened = partial(open_lookup, out)
-        return SideCarWork(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress).steps(work)
+        return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, project.runtime.progress).steps(work)
 
     inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": key_digest}
-    job = Job(
-        project,
-        project.layout.export(split, "wds", label),
-        Recipe("wds", label, semantic, inputs, lambda work: make_steps(job, work, export_wds, label, split)),
-        project.command("export wds", label=label, split=split),
-        lambda config: label_values(config, label) | section_values(config, "export.wds"),
-        steps=steps,
-    )
+    recipe = Recipe("wds", label, semantic, inputs, lambda work: make_steps(job, work, export_wds, label, split))
+    job = export_job(project, label, split, recipe, steps)
     return job
 
 

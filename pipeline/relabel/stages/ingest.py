@@ -45,9 +45,7 @@ def ingest(project: Project) -> Job:
         place = None if located.path is None else os.path.relpath(located.path.resolve(), out.resolve())
         return {f"ingest.{name}": value for name, value in (values | {"path": place}).items()}
 
-    command = project.command("ingest", path=params.path)
-    keep = "Use another name with --dataset NAME to keep both"
-    return Job(project, out, recipe, command, values, keep)
+    return Job(project, out, recipe, project.command("ingest", path=params.path), values)
 
 
 def check_captions(project: Project) -> None:
@@ -61,7 +59,7 @@ def check_captions(project: Project) -> None:
 
 
 def _located(project: Project, config: Config) -> IngestParams:
-    """Return the parameters of the corpus; where these name no captions, those that it was ingested with before."""
+    """Return the parameters of the corpus; where they name no captions, those of before with what is given now."""
     params, out = config.ingest, project.layout.corpus
     if params.url is not None:
         from relabel.corpus.readers.remote import fetch_captions
@@ -71,21 +69,12 @@ def _located(project: Project, config: Config) -> IngestParams:
     elif params.path is None and (manifest := project.reused_corpus) is not None:
         before = {name.partition(".")[2]: value for name, value in manifest.runtime["parameters"].items()}
         place = Path(os.path.relpath(out / before["path"]))
-        params = IngestParams.model_validate(before | _given(config) | {"dataset": params.dataset, "path": place})
+        given = params.model_dump(include=params.model_fields_set)
+        # The format of published captions of this name, which the parameters fill in by themselves.
+        if params.format == PUBLISHED_FORMATS.get(params.dataset):
+            given.pop("format", None)
+        params = IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
     return params
-
-
-def _given(config: Config) -> Values:
-    """Return the parameters that the file or the command gives for captions whose path they do not name."""
-    params, file = config.ingest, config.file.ingest
-    names = params.model_fields_set
-    if "dataset" not in file.model_fields_set:
-        # What a file gives for any dataset is a default for new captions, and not an edit of these.
-        names = {name for name in names if getattr(params, name) != getattr(file, name)}
-    if params.format == PUBLISHED_FORMATS.get(params.dataset):
-        # Of the published captions of this name, which the parameters fill in by themselves.
-        names = names - {"format"}
-    return params.model_dump(include=names)
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, executor, make_share
 from relabel.store.files import make_folder
-from relabel.store.manifest import Manifest, Spec, fingerprint, open_artefact
+from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
@@ -36,7 +37,6 @@ class Job:
 
     `command`: the command that makes the artefact, for messages.
     `parameters`: returns the parameters as a user writes them, by dotted name.
-    `keep`: advice for keeping both artefacts where options would replace one of the parameter file.
     `steps`: returns the steps of the work, which any process may work on; the recipe passes them to `make_steps`.
     """
 
@@ -45,7 +45,6 @@ class Job:
     recipe: Recipe
     command: str
     parameters: Callable[[Config], Values] = field(default=lambda _: {})
-    keep: str = "Give the label another name"
     steps: Callable[[Work], Steps] = field(default=lambda _: iter(()))
 
     @property
@@ -81,19 +80,18 @@ class Job:
     def check(self, previous: Manifest) -> None:
         """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
         config = self.project.config
-        now, before = self.parameters(config), previous.runtime.get(PARAMETERS, {})
-        changed = differences(before, now)
-        try:
-            overridden = now != self.parameters(config.file)
-        except RelabelError:
-            # The file has no such label.
-            overridden = False
+        now = described = self.parameters(config)
+        # The file may have no such label.
+        with suppress(RelabelError):
+            described = self.parameters(config.file)
+        changed = differences(previous.runtime.get(PARAMETERS, {}), now)
         if not changed or self.project.runtime.replace:
             return
         name, text = f"{self.recipe.kind} {self.recipe.name}", ", ".join(changed)
-        if overridden:
+        if now != described:
             message = f"{name} would be replaced, and options differ from it: {text}"
-            raise UsageError(message, where=str(self.out), todo=f"{self.keep}, or replace it with --replace.")
+            todo = "Edit the file, name the new one otherwise (label, --dataset NAME, --name, --out), or add --replace."
+            raise UsageError(message, where=str(self.out), todo=todo)
         self.project.note_once(f"{name} is built again: {text}")
 
     def open(self) -> Manifest:
@@ -106,14 +104,6 @@ class Job:
         except MissingError as error:
             problem = f"no {self.recipe.kind} {self.recipe.name}"
             raise MissingError(problem, where=error.where, todo=f"Run {self.command}.") from error
-        self.compare(manifest)
-        return manifest
-
-    def compare(self, manifest: Manifest, semantic: Values | None = None) -> None:
-        """Raise CheckError, which names what differs, unless a manifest is of today's parameters and inputs.
-
-        `semantic`: parameters to compare with in place of today's.
-        """
         absent: list[MissingError] = []
 
         def known(find: Callable[[], Any], recorded: Any) -> Any:
@@ -123,11 +113,11 @@ class Job:
                 absent.append(error)
                 return recorded
 
-        semantic = known(self.recipe.semantic, manifest.semantic) if semantic is None else semantic
+        semantic = known(self.recipe.semantic, manifest.semantic)
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
             self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
-        expected = fingerprint(manifest.kind, semantic, inputs)
+        expected = Spec(manifest.kind, manifest.name, semantic, inputs).fingerprint
         # As a manifest holds them: a tuple is a list there.
         semantic, inputs = json.loads(json.dumps([semantic, inputs]))
         causes = differences(manifest.semantic, semantic)
@@ -137,6 +127,7 @@ class Job:
         if causes:
             problem = f"not of the current parameters and inputs: {', '.join(causes)}"
             raise CheckError(problem, where=str(self.out), todo=f"Run {self.command}.")
+        return manifest
 
     def identity(self) -> str:
         """Return the identity of the artefact on disk, as an input of another one."""
@@ -195,6 +186,19 @@ def section_values(config: Config, section: str) -> Values:
     for name in section.split("."):
         block = getattr(block, name)
     return {f"{section}.{name}": value for name, value in block.model_dump(mode="json").items()}
+
+
+def export_job(
+    project: Project, label: str, split: str, recipe: Recipe, steps: Callable[[Work], Steps] = lambda _: iter(())
+) -> Job:
+    """Return the job of an export, whose parameters are those of the label and of `export.KIND`."""
+    kind = recipe.kind
+
+    def values(config: Config) -> Values:
+        return label_values(config, label) | section_values(config, f"export.{kind}")
+
+    out, again = project.layout.export(split, kind, recipe.name), f"export {kind}"
+    return Job(project, out, recipe, project.command(again, label=label, split=split), values, steps)
 
 
 def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:

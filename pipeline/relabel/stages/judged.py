@@ -163,7 +163,7 @@ def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, 
         judge = config.judge.model_dump(mode="json", include={*names})
         return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
 
-    return Job(project, out, recipe, command, values, "Edit the parameter file")
+    return Job(project, out, recipe, command, values)
 
 
 def judged_names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.core.types import Of
 from relabel.neighbours.build import NeighbourWork
-from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
+from relabel.neighbours.spec import NeighbourSpec
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
@@ -24,13 +24,16 @@ def neighbours(
 
     `within`, `of`, `split`: by default those of `neighbours` in the parameters.
     """
-    params = project.config.neighbours.model_copy(update={"within": within, "split": split} if within else {})
-    of = of or params.of
+    params = project.config.neighbours
     source = project.config.source(label)
     source.require("neighbours")
     if params.index is not None:
         source.require("index")
-    within, split = _splits(project, label, params)
+    if within is None:
+        within, split = params.within or params.split or encoded_split(project, label), params.split
+    # The split whose encoding covers the queries.
+    split = split or serving_split(project, lambda s: project.layout.encoding(s, label), within)
+    of = of or params.of
     corpus = project.corpus
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
     # Queries and candidates are read from one encoding.
@@ -78,9 +81,3 @@ def _values(config: Config, label: str) -> Values:
 def labels_with_neighbours(project: Project) -> list[str]:
     """Return the labels of the parameters whose source has neighbours."""
     return [label for label in project.config.sources if project.config.source(label).supports("neighbours") is None]
-
-
-def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
-    """Return the split of the queries, and the split whose encoding covers it."""
-    within = params.within or params.split or encoded_split(project, label)
-    return within, params.split or serving_split(project, lambda s: project.layout.encoding(s, label), within)

@@ -66,14 +66,13 @@ class Project:
         manifest = self.reused_corpus
         return self.config.ingest.prefix if manifest is None else str(manifest.semantic["namespace"])
 
-    @property
-    def sentence_encoder(self) -> Path:
-        """Folder of the sentence encoder that `relabel tune sbert` makes, where the model `tuned` of sbert is found."""
-        return self.runtime.data / "sbert-cxc"
-
     def command(self, verb: str, **options: object) -> str:
         """Return a command on this dataset, for a message."""
-        return command(verb, self.config.ingest.dataset, **options)
+        words = ["relabel", verb]
+        for name, value in (options | {"dataset": self.config.ingest.dataset}).items():
+            if value is not None:
+                words += [f"--{name}", str(value)]
+        return f"`{' '.join(words)}`"
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -114,12 +113,3 @@ class Project:
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)
-
-
-def command(verb: str, dataset: str | None = None, **options: object) -> str:
-    """Return a command for a message."""
-    words = ["relabel", verb]
-    for name, value in (options | {"dataset": dataset}).items():
-        if value is not None:
-            words += [f"--{name}", str(value)]
-    return f"`{' '.join(words)}`"

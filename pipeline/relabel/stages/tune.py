@@ -10,7 +10,7 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.sources.words.params import TUNED
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
-from relabel.stages.project import Project, command
+from relabel.stages.project import Project
 from relabel.store.artefact import Recipe, check_place
 from relabel.store.manifest import MANIFEST, Spec
 
@@ -19,9 +19,7 @@ def tune_cbow(project: Project) -> Job:
     """Prepare to train word vectors on the corpus. Labels find them by the dataset, so they have no --out."""
     from relabel.sources.cbow.tune import tune_cbow
 
-    recipe = tune_cbow(project.config.tune.cbow, project.corpus, project.runtime)
-    again, values = command("tune cbow", project.training_dataset), partial(section_values, section="tune.cbow")
-    return Job(project, model_folder(project, "cbow"), recipe, again, values, "Edit params.yaml")
+    return model_job(project, "cbow", tune_cbow(project.config.tune.cbow, project.corpus, project.runtime))
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -34,15 +32,16 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
         find_stsb_files(project.runtime)
     except MissingError:
         fetch("stsb", project.runtime.data, None, project.runtime.progress)
-    return _model(project, "bert_sts", recipe, out or model_folder(project, "bert_sts"))
+    return model_job(project, "bert_sts", recipe, out)
 
 
-def tune_sbert(project: Project, out: Path) -> Job:
+def tune_sbert(project: Project, out: Path | None = None) -> Job:
     """Prepare to fine-tune a sentence encoder on human scores."""
     from relabel.sources.sbert.tune import tune_sbert
 
     check_human_scores(project)
-    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
+    recipe = tune_sbert(project.config.tune.sbert, project.corpus, project.runtime)
+    return model_job(project, "sbert", recipe, out)
 
 
 def check_human_scores(project: Project) -> None:
@@ -51,15 +50,15 @@ def check_human_scores(project: Project) -> None:
         raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
 
 
-KEEP_MODEL = "Give the new model a folder of its own with --out"
+def model_job(project: Project, name: str, recipe: Recipe, out: Path | None = None) -> Job:
+    """Return the job of a model that the block `tune.NAME` of the parameter file describes.
 
-
-def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
-    """Return the job of a model that a block of `tune` in the parameter file describes."""
+    `out`: by default the folder in which labels find it.
+    """
+    out = out or model_folder(project, name)
     # Before the inputs of the model are looked for.
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
-    values = partial(section_values, section=f"tune.{section}")
-    return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
+    return Job(project, out, recipe, project.command(f"tune {name}"), partial(section_values, section=f"tune.{name}"))
 
 
 def check_model(project: Project, name: str) -> None:
@@ -84,8 +83,9 @@ def tuned_model(project: Project, name: str) -> Job:
 
 
 def model_folder(project: Project, name: str) -> Path:
-    """Return the folder of a model of `SourceParams.tuned_models`."""
-    return project.runtime.data / (f"{TUNED}/{project.training_dataset}" if name == "cbow" else name)
+    """Return the folder in which labels find the model of a block of `tune`."""
+    places = {"cbow": f"{TUNED}/{project.training_dataset}", "sbert": "sbert-cxc"}
+    return project.runtime.data / places.get(name, name)
 
 
 _TUNED: dict[str, Callable[[Project], Job]] = {"cbow": tune_cbow, "bert_sts": tune_bert_sts}

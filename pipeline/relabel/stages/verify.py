@@ -15,7 +15,6 @@ from relabel.store.artefact import WORK, foreign_files
 from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, FileEntry, read_manifest
 
-Fault = Literal["damaged", "missing", "stray", "unreadable"]
 _AGAIN = "Delete its folder and build it again."
 
 
@@ -24,16 +23,15 @@ class Problem:
     """A file that differs from its manifest, or belongs to none.
 
     `fault`: a stray file lies in the folder of an artefact whose manifest does not name it.
+    `found`: the difference, and the next step.
     """
 
-    fault: Fault
+    fault: Literal["damaged", "missing", "stray", "unreadable"]
     file: str
-    expected: str
     found: str
-    todo: str
 
     def __str__(self) -> str:
-        return f"{self.fault}: {self.file}: expected {self.expected}, found {self.found}. {self.todo}"
+        return f"{self.fault}: {self.file}: {self.found}"
 
 
 @dataclass
@@ -52,18 +50,9 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
-    def add(self, fault: Fault, file: object, expected: str, found: str, todo: str) -> None:
-        """Add a problem."""
-        self.problems.append(Problem(fault, str(file), expected, found, todo))
 
-
-@dataclass(frozen=True)
-class _File:
-    """One file to be read, with its accepted contents."""
-
-    path: Path
-    accepted: list[FileEntry]
-    todo: str
+_Wanted = tuple[Path, list[FileEntry], str]
+"""A file to be read, its accepted contents, and the next step if it differs from them."""
 
 
 def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
@@ -71,23 +60,23 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
 
     `paths`: folders: of labels, of fetched files, or of one artefact. `progress`: counts bytes.
     """
-    findings, files = Findings(), list[_File]()
+    findings, files = Findings(), list[_Wanted]()
     for path in paths:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), todo="Name a folder, or make labels first.")
         files += _walk(path, findings)
-    with progress.bar("verify", sum(file.accepted[0].bytes for file in files), "bytes") as bar:
-        for file in files:
-            _read(file, findings)
-            bar.advance(file.accepted[0].bytes)
+    with progress.bar("verify", sum(accepted[0].bytes for _, accepted, _ in files), "bytes") as bar:
+        for file, accepted, todo in files:
+            _read(file, accepted, todo, findings)
+            bar.advance(accepted[0].bytes)
     return findings
 
 
-def _walk(top: Path, findings: Findings) -> Iterator[_File]:
+def _walk(top: Path, findings: Findings) -> Iterator[_Wanted]:
     """Yield the files to read; add the problems that show without reading a file."""
 
     def unreadable(error: OSError) -> None:
-        findings.add("unreadable", error.filename, "a folder", error.strerror or str(error), "Let it be read.")
+        findings.problems.append(Problem("unreadable", error.filename, str(error.strerror)))
 
     for name, inner, files in os.walk(top, onerror=unreadable, followlinks=True):
         folder = Path(name)
@@ -100,40 +89,39 @@ def _walk(top: Path, findings: Findings) -> Iterator[_File]:
             inner.clear()
             yield from _artefact(folder, findings)
         elif any(file.startswith("part-") and file.endswith(".parquet") for file in files):
-            findings.add("missing", folder / MANIFEST, "the manifest of an artefact", "nothing", _AGAIN)
+            findings.problems.append(Problem("missing", str(folder / MANIFEST), f"shards have no manifest. {_AGAIN}"))
         elif folder.name in datasets.names():
             for known in datasets.load_manifest(folder.name).files:
                 if known.name in files:
                     findings.fetched += 1
                     accepted = [FileEntry(content.sha256, content.bytes) for content in known.contents]
-                    yield _File(folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`.")
+                    yield folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."
 
 
-def _artefact(folder: Path, findings: Findings) -> Iterator[_File]:
+def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
     try:
         manifest = read_manifest(folder)
     except CheckError as error:
-        findings.add("damaged", folder / MANIFEST, "a manifest as it was written", error.problem, _AGAIN)
+        findings.problems.append(Problem("damaged", str(folder / MANIFEST), f"{error.problem}. {_AGAIN}"))
         return
     findings.artefacts += 1
     for name, entry in manifest.files.items():
-        yield _File(folder / name, [entry], _AGAIN)
+        yield folder / name, [entry], _AGAIN
     for path in foreign_files(folder, manifest.files):
-        findings.add("stray", path, "no such file", "a file that is in no manifest", "Delete it, or move it elsewhere.")
+        findings.problems.append(Problem("stray", str(path), "it is in no manifest. Delete it, or move it elsewhere."))
 
 
-def _read(file: _File, findings: Findings) -> None:
+def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) -> None:
     """Compare the content of one file with its manifest."""
-    expected = " or ".join(f"sha256 {entry.sha256} ({entry.bytes} bytes)" for entry in file.accepted)
     try:
-        found = FileEntry(sha256_file(file.path), file.path.stat().st_size)
+        found = FileEntry(sha256_file(file), file.stat().st_size)
     except FileNotFoundError:
-        findings.add("missing", file.path, expected, "nothing", file.todo)
-        return
+        findings.problems.append(Problem("missing", str(file), todo))
     except OSError as error:
-        findings.add("unreadable", file.path, expected, error.strerror or str(error), file.todo)
-        return
-    findings.files += 1
-    findings.bytes += found.bytes
-    if found not in file.accepted:
-        findings.add("damaged", file.path, expected, f"sha256 {found.sha256} ({found.bytes} bytes)", file.todo)
+        findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {todo}"))
+    else:
+        findings.files += 1
+        findings.bytes += found.bytes
+        if found not in accepted:
+            difference = f"expected {' or '.join(map(str, accepted))}, found {found}. {todo}"
+            findings.problems.append(Problem("damaged", str(file), difference))

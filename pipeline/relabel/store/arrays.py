@@ -48,23 +48,8 @@ def save_index(path: Path, index: Any) -> None:
 
     # The type stubs of faiss lack the writer.
     library: Any = faiss
-    errors: list[OSError] = []
     with path.open("wb") as file:
-
-        def write(data: bytes) -> None:
-            try:
-                file.write(data)
-            except OSError as error:
-                errors.append(error)
-                raise
-
-        try:
-            library.write_index(index, library.PyCallbackIOWriter(write, _STEP))
-        except Exception:
-            # faiss raises its own type for any exception of the callback.
-            if errors:
-                raise errors[0] from None
-            raise
+        library.write_index(index, library.PyCallbackIOWriter(file.write, _STEP))
 
 
 def write_array(work: Work, name: str, array: NDArray[Any]) -> None:

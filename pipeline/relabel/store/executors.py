@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
@@ -64,9 +63,9 @@ def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     with workers as pool:
         try:
             yield partial(_run, pool, partial(make_file, call, own), runtime)
-        # Also KilledWorker of Dask, which is not imported for its name.
+        # By name: Dask is not imported for its KilledWorker.
         except Exception as error:
-            if not isinstance(error, BrokenProcessPool) and type(error).__name__ != "KilledWorker":
+            if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
                 raise
             problem = "a worker process has ended; too little memory is the common reason"
             raise PartialError(problem, where=where, todo=AGAIN) from error
@@ -129,9 +128,9 @@ def _processes(runtime: Runtime) -> Iterator[Executor]:
     """Yield local processes, which share the GPUs."""
     context, count = get_context("spawn"), runtime.workers
     devices: Any = context.SimpleQueue()
-    names = gpus() if runtime.device != "cpu" else []
+    names = gpus() if runtime.device != "cpu" else [""]
     for i in range(count):
-        devices.put(names[i % len(names)] if names else None)
+        devices.put(names[i % len(names)])
     before = {name: os.environ.get(name) for name in _THREADS}
     # Libraries read the number of threads when a worker is started, so its environment comes from here.
     os.environ.update(dict.fromkeys(_THREADS, str(max(1, runtime.threads // count))))
@@ -145,8 +144,7 @@ def _processes(runtime: Runtime) -> Iterator[Executor]:
 
 def _start(devices: Any) -> None:
     """Prepare a worker process: its GPU, and its end with that of the process that started it."""
-    if (device := devices.get()) is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices.get()
     end_on_interrupt()
     end_with_parent()
 
@@ -159,16 +157,13 @@ def _cluster(address: str) -> Iterator[Executor]:
     except ImportError as error:
         todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
         raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
-    client = None
-    try:
-        client = Client(address, set_as_default=False, timeout=_CONNECT)
-        client.wait_for_workers(1, _PATIENCE)
-    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        if client is not None:
-            client.close()
-        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
-        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
-    with client:
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(Client(address, set_as_default=False, timeout=_CONNECT))
+            client.wait_for_workers(1, _PATIENCE)
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+            raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
         yield client.get_executor(pure=False, retries=3)
 
 
@@ -197,10 +192,8 @@ def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: St
 
 
 def gpus() -> list[str]:
-    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name.strip() for name in visible.split(",") if name.strip()]
+    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES; "" for none."""
     import torch
 
-    return [str(number) for number in range(torch.cuda.device_count())]
+    every = ",".join(map(str, range(torch.cuda.device_count())))
+    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", every).split(",")]

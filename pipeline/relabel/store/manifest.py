@@ -31,6 +31,9 @@ class FileEntry:
     sha256: str
     bytes: int
 
+    def __str__(self) -> str:
+        return f"sha256 {self.sha256} ({self.bytes} bytes)"
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -85,14 +88,6 @@ def _text(body: dict[str, Any]) -> str:
     return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Hash everything that can change a value, including the versions of the manifest and of the kind or source."""
-    versions = [version_of("manifest"), version_of(kind, semantic.get("source"))]
-    body = {"versions": versions, "kind": kind, "semantic": semantic, "inputs": inputs}
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class Spec:
     """Description of an artefact before it is built: the first fields of its `Manifest`."""
@@ -108,8 +103,14 @@ class Spec:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of kind, parameters and inputs. The name is not part of it."""
-        return fingerprint(self.kind, self.semantic, self.inputs)
+        """Hash of everything that can change a value, with the versions of the manifest and of the kind or source.
+
+        The name is not part of it.
+        """
+        versions = [version_of("manifest"), version_of(self.kind, self.semantic.get("source"))]
+        body = {"versions": versions, "kind": self.kind, "semantic": self.semantic, "inputs": self.inputs}
+        text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> Manifest:

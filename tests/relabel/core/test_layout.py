@@ -47,8 +47,8 @@ def test_paths_of_other_names_are_refused(name: str, tmp_path: Path) -> None:
         lambda: layout.judgement("test", name),
         lambda: layout.lookup(name, "cider"),
         lambda: layout.lookup("test", name),
-        lambda: layout.plan(name, "p"),
-        lambda: layout.plan("test", name),
+        lambda: layout.export(name, "plan", "p"),
+        lambda: layout.export("test", "plan", name),
         lambda: layout.judged_set(name),
         lambda: layout.report(name),
     ):

@@ -168,4 +168,4 @@ def test_a_fetched_file_is_compared_with_its_dataset(tree: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     (problem,) = verify([tree / "data"]).problems
     assert (problem.fault, problem.file) == ("damaged", str(path))
-    assert f"relabel fetch {FETCHED}" in problem.todo
+    assert f"relabel fetch {FETCHED}" in problem.found

@@ -257,6 +257,6 @@ def test_without_dask_the_error_names_its_package(notes: Path, monkeypatch: pyte
 
 
 def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
+    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [""])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpus() == found
