@@ -24,7 +24,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(code)]
 
 
-ECHO = python("import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line)")
+ECHO = python("import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()")
 
 
 def has_ended(pid: int, seconds: float = 10.0) -> bool:

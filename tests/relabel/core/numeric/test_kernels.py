@@ -39,7 +39,9 @@ def call(folder: Path, module: str, name: str) -> str:
     (folder / f"{module}.py").write_text(TYPES.format(name=name))
     (folder / "kernel.py").write_text(KERNEL.format(module=module, name=name))
     code = f"import sys; sys.path.insert(0, {str(folder)!r})" + CALL.format(module=module, name=name)
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    # -B: a module rewritten within a second, with its old size, would be read from its .pyc file
+    command = [sys.executable, "-B", "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
