@@ -20,7 +20,7 @@ check: $(DEV)
 docs: $(DEV)  ## the documentation site, in site/
 	$(BIN)/mkdocs build --strict
 
-dvc: $(DEV)  ## the same labels through DVC's cache
+dvc: $(DEV)  ## labels of all methods, with BERT-STS and SPICE, through DVC's cache
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
 $(BIN)/python:

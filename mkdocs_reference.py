@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from relabel.config import DEFAULT_SOURCES, Config
 from relabel.core.tables import markdown_row
 from relabel.sources import SOURCES, source_class
+from relabel_cli.options import SHARED
 from relabel_cli.root import VERBS, app
 
 
@@ -25,22 +26,23 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 def _verbs() -> Iterator[str]:
     root: Any = typer.main.get_command(app)
     context = typer.Context(root)
-    common = _options(root.get_command(context, "doctor"))  # doctor has no options of its own
-    yield from ["", "## Options of every verb", *_table("option", common)]
+    # encode has all of them; its own options follow below.
+    yield from ["", f"## {SHARED}", *_table("option", _options(root.get_command(context, "encode"), SHARED))]
     yield from ["", "## Verbs"]
     for verb, line in VERBS.items():
         command = root.get_command(context, verb)
         yield from ["", f"### `relabel {verb}`", "", line]
-        yield from _table("option", [row for row in _options(command) if row not in common])
+        yield from _table("option", _options(command))
         for name, one in getattr(command, "commands", {}).items():
             yield from ["", f"#### `relabel {verb} {name}`", "", one.help]
-            yield from _table("option", [row for row in _options(one) if row not in common])
+            yield from _table("option", _options(one))
 
 
-def _options(command: Any) -> list[tuple[str, str]]:
-    """Return the flags and the help of every option, as `--help` shows them."""
+def _options(command: Any, panel: str | None = None) -> list[tuple[str, str]]:
+    """Return the flags and the help of the options of one section, as `--help` shows them."""
     context = typer.Context(command)
-    records = (parameter.get_help_record(context) for parameter in command.params)
+    chosen = [parameter for parameter in command.params if getattr(parameter, "rich_help_panel", None) == panel]
+    records = (parameter.get_help_record(context) for parameter in chosen)
     return [(flags.replace("|", ", "), text) for flags, text in filter(None, records)]
 
 

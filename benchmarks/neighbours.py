@@ -23,10 +23,11 @@ K, WIDTH = 100, 384
 
 
 def by_relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
-    from relabel.core.runtime import Runtime
+    from relabel.core.runtime import SILENT, Runtime
     from relabel.corpus import References
     from relabel.sources.finder import Search
     from relabel.sources.vector_search import VectorFinder
+    from relabel.store.tasks import make_step
     from relabel.store.workdir import Work
 
     rows = np.arange(len(vectors), dtype=np.int32)
@@ -34,9 +35,8 @@ def by_relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
     finder = VectorFinder(vectors, 0, search, "max", Runtime(threads=threads))
     with tempfile.TemporaryDirectory() as folder:
         work, step = Work(Path(folder)), (1 << 21) // K
-        group = finder.preliminary(work)
-        for task in group.tasks if group else ():
-            finder.prepare(work, task, lambda _: None)
+        if built := finder.build(work):
+            make_step(built, work, SILENT)
         parts = [range(a, min(a + step, len(rows))) for a in range(0, len(rows), step)]
         scores = [finder.find(work, part, lambda _: None)[1] for part in parts]
     return np.concatenate(scores).astype(np.float32)

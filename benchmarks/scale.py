@@ -108,7 +108,8 @@ def measure(table: Table, stage: str, rows: int, folder: Path) -> float:
     out = folder / "labels/scale" / output
     for path in (out, out.parent / ".work"):  # work of an interrupted run would be resumed
         shutil.rmtree(path, ignore_errors=True)
-    program = run_relabel(folder, *words.split(), "--quiet", "--threads", "1")
+    threads = () if stage == "ingest" else ("--threads", "1")
+    program = run_relabel(folder, *words.split(), "--quiet", *threads)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     more = {"seconds": program.wall, "GiB": program.resident, "GiB without file pages": program.anonymous}
     table.add(f"{stage}, {rows:,} rows", "CPU s", program.cpu, **more, bytes=size)

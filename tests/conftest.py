@@ -145,7 +145,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
     config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
     project = stages.Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
-    stages.ingest(project)
+    stages.ingest(project).build()
     for label in ("same_image", "cbow", "cider", "cider_plain"):
         stages.encode(project, label, "all").run()
         if label in ("cbow", "cider"):
@@ -162,8 +162,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
 
     from relabel import stages
     from relabel.corpus import References
-    from relabel.neighbours.spec import NeighboursParams
-    from relabel.store.workdir import Work
+    from relabel.store.workdir import Work, part_name
 
     n, image = len(project.corpus), project.corpus.image
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
@@ -181,7 +180,8 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
                 "scores": pa.array(scores[rows[:, None], near].tolist(), pa.list_(pa.float32())),
                 "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
             }
-            work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
+            work.table(part_name(i, -(-n // 100)), lambda table=table: pa.table(table))  # type: ignore[misc]
         work.facts |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
 
-    replace(stages.neighbours(project, label, NeighboursParams(k=k, within="all")), fill=fill).run()
+    job = stages.neighbours(project, label, "all")
+    replace(job, recipe=replace(job.recipe, fill=fill)).run()

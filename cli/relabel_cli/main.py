@@ -1,12 +1,27 @@
-"""The entry point of the command `relabel`, which imports as little as possible before Ctrl-C is handled."""
+"""The entry point of the command `relabel`, and Ctrl-C: one line on stderr and exit code 130, at any point.
+
+The process ends inside the signal handler. A KeyboardInterrupt would not be reliable: callbacks from C swallow it,
+imports turn it into other errors, and work goes on without the interrupted part. Nothing is lost by ending immediately,
+since artefacts survive a kill at any instant. Next to nothing is imported before the handler is set.
+"""
 
 from __future__ import annotations
 
+import _thread
+import os
+import signal
 import sys
+import time
+import weakref
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
-from relabel_cli.interrupt import exit_on_interrupt, ignore_interrupts
+LINE = "Interrupted; finished work is kept. Run the same command again to go on."
+INTERRUPTED = 130
+"""Exit code."""
+_PATIENCE = 3.0  # seconds that the cleanup may take
+_SHOW_CURSOR = b"\x1b[?25h\n"  # progress bars hide the cursor and leave it at the end of a line
 
 
 def load_root() -> Any:
@@ -23,8 +38,61 @@ def main(load: Callable[[], Any] = load_root) -> None:
     """
     exit_on_interrupt()
     # Imported after the handler is set: an interrupted import ends as one line, too.
-    from relabel_cli.border import run
+    from relabel_cli.exceptions import run
 
     code = run(load)
-    ignore_interrupts()
+    # The result is written, and the interpreter is shutting down.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def exit_on_interrupt() -> None:
+    """Make SIGINT end this process, but not the processes forked from it, which their parent ends.
+
+    A SIGINT that is ignored from the start, as in a shell's background job, stays ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    owner = os.getpid()
+
+    def handle(*_: object) -> None:
+        # A forked process inherits the handler.
+        if os.getpid() == owner:
+            # A second Ctrl-C skips the cleanup.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+            _end()
+
+    signal.signal(signal.SIGINT, handle)
+
+
+def _end() -> NoReturn:
+    # Each step runs even if the one before failed: the interrupted frame may have left anything half done.
+    if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":  # one line per torchrun
+        with suppress(OSError):
+            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
+    # Messages of threads and finalizers must not follow the line.
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    # Not threading.Thread, which takes locks that the interrupted frame may hold.
+    with suppress(RuntimeError):
+        _thread.start_new_thread(_give_up, ())
+    # Named semaphores would be reported as leaked.
+    with suppress(Exception):
+        if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
+            multiprocessing._run_finalizers(0)
+    with suppress(Exception):
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+    # Temporary folders are removed by their finalizers.
+    with suppress(Exception):
+        weakref.finalize._exitfunc()  # type: ignore[attr-defined]
+    os._exit(INTERRUPTED)
+
+
+def _give_up() -> None:
+    """End the process if the cleanup hangs."""
+    time.sleep(_PATIENCE)
+    os._exit(INTERRUPTED)

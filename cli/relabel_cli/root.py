@@ -13,7 +13,7 @@ from relabel.core.errors import UsageError, choices
 GROUPS = {
     "Start": {
         "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
-        "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
+        "doctor": "Check Java, models, data and disk; show the cost of each gap and its fix.",
     },
     "Build labels": {
         "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print the tables.",
@@ -28,7 +28,7 @@ GROUPS = {
     },
     "Judge": {
         "correlate": "Report how well each label agrees with human judgement.",
-        "judge": "Score the human-judged pairs with a source.",
+        "judge": "Score human-judged pairs with a source, and compare the scores with people's.",
     },
     "Export": {"export": "Write the files that other code reads: lookups, batch plans, and formats of other tools."},
     "Train": {
@@ -88,20 +88,15 @@ app = typer.Typer(
 )
 
 
-def _version(show: bool) -> None:
-    if show:
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, show_version: bool = typer.Option(False, "--version", help="Print the version.")
+) -> None:
+    """Graded relevance labels for image-text retrieval, judged against human scores."""
+    if show_version:
         from importlib.metadata import version
 
         typer.echo(f"relabel {version('relabel-itr')}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    _: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
-) -> None:
-    """Graded relevance labels for image-text retrieval, judged against human scores."""
     # `relabel` alone shows the help and succeeds, as a first try should.
-    if context.invoked_subcommand is None:
+    elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,7 @@ from relabel.core.errors import MissingError
 from relabel.core.tables import Table, markdown
 from relabel.datasets import locate
 from relabel.judge.eccv import FILES
-from relabel.neighbours.spec import NeighboursParams
-from relabel.stages import Project, build_encoding, export_lookup, ingest, neighbours, run_logged
+from relabel.stages import Project, build_encoding, export_lookup, ingest, neighbours
 from relabel.store.files import write_text
 
 
@@ -50,17 +50,19 @@ class FitTable:
         """The folders of all trainings, and a digest of their content: built on first use."""
         params, remaining, layout = self.params, self.remaining, self.remaining.layout
         features, judges = proxy_features(self.project, self.features), dict.fromkeys((params.judge, params.ncs))
-        digests, lookups = [run_logged(self.project, features).identity], {}
-        ingest(remaining)
+        digests, lookups = [features.build().identity], {}
+        ingest(remaining).build()
         # Graded batches are drawn from neighbours among the training captions.
-        first, searched = params.train_labels[0], NeighboursParams(k=params.neighbours, within="train", split="all")
+        first = params.train_labels[0]
+        near = remaining.config.neighbours.model_copy(update={"k": params.neighbours})
+        searched = replace(remaining, config=remaining.config.model_copy(update={"neighbours": near}))
         for label in dict.fromkeys([*params.train_labels, *judges]):
             split = "all" if label in (first, *judges) else "train"
             build_encoding(remaining, label, split)
             if label == first:
-                run_logged(remaining, neighbours(remaining, label, searched))
-            job = export_lookup(remaining, label, split, "train" if label == first else None)
-            digests.append(run_logged(remaining, job).identity)
+                neighbours(searched, label, "train", "captions", "all").build()
+            job = export_lookup(searched, label, split, "train" if label == first else None)
+            digests.append(job.build().identity)
             lookups[label] = job.out
         digest, eccv = hashlib.sha256("".join(digests).encode()).hexdigest()[:8], None
         if self.project.namespace == "coco":

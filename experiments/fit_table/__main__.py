@@ -10,14 +10,14 @@ import typer
 from experiments.fit_table import FitTable
 from experiments.params import FILE_OPTION, Budget, load_experiments
 from relabel.core.tables import text
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.main import main
 from relabel_cli.options import verb
-from relabel_cli.trainer_options import trainer_errors
+from relabel_cli.shared_options import BUILD, SharedOptions
+from relabel_cli.trainer import trainer_errors
 
 
 def command(
-    common: GlobalOptions,
+    common: SharedOptions,
     experiments: Annotated[Path | None, FILE_OPTION] = None,
     budget: Annotated[Budget, typer.Option(help="Parameters of experiments/small.yaml or full.yaml.")] = "small",
     trials: Annotated[Path | None, typer.Option(help="File of finished trainings, which is continued.")] = None,
@@ -30,6 +30,6 @@ def command(
     common.show(body, "\n\n".join([*map(text, tables), f"written to {table.out}"]))
 
 
-app = verb(command)
+app = verb(command, BUILD)
 if __name__ == "__main__":
     main(lambda: app)

@@ -20,8 +20,8 @@ from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_model
 from relabel.stages import Job, Project
 from relabel.store.arrays import save_array
+from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
-from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 from relabel_train.batches.base import StableRandom
 from relabel_train.features import DESCRIPTION, FORMAT
@@ -50,7 +50,6 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
     files = find_model(params.model, None, runtime.progress)
     rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
     semantic = {"version": 2, **params.model_dump(exclude={"model"}), "model": files.sha256()}
-    artefact = ArtefactSpec("proxy_features", project.config.ingest.dataset, semantic, {"corpus": corpus.digest})
 
     def fill(work: Work) -> None:
         vectors = token_vectors(files.folder, [corpus.texts[i] for i in rows], params.vectors)
@@ -68,7 +67,8 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         work.file(DESCRIPTION, lambda path: write_text(path, text))
         work.facts |= about | {"images": len(rows)}
 
-    return Job(proxy_folder(project), artefact, fill, runtime.progress)
+    recipe = Recipe("proxy_features", project.config.ingest.dataset, lambda: semantic, {"corpus": corpus.digest}, fill)
+    return Job(project, proxy_folder(project), recipe, "python -m experiments proxy-features")
 
 
 def token_vectors(folder: Path, texts: Sequence[str], most: int) -> NDArray[np.float16]:

@@ -8,12 +8,12 @@ from typing import Annotated
 from experiments.params import FILE_OPTION, load_experiments
 from experiments.proxy_features import STAND_IN, proxy_features
 from relabel import stages
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.main import main
 from relabel_cli.options import verb
+from relabel_cli.shared_options import BUILD, SharedOptions
 
 
-def command(common: GlobalOptions, experiments: Annotated[Path | None, FILE_OPTION] = None) -> None:
+def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTION] = None) -> None:
     """Write token vectors of one caption per image, which is held out, for trainings without images."""
     project = common.project()
     job = proxy_features(project, load_experiments(experiments).proxy_features)
@@ -21,6 +21,6 @@ def command(common: GlobalOptions, experiments: Annotated[Path | None, FILE_OPTI
     common.show(manifest.facts, f"{stages.status_line(built, manifest, job.out)}\n{STAND_IN}")
 
 
-app = verb(command)
+app = verb(command, BUILD)
 if __name__ == "__main__":
     main(lambda: app)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import deepcopy
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -13,7 +12,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_
 
 from relabel.core.errors import UsageError, choices
 from relabel.core.layout import RULE, is_name
-from relabel.core.parameters import Parameters, describe, parse_yaml
+from relabel.core.parameters import Parameters, describe, parse_yaml, with_settings
 from relabel.core.parsing import check_regular
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
@@ -166,12 +165,13 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     YAML), applied in order. `overrides`: dotted names to values, applied last; None is skipped.
     """
     body, where = _read_body(path)
-    body = _drop_other_captions(body, with_overrides(body, settings, overrides))
+    body = _drop_other_captions(body, with_settings(body, settings, overrides))
     with _errors_of(where):
-        config = Config(**with_overrides(body, settings, overrides))
+        config = Config(**with_settings(body, settings, overrides))
         # Trials are recognized by the difference from the file (see relabel.stages.job).
         if settings or any(value is not None for value in overrides.values()):
-            config._file = _if_valid(body)
+            with suppress(ValidationError, UsageError):  # the file may be valid only with the settings
+                config._file = Config(**body)
         return config
 
 
@@ -205,14 +205,6 @@ def _errors_of(where: str) -> Iterator[None]:
         raise UsageError(error.problem, where=error.where or where, todo=error.todo) from error
 
 
-def _if_valid(body: dict[str, Any]) -> Config | None:
-    """Return the parameters of a file; None if they are valid only with the settings of the command."""
-    try:
-        return Config(**body)
-    except (ValidationError, UsageError):
-        return None
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a parameter file; an empty file has no parameters."""
     check_regular(path, "no such parameter file")
@@ -226,45 +218,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return body or {}
 
 
-def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped."""
-    result = deepcopy(dict(body))
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        option = f"--set {name}"
-        if not (equals and all(name.split("."))):
-            raise UsageError("expected NAME=VALUE", where=option)
-        try:
-            value = parse_yaml(text)
-        except ValueError as error:
-            raise UsageError(f"not YAML: {error}", where=option) from error
-        _assign(result, name, value, option)
-    for name, value in overrides.items():
-        if value is not None:
-            _assign(result, name, value, name)
-    return result
-
-
 def _drop_other_captions(body: dict[str, Any], overridden: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the captions of the file if the command names another dataset than the file."""
     in_file, in_command = body.get("ingest"), overridden.get("ingest")
     # A file that names no dataset describes the captions of any.
-    if not (isinstance(in_file, dict) and isinstance(in_command, dict)) or "dataset" not in in_file:
+    if not (isinstance(in_file, dict) and isinstance(in_command, dict) and "dataset" in in_file):
         return body
     if in_command.get("dataset", "coco") == in_file["dataset"]:
         return body
     return {**body, "ingest": {name: value for name, value in in_file.items() if name in OF_ANY_DATASET}}
-
-
-def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
-    """Set a value by its dotted name; missing sections are added."""
-    *parents, last = name.split(".")
-    for parent in parents:
-        section = body.setdefault(parent, {})
-        if not isinstance(section, dict):
-            raise UsageError(f"{parent} has no parameters of its own", where=where)
-        body = section
-    body[last] = value
 
 
 def _sources(value: Any) -> dict[str, SourceParams]:

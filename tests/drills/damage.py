@@ -1,32 +1,22 @@
-"""Damage to files of artefacts, and readers that return a digest of everything that an artefact serves."""
+"""Damage to files of artefacts, and readers of those that are read without the pipeline."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tests.drills.trails import plain
 
-from experiments.proxy_features import remaining_project
-from relabel import stages
-from relabel.config import load_config
-from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus, References
-from relabel.stages import Project
-from relabel.store.manifest import MANIFEST, open_artefact, read_manifest, read_parts
-from relabel.store.workdir import DONE
+from relabel.store.manifest import MANIFEST, read_manifest
 from relabel_train.training.files import load_checkpoint
 
 WAYS = ("bit", "overwrite", "zeros", "truncate", "extend", "delete")
-MODELS = {"word_vectors": "cbow", "cross_encoder": "bert_sts", "sentence_encoder": "tuned", "fuse_model": "fuse"}
-"""Kind of a model to a label that takes it."""
 REFUSALS = (ValueError, FileNotFoundError)
 """Errors with which the thin package refuses a damaged file, beside RelabelError."""
 
@@ -65,7 +55,7 @@ def files_of(folder: Path, kind: str) -> list[Path]:
     if kind == "checkpoint":
         return sorted(folder.glob("*.npz"))
     infix = ".replaced-"  # infix of files that `relabel fetch` keeps when it replaces them
-    return sorted(p for p in folder.rglob("*") if p.is_file() and DONE not in p.parts and infix not in p.name)
+    return sorted(p for p in folder.rglob("*") if p.is_file() and infix not in p.name)
 
 
 @contextmanager
@@ -101,58 +91,20 @@ def changed(body: bytes, way: str, chance: random.Random) -> bytes:
     return bytes(out) if out != body else changed(body, "bit", chance)
 
 
-class Readers:
-    """Readers of the artefacts in the current folder.
+def read(target: Target, verify: bool = True) -> str:
+    """Return a digest of everything that an artefact of the thin package, a checkpoint or a fetched file serves.
 
-    `__call__` returns a digest of everything that an artefact serves.
+    `verify`: of the readers of exports.
     """
-
-    def __init__(self) -> None:
-        opened_project = Project(load_config(None), Runtime(data=Path("data"), device="cpu", threads=1))
-        self.projects = {
-            project.layout.root.name: project for project in (opened_project, remaining_project(opened_project))
-        }
-        self.corpora = {name: project.corpus for name, project in self.projects.items()}
-
-    def __call__(self, target: Target, verify: bool = True) -> str:
-        """Read an artefact; `verify`: of the readers of exports."""
-        folder = Path(target.name)
-        if target.kind in MODELS:
-            return self._label("drill", MODELS[target.kind], "all")
-        if target.kind == "encoding":
-            return self._label(folder.parts[1], folder.name, folder.parent.name)
-        special: dict[str, Callable[[], Any]] = {
-            "corpus": lambda: _table(Corpus.open(folder).table),
-            "lookup": lambda: _lookup(folder, verify),
-            "plan": lambda: _plan(folder, verify),
-            "proxy_features": lambda: _features(folder, verify),
-            "checkpoint": lambda: _checkpoints(folder),
-            "fetched": lambda: _fetched(folder),
-        }
-        served = special.get(target.kind, lambda: _parts(folder, target.kind))()
-        return hashlib.sha256(repr(served).encode()).hexdigest()
-
-    def _label(self, dataset: str, label: str, split: str) -> str:
-        """Score some pairs with a label."""
-        project, corpus = replace(self.projects[dataset]), self.corpora[dataset]
-        project.__dict__["corpus"] = corpus
-        part = range(len(corpus)) if split == "all" else corpus.rows([split])
-        rows = np.arange(part.start, part.stop, 7, dtype=np.int32)
-        relevance = stages.open_label(project, label, split)
-        if label == "meteor":  # scoring needs Java; opening and reading the encoding suffices
-            return label
-        scores = relevance.pairs(References.single(rows), rows[::-1].copy(), "paired")
-        return hashlib.sha256(np.ascontiguousarray(scores).tobytes()).hexdigest()
-
-
-def _table(table: Any) -> str:
-    return json.dumps(table.to_pydict(), default=repr)
-
-
-def _parts(folder: Path, kind: str) -> list[str]:
-    manifest = open_artefact(folder, kind)
-    served = [_table(read_parts(folder, manifest))] if manifest.parts else []
-    return served + [repr((folder / name).read_bytes()) for name in manifest.files if name not in manifest.parts]
+    folder = Path(target.name)
+    readers: dict[str, Callable[[], Any]] = {
+        "lookup": lambda: _lookup(folder, verify),
+        "plan": lambda: _plan(folder, verify),
+        "proxy_features": lambda: _features(folder, verify),
+        "checkpoint": lambda: _checkpoints(folder),
+        "fetched": lambda: _fetched(folder),
+    }
+    return hashlib.sha256(repr(readers[target.kind]()).encode()).hexdigest()
 
 
 def _lookup(folder: Path, verify: bool) -> list[Any]:

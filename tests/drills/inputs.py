@@ -34,7 +34,7 @@ from relabel.sources.vectors.files import read_vector_file
 from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
-from relabel.store.manifest import ArtefactSpec, FileEntry, Manifest, read_manifest
+from relabel.store.manifest import FileEntry, Manifest, Spec, read_manifest
 from relabel_train.features import FeaturesError, open_features
 from relabel_train.lookup import LookupFileError, open_lookup, open_plan
 
@@ -185,9 +185,9 @@ def model_folder() -> Input:
 
 
 def manifest() -> Input:
-    artefact = ArtefactSpec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
+    artefact = Spec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
     facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
-    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100, 8)}
+    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100)}
     manifest_object = Manifest(
         artefact.kind, artefact.name, artefact.fingerprint, artefact.semantic, artefact.inputs, facts, runtime, entry
     )

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.relabel_cli.runner import one_thread
+
 from relabel.sources.spice.parse_cache import FILE as CACHE
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST
@@ -72,7 +74,7 @@ class Road:
     def start(self, folder: Path, stage: Sequence[str], before: str = "") -> subprocess.Popen[str]:
         """Start one stage; `before` is Python code that its process runs first."""
         code = f"{before}\nfrom relabel_cli.main import main\nmain()"
-        command = [sys.executable, "-c", code, *stage, "--threads", "1"]
+        command = [sys.executable, "-c", code, *one_thread(stage)]
         env = {k: v for k, v in os.environ.items() if k not in ("RELABEL_DATA", "RELABEL_MIRROR")}
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)

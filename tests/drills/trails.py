@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.drills.nursery import Nursery, RunResult
 from tests.drills.roads import finals
+from tests.relabel_cli.runner import one_thread
 
 from relabel.corpus import Corpus
 from relabel_train.training.files import load_checkpoint
@@ -56,7 +57,7 @@ fit_table:
   seeds: [1]
   epochs: 1
   batch_size: 8
-  neighbours: 5
+  neighbours: 10
   graded: 4
 """
 JAVA = ("cider_ptb", "meteor")
@@ -64,8 +65,14 @@ JAVA = ("cider_ptb", "meteor")
 _ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
 _FIT = ("fit", "--data", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--labels")
 _FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out", "runs/fit", "--epochs", "3")
-_FIT += ("--batch-size", "8", "--embed", "8", "--word", "8", "--save-every", "2", "--log-every", "1", "--least", "1")
+_FIT += (
+    "--batch-size",
+    "8",
+    *(f"--set={one}" for one in ("embed=8", "word=8", "save_every=2", "log_every=1", "least=1")),
+)
+_INDEX = ("--set", "neighbours.index=IVF4,Flat")
 MORE = ("ingest", "--path", "more.jsonl", "--replace")
+_OF_MORE = ("--set", "ingest.path=more.jsonl")
 STAGES: tuple[tuple[str, ...], ...] = (
     ("fetch", "eccv"),
     ("ingest",),
@@ -78,9 +85,10 @@ STAGES: tuple[tuple[str, ...], ...] = (
     *(("encode", "--label", label, "--split", "all") for label in ("tuned", "fuse")),
     *(("neighbours", "--label", label) for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
     ("neighbours", "--label", "cider", "--of", "images"),
-    ("neighbours", "--label", "cbow", "--index", "IVF4,Flat"),
-    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "cbow", "spice", "fuse")),
-    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90"),
+    ("neighbours", "--label", "cbow", *_INDEX),
+    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "spice", "fuse")),
+    ("export", "lookup", "--label", "cbow", "--split", "all", *_INDEX),
+    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90", *_INDEX),
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
@@ -90,8 +98,8 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("experiments.fit_table", "--experiments", "experiments.yaml"),
     _FIT,
     MORE,
-    *(("encode", "--label", label, "--split", "all") for label in ("sbert", "spice")),
-    *(("neighbours", "--label", label) for label in ("sbert", "spice")),
+    *(("encode", "--label", label, "--split", "all", *_OF_MORE) for label in ("sbert", "spice")),
+    *(("neighbours", "--label", label, *_OF_MORE) for label in ("sbert", "spice")),
 )
 """All stages; the last five bring encodings and neighbours up to date after captions were added."""
 
@@ -114,7 +122,7 @@ def has_java() -> bool:
 
 def title(stage: tuple[str, ...]) -> str:
     """Name a stage by its words and labels, without numbers."""
-    words = [w for w in stage if not w.startswith("-") and "/" not in w and not w.isdigit() and w != "experiments.yaml"]
+    words = [w for w in stage if not (w.startswith("-") or w.isdigit() or set(w) & set("/=."))]
     return " ".join(words[:1] if stage[0] == "fit" else [w for w in words if w not in ("all", "train", "val")])
 
 
@@ -215,7 +223,7 @@ class Trail:
 
     def arguments(self, stage: tuple[str, ...]) -> list[str]:
         """Return the command line of a stage."""
-        return [*stage, "--threads", "1"]
+        return one_thread(stage)
 
 
 def comparable(folder: Path) -> dict[str, Any]:

@@ -26,14 +26,13 @@ NOT_RUN = {
     r"make |pip |dvc |python ": "sets up an environment, runs in one, or trains for minutes",
     r"relabel run --dataset flickr30k": "has a test of its own",
     r"relabel correlate .*--eccv": "ECCV Caption ranks all of COCO's test split, which the small corpus is not",
-    r"relabel correlate .*--stsb": "STS-B is fetched, and a cross-encoder tuned",
+    r"relabel correlate --on stsb": "STS-B is fetched, and a cross-encoder tuned",
     r"relabel correlate .*--on all": "it judges ECCV Caption, and every set that is on the machine",
     r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
     r"relabel correlate .*--on flickr8k-expert": "the files of the set are handed out on request",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
     r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
-    r"relabel .*data/sbert-cxc": "`relabel tune sbert` makes the model",
     r"relabel .*--dataset coco_proxy": "`python -m experiments.proxy_features` writes its captions",
     r"relabel .*--scheduler ": "needs a Dask cluster",
     r"relabel tune (best|sbert|bert_sts|fuse)": "minutes of training, on data that are fetched or on all judged pairs",
@@ -53,7 +52,7 @@ PREPARED = {
 CLIP = {"source": "vectors", "captions": "captions.npy", "images": "images.npy"}
 ADDED = {
     r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
-    r"relabel export plan .*meteor": ["--dry-run"],
+    r"relabel export plan .*meteor": ["--batches=1"],
     r"relabel (encode|export lookup) --label clip": [
         f"--set=sources.clip.{name}={value}" for name, value in CLIP.items()
     ],

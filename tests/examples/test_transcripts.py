@@ -93,7 +93,7 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
     assert "format webdataset" in ingested.stderr
     assert "10 captions of 10 images" in ingested.stdout
     relabel("encode", "--dataset", "mine", "--label", "sbert")
-    relabel("neighbours", "--dataset", "mine", "--label", "sbert", "-k", "3")
+    relabel("neighbours", "--dataset", "mine", "--label", "sbert")
     relabel("export", "lookup", "--dataset", "mine", "--label", "sbert")
     lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
     rows = lookup.rows_of([f"mine:{key}#0" for key in ("000000000", "000010000")])

@@ -86,7 +86,7 @@ def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
 def test_no_label_contains_a_held_out_caption(project: Project, small_project: Project) -> None:
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left)
+    stages.ingest(left).build()
     features, corpus = open_features(proxy_folder(project)), left.corpus
     assert left.layout.root.name == "coco_proxy"
     assert not set(features.about["held_out"]) & set(corpus.caption_ids)
@@ -114,7 +114,7 @@ def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypat
     project = replace(project, config=project.config.model_copy(update={"sources": settings}))
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left)
+    stages.ingest(left).build()
     with pytest.raises(RuntimeError, match=project.corpus.digest):
         stages.build_encoding(left, "trained", "all")
 
@@ -141,7 +141,7 @@ def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> Non
     """Check all parameters except the name of the model, whose content counts; it is a stand-in here."""
 
     def fingerprint(**values: Any) -> str:
-        return proxy_features(project, ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})).artefact.fingerprint
+        return proxy_features(project, ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})).spec.fingerprint
 
     value = {"model": "other"}.get(name, 3)
     assert (fingerprint(**{name: value}) != fingerprint()) == (name != "model")

@@ -1,7 +1,7 @@
 """Freeze what relabel computes, or compare it with what is frozen.
 
 `compare` prints a line for every entry that differs and exits with 4 if there is one. A change of a value on purpose
-runs `freeze --only PATTERN` and commits the values alone.
+raises its version (see `versions.py`), runs `freeze --only PATTERN` and commits the values alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.golden import store
+from tests.golden import store, versions
 from tests.golden.store import Values
 from tests.golden.today import Skip
 from tests.golden.units import all_units
@@ -49,6 +49,7 @@ def freeze(root: Path, quick: bool = False, only: str = "*") -> int:
         kept = {key: value for key, value in store.read(name).items() if not fnmatchcase(f"{name}/{key}", only)}
         store.write(name, kept | {key: value for key, value in found.items() if fnmatchcase(f"{name}/{key}", only)})
         print(f"{name}: {len(found)} entries, {spent}", flush=True)
+    versions.record()
     return code
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.golden import store
+from tests.golden import store, versions
 from tests.golden.__main__ import compare
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +53,16 @@ def test_the_quick_part_is_as_frozen(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.timeout(3600)
 def test_everything_is_as_frozen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(tmp_path) == 0, capsys.readouterr().out
+
+
+def test_a_source_with_other_values_has_another_version() -> None:
+    assert list(versions.problems(versions.read(), versions.current())) == []
+    frozen = versions.current()
+    version, digest = frozen["cider"]
+    (line,) = versions.problems(frozen, frozen | {"cider": (version, "other values")})
+    assert "raise encoding.cider in" in line
+    (line,) = versions.problems(frozen, frozen | {"cider": ((version or 0) + 1, digest)})
+    assert "raise" not in line
 
 
 def test_a_changed_value_is_named_with_its_place_and_size() -> None:

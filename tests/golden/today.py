@@ -104,7 +104,7 @@ class Folder:
 
     def relabel(self, *arguments: str) -> Result:
         """Run a command; an exception that is a bug of relabel is raised."""
-        from relabel_cli.border import report
+        from relabel_cli.exceptions import report
         from relabel_cli.root import app
 
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -131,6 +131,8 @@ class Folder:
         if captions:
             body = "".join(json.dumps(caption) + "\n" for caption in captions)
             (self.path / "captions.jsonl").write_text(body, encoding="utf-8")
+        # Whatever reads neighbours expects those of the parameter file.
+        params = {"neighbours": {"k": 20}, **params}
         (self.path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 
     # What commands have written, by value.
@@ -227,8 +229,9 @@ class Folder:
         """Train a model for some steps; return the losses and gradients of each step, and the metrics."""
         labels = f"labels/coco/exports/{self.split}/lookup/{lookup}"
         given = ["--data", str(data), "--captions", "labels/coco/corpus", "--namespace", "coco"]
-        sizes = ["--lr", "1e-4", "--embed", "16", "--word", "8", "--least", "1", "--batch-size", "16", "--threads", "1"]
-        own = ["--split", self.split, "--val", self.split, "--labels", labels, "--epochs", "2", "--log-every", "1"]
+        settings = ["lr=1e-4", "embed=16", "word=8", "least=1", "log_every=1", f"val={self.split}"]
+        sizes = [*(f"--set={setting}" for setting in settings), "--batch-size", "16", "--threads", "1"]
+        own = ["--split", self.split, "--labels", labels, "--epochs", "2"]
         shutil.rmtree(self.path / f"runs/{name}", ignore_errors=True)
         self.done("fit", "--out", f"runs/{name}", *given, *sizes, *own, *options)
         log = (self.path / f"runs/{name}/log.jsonl").read_text(encoding="utf-8").splitlines()

@@ -74,14 +74,16 @@ class Folder:
 
     def relabel(self, *arguments: str) -> Result:
         """Run the command in this process; an exception that would be a traceback is raised."""
-        from relabel_cli.border import report
+        from relabel_cli.exceptions import report
         from relabel_cli.root import app
 
         self.patch.chdir(self.path)
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                code = app([*arguments, "--threads", "1", "--quiet"], standalone_mode=False)
+                # `doctor` shows no progress.
+                quiet = [] if arguments[0] == "doctor" else ["--quiet"]
+                code = app([*arguments, *quiet], standalone_mode=False)
             except Exception as error:
                 code = report(error)
                 if code == 1:

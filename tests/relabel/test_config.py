@@ -13,7 +13,7 @@ import pytest
 
 from relabel.config import DEFAULT_SOURCES, Config, load_config
 from relabel.core.errors import MissingError, UsageError
-from relabel_cli.global_options import GlobalOptions
+from relabel_cli.shared_options import SharedOptions
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +43,9 @@ def test_the_file_beside_the_labels_applies_from_another_folder(
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
     assert load_config(None).judge.seed == 0
-    assert GlobalOptions(labels=Path("../labels")).project().config.judge.seed == 5
+    assert SharedOptions(labels=Path("../labels")).project().config.judge.seed == 5
     (tmp_path / "notebooks" / "params.yaml").write_text("judge: {seed: 6}\n")
-    assert GlobalOptions(labels=Path("../labels")).project().config.judge.seed == 6
+    assert SharedOptions(labels=Path("../labels")).project().config.judge.seed == 6
 
 
 def test_a_config_is_shown_in_a_line_or_two() -> None:

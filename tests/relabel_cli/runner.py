@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from typer.testing import CliRunner
 
 from relabel.core.errors import RelabelError
 from relabel_cli.root import app
+
+ALONE = (["fetch"], ["ingest"], ["tune", "cbow"], ["export", "neighbours"])
+"""Commands that compute nothing in threads."""
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
@@ -15,3 +20,8 @@ def invoke(*arguments: str) -> tuple[int, str]:
         return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
     assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
     return run.exit_code, run.output
+
+
+def one_thread(command: Sequence[str]) -> list[str]:
+    """Return a command that computes in one thread."""
+    return [*command] if [*command[:1]] in ALONE or [*command[:2]] in ALONE else [*command, "--threads", "1"]

@@ -1,4 +1,4 @@
-"""Contract: captions and parameters belong to a dataset. A corpus is replaced by captions of its own source, or with
+"""Contract: captions and parameters belong to a dataset. A corpus is replaced when its own captions changed, or with
 --replace. Other captions cannot take the name of a published dataset, and the captions of the parameter file apply
 only to the dataset that the file names.
 """
@@ -23,7 +23,7 @@ from relabel.stages import Project
 
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
 CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
-LOWER = ("--label", "cider_lower_split", "--threads", "1")
+LOWER = ("--label", "cider_lower_split")
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +72,8 @@ def test_a_corpus_is_replaced_by_its_own_source_only() -> None:
         Path("captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         code, output = relabel("ingest", "--dataset", "mine", *CSV, *other)
         assert code == 2
-        assert "the corpus mine holds 12 captions of another source" in output
-        assert "captions.csv" in output
+        assert "corpus mine" in output
+        assert "ingest.path (../../../captions.csv there" in output
         assert "--dataset NAME" in output
         assert "--replace" in output
         assert files("labels/mine") == before
@@ -88,8 +88,13 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     assert captions("mine") == 12
     write("captions.csv", [*TEXTS, "one more"])
     assert captions("mine") == 13
-    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--rows-per-shard", "5")
+    smaller = ("ingest", "--dataset", "mine", *CSV, "--set", "ingest.rows_per_shard=5")
+    code, output = relabel(*smaller)
+    assert code == 2
+    assert "ingest.rows_per_shard (50000 there, 5 here)" in output
+    code, output = relabel(*smaller, "--replace")
     assert code == 0, output
+    assert relabel("ingest", "--dataset", "mine", *CSV, "--replace")[0] == 0
     moved = checkout.with_name("moved")
     checkout.rename(moved)
     monkeypatch.chdir(moved)
@@ -104,8 +109,8 @@ def test_captions_of_proxy_features_do_not_replace_a_corpus() -> None:
     remaining = remaining_project(Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime()))
     remaining.config.ingest.path.parent.mkdir()  # type: ignore[union-attr]
     shutil.copy("labels/mine/corpus/part-00000-of-00001.parquet", remaining.config.ingest.path)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="the corpus mine_proxy holds 12 captions of another source"):
-        stages.ingest(remaining)
+    with pytest.raises(UsageError, match=r"ingest\.path \(\.\./\.\./\.\./captions\.csv there"):
+        stages.ingest(remaining).build()
     assert files("labels/mine_proxy") == before
 
 
@@ -138,6 +143,10 @@ def test_an_ingested_dataset_is_known_by_its_name() -> None:
         code, output = relabel("run", "--dataset", "mine", "--split", "train", *LOWER, *more)
         assert code == 0, output
     assert Path("labels/mine/exports/train/lookup/cider_lower_split/lookup.json").exists()
+    assert files("labels/mine/corpus") == before
+    code, output = relabel("ingest", "--dataset", "mine", "--set", "ingest.rows_per_shard=5")
+    assert code == 2
+    assert "ingest.rows_per_shard (50000 there, 5 here)" in output
     assert files("labels/mine/corpus") == before
 
 

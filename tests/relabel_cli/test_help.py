@@ -1,10 +1,11 @@
-"""Contract: the help of every command fits 80 columns, explains each option, and lists a verb's own options before the
-common ones. `relabel` alone shows the help, and the shell completes verbs and options.
+"""Contract: the help of every verb fits 50 lines of 80 columns and explains at most 12 options of its own, with those
+that verbs share in one section below. `relabel --help` lists every verb with the first line of its docstring and
+imports no heavy module.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 import typer
 
-from relabel_cli.root import VERBS, app
+from relabel_cli.options import SHARED
+from relabel_cli.root import GROUPS, VERBS, app
+
+HEAVY = ("torch", "numpy", "pyarrow", "pydantic", "yaml", "rich", "scipy", "numba", "faiss", "sentence_transformers")
 
 
 def commands() -> dict[str, Any]:
@@ -27,37 +31,42 @@ def commands() -> dict[str, Any]:
     return commands
 
 
-def test_the_help_of_every_command_fits_and_explains_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_of_every_command_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    texts = {}
     for words, command in commands().items():
-        texts[words] = command.make_context(f"relabel {words}".strip(), [], resilient_parsing=True).get_help()
-        assert max(map(len, texts[words].splitlines())) <= 80, words
-        assert [one.name for one in command.params if one.param_type_name == "option" and not one.help] == [], words
-    assert texts["neighbours"].index("--label") < texts["neighbours"].index("--params")
+        lines = command.make_context(f"relabel {words}".strip(), [], resilient_parsing=True).get_help().splitlines()
+        assert len(lines) <= 50, words
+        assert max(map(len, lines)) <= 80, words
+        options = [one for one in command.params if one.param_type_name == "option"]
+        assert [one.name for one in options if not one.help] == [], words
+        shared = [one for one in options if getattr(one, "rich_help_panel", None) == SHARED]
+        assert len(options) - len(shared) <= 12, words
+        assert lines.count(f"{SHARED}:") == bool(shared), words
 
 
-def relabel(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "relabel", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_the_summary_of_the_list(verb: str) -> None:
+    docstring = getattr(import_module(f"relabel_cli.verbs.{verb}"), verb).__doc__
+    assert docstring is not None
+    assert docstring.splitlines()[0] == VERBS[verb]
 
 
-def test_the_module_without_arguments_shows_the_help(tmp_path: Path) -> None:
-    run = relabel(cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == relabel("--help", cwd=tmp_path).stdout
-    assert "Build labels:" in run.stdout
+def test_the_list_of_verbs_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, json\n"
+        "from relabel_cli.root import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(run.stderr) == []
+    for group, verbs in GROUPS.items():
+        section = run.stdout.partition(f"{group}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == list(verbs)
 
 
-def completions(line: str, cwd: Path) -> list[str]:
-    """Return the completions that bash offers for a line."""
-    code = "import sys; sys.argv[0] = 'relabel'; from relabel_cli.main import main; main()"
-    env = {"_RELABEL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    run = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=os.environ | env, capture_output=True, text=True)
-    return run.stdout.split()
-
-
-def test_the_shell_completes_verbs_and_options(tmp_path: Path) -> None:
-    assert sorted(completions("relabel e", tmp_path)) == ["encode", "eval", "export"]
-    assert completions("relabel export pl", tmp_path) == ["plan"]
-    assert "--resamples" in completions("relabel judge --re", tmp_path)
+def test_the_entry_point_imports_next_to_nothing_before_ctrl_c_is_handled(tmp_path: Path) -> None:
+    code = "import sys; before = set(sys.modules); import relabel_cli.main; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not {"relabel", "typer", "json", "logging", "subprocess", "tempfile"} & set(run.stdout.split())

@@ -1,72 +1,119 @@
-"""Contract: the fields of a pydantic model are options of a verb, with name, type, default and help, after the
-verb's own options. Options of a section are unset by default.
+"""Contract: named fields of a pydantic model are options of a verb, with name, type, default and help; `--set` reaches
+all others. Values outside the bounds of a field are refused by its name before any file is read.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
-import typer
 from pydantic import BaseModel, Field
+from tests.relabel_cli.runner import invoke
 from typer.testing import CliRunner
 
+from relabel.core.errors import UsageError
 from relabel_cli.options import Overrides, verb
-
-
-class SharedOptions(BaseModel):
-    out: Path = Field(Path("labels"), description="Where to.")
-    names: list[str] = Field([], description="Names.")
-    quiet: bool = Field(False, description="Say nothing.", json_schema_extra={"flags": ["-q"]})
+from relabel_cli.shared_options import SharedOptions
+from relabel_cli.trainer import parse
+from relabel_train.training.options import EvalOptions, FitOptions
 
 
 class Section(BaseModel):
     rows_per_shard: int = Field(50, ge=1, description="Rows.")
     include_self: bool = Field(True, description="Keep it.")
     form: Literal["a", "b"] = Field("a", description="Form.")
-    limit: float | None = Field(None, description="Limit of rows per file; without a limit, all rows are read.")
-    nested: dict[str, int] = Field({}, description="For params.yaml alone.")
+    limit: float | None = Field(None, description="Limit.")
+    names: tuple[str, ...] = Field((), description="Names.")
+    seed: int = Field(0, description="For --set alone.")
 
 
 seen: dict[str, Any] = {}
+OPTIONS = Overrides(Section, "rows_per_shard include_self form limit names", "part")
 
 
-def do(
-    shared: SharedOptions, options: Annotated[dict[str, Any], Overrides(Section, "part")], more: str = typer.Option("x")
-) -> None:
+def do(common: SharedOptions) -> None:
     """Do it."""
-    seen.clear()
-    seen.update(shared=shared, options=options, more=more)
+    seen.update(common=common)
 
 
-@pytest.fixture
-def run() -> Any:
-    app = verb(do)
-    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(verb(do, ("labels", "set", "quiet"), OPTIONS), list(arguments))
 
 
-def test_defaults_are_those_of_the_model(run: Any) -> None:
+def test_options_are_unset_by_default() -> None:
     assert run().exit_code == 0
-    assert seen == {"shared": SharedOptions(), "options": {}, "more": "x"}
+    assert seen["common"] == SharedOptions()
 
 
-def test_options_are_typed(run: Any) -> None:
-    result = run(
-        "--out", "o", "--names", "a", "--names", "b", "-q", "--rows-per-shard", "7", "--no-include-self", "--limit", "2"
-    )
+def test_options_are_typed() -> None:
+    own = ["--rows-per-shard", "7", "--no-include-self", "--limit", "2", "--names", "a,b", "--names", "c"]
+    result = run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
     assert result.exit_code == 0, result.output
-    assert seen["shared"] == SharedOptions(out=Path("o"), names=["a", "b"], quiet=True)
-    assert seen["options"] == {"part.rows_per_shard": 7, "part.include_self": False, "part.limit": 2.0}
+    assert seen["common"].model_copy(update={"overrides": {}}) == SharedOptions(
+        labels=Path("o"), quiet=True, set=["x=[1, 2]"]
+    )
+    assert seen["common"].overrides == {
+        "part.rows_per_shard": 7,
+        "part.include_self": False,
+        "part.limit": 2.0,
+        "part.names": ["a", "b", "c"],
+    }
 
 
-def test_help_shows_the_descriptions_and_defaults_of_the_model(run: Any) -> None:
-    text = run("--help").output
-    for fragment in ("Where to.", "Rows. [default: 50]", "--no-include-self", "[default: a]"):
-        assert fragment in text
-    assert "nested" not in text
+def test_the_help_shows_descriptions_and_defaults_in_two_sections() -> None:
+    own, _, shared = run("--help").output.partition("Shared options:")
+    for fragment in ("Rows. [default: 50]", "--no-include-self", "[default: a]"):
+        assert fragment in own
+    assert "--labels" in shared
+    assert "--seed" not in own
+    assert "--threads" not in shared
 
 
-def test_a_wrong_type_is_a_usage_error(run: Any) -> None:
+def test_a_wrong_type_is_a_usage_error() -> None:
     assert run("--rows-per-shard", "many").exit_code == 2
     assert run("--form", "c").exit_code == 2
+
+
+def test_shared_options_reach_the_runtime() -> None:
+    runtime = SharedOptions(memory="2GiB", workers=3, threads=5).runtime()
+    assert (runtime.memory, runtime.workers, runtime.threads, runtime.shard) == (2 << 30, 3, 5, None)
+    runtime = SharedOptions(scheduler="tcp://here:8786").runtime()
+    assert (runtime.memory, runtime.scheduler) == (4 << 30, "tcp://here:8786")
+    assert SharedOptions(shard="2/8").runtime().shard == (2, 8)
+    with pytest.raises(UsageError, match="--memory"):
+        SharedOptions(memory="much").runtime()
+    with pytest.raises(UsageError, match="--scheduler"):
+        SharedOptions(workers=2, scheduler="tcp://here:8786").runtime()
+
+
+def test_the_trainer_takes_every_parameter_by_set() -> None:
+    given = {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]}
+    settings = ["lr=1e-4", "loss_set=[margin=0.1, triplet.margin=0.2]", "val=test"]
+    assert parse(FitOptions, SharedOptions(set=settings, overrides=given)) == FitOptions(
+        data=Path("d"),
+        captions=Path("c"),
+        loss=("bcls", "triplet:0.5"),
+        lr=1e-4,
+        loss_set=("margin=0.1", "triplet.margin=0.2"),
+        val="test",
+    )
+    with pytest.raises(UsageError, match="run: Field required"):
+        parse(EvalOptions, SharedOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("epochs", ["--epochs", "1000000000000"]),
+        ("batch_size", ["--batch-size", "-1"]),
+        ("lr", ["--set", "lr=.nan"]),
+        ("seed", ["--set", "seed=-1"]),
+        ("wide: no such parameter", ["--set", "wide=1"]),
+        ("--labels", ["--labels", "x", "--plan", "y"]),
+    ],
+)
+def test_an_option_outside_its_bounds_is_named(name: str, arguments: list[str]) -> None:
+    code, output = invoke("fit", "--data", "d", "--captions", "c", *arguments)
+    assert code == 2
+    assert name in output

@@ -17,15 +17,15 @@ from pydantic import BaseModel, ValidationError
 from relabel.config import Config
 from relabel.core.parameters import Parameters
 from relabel.sources import SOURCES, source_class
-from relabel_cli.global_options import GlobalOptions
-from relabel_cli.trainer_options import RunOptions, parameter_model
+from relabel_cli.shared_options import SharedOptions
+from relabel_cli.trainer import parameter_model
 from relabel_train.training.options import EvalOptions, FitError, FitOptions, check_bounds
 
 
 def models() -> dict[str, type[BaseModel]]:
     sources = {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
     training = {"fit": parameter_model(FitOptions), "eval": parameter_model(EvalOptions)}
-    return {"params.yaml": Config, **sources, "every verb": GlobalOptions, "training verbs": RunOptions, **training}
+    return {"params.yaml": Config, **sources, "every verb": SharedOptions, **training}
 
 
 def numbers(schema: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:

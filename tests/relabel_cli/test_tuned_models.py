@@ -14,7 +14,6 @@ import yaml
 from tests.relabel_cli.runner import invoke
 
 from experiments.proxy_features import remaining_project
-from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
@@ -23,8 +22,7 @@ from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Recipe, build
 
 PARAMS = {
     "ingest": {"format": "jsonl", "tokenizer": "none"},
@@ -50,7 +48,7 @@ def ingest(dataset: str, captions: int) -> None:
 
 
 def relabel(dataset: str, *arguments: str) -> tuple[int, str]:
-    return invoke(*arguments, "--dataset", dataset, "--threads", "1")
+    return invoke(*arguments, "--dataset", dataset)
 
 
 def encode(dataset: str) -> tuple[int, str]:
@@ -97,7 +95,7 @@ def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: 
     assert remaining.word2vec == Path("there/word2vec/first")
     assert remaining.config.source("one").params.vectors == str(Path("there/word2vec/first").absolute())
     assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
-    assert stages.needs_word2vec(params)
+    assert params.tuned_models() == ("cbow",)
 
 
 def test_a_fuse_is_read_from_the_folder_that_it_was_written_to() -> None:
@@ -112,8 +110,8 @@ def test_a_model_of_other_parameters_is_kept_without_replace() -> None:
     assert relabel("mine", "tune", "cbow")[0] == 0
     vectors = next(Path("data/word2vec/mine").glob("*.txt"))
     before = vectors.read_bytes()
-    for trial in (["--width", "5"], ["--set", "tune.cbow.width=5"]):
-        code, output = relabel("mine", "tune", "cbow", *trial)
+    for options in (["--width", "5"], ["--set", "tune.cbow.width=5"]):
+        code, output = relabel("mine", "tune", "cbow", *options)
         assert (code, vectors.read_bytes()) == (2, before)
         assert "width (4 there, 5 here)" in output
         assert "--replace" in output
@@ -133,7 +131,7 @@ def test_a_cross_encoder_of_other_parameters_is_refused(base: bool, monkeypatch:
     monkeypatch.setattr("relabel.sources.models.files.find_model", find_model)
     ingest("mine", 8)
     trained = TuneBertStsParams(epochs=2).model_dump(mode="json", exclude={"base", "revision"})
-    build(Path("data/bert_sts"), ArtefactSpec("cross_encoder", "x on stsb", trained, {"base": "abc"}), lambda _: None)
+    build(Path("data/bert_sts"), Recipe("cross_encoder", "x on stsb", lambda: trained, {"base": "abc"}, lambda _: None))
     label = ("encode", "--label", "pairs", "--split", "train", "--set", "sources.pairs={source: bert_sts, gate: null}")
     code, output = relabel("mine", *label)
     assert (code, "epochs (2 there, 3 here)" in output, "relabel tune bert_sts" in output) == (4, True, True)

@@ -19,7 +19,7 @@ sources:
 
 
 def relabel(*arguments: str) -> tuple[int, str]:
-    return invoke(*arguments, "--threads", "1", "--data", "data")
+    return invoke(*arguments, "--data", "data")
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +67,20 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
     [
         ((*PLAN, "{home}/d"), 2, "{home}/d' cannot name a plan"),
         ((*PLAN, "../lookup"), 2, "'../lookup' cannot name a plan"),
-        ((*PLAN, ""), 2, "'' cannot name a plan"),
-        (("tune", "fuse", "--parts", "cider", "--out", "{home}/models"), 4, "{home}/models: found files that relabel"),
-        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found files that relabel"),
+        (
+            ("tune", "fuse", "--parts", "cider", "--out", "{home}/models"),
+            4,
+            "{home}/models: found ",
+        ),
+        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found "),
         (
             ("tune", "sbert", "--out", "labels/mine/corpus"),
             4,
-            "found corpus mine, where only an older sentence_encoder",
+            "found corpus mine, where only an older",
         ),
         (("tune", "fuse", "--parts", "cider", "--out", "labels/mine/encodings/train/cider"), 4, "found encoding cider"),
-        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "found files that relabel did not"),
-        (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found a file, not a folder"),
+        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "no manifest that can be read"),
+        (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found a file"),
         (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),
         (("encode", "--split", "train", "--label", "../../../../evil"), 2, "'../../../../evil'"),
         (
@@ -121,7 +124,7 @@ def test_files_at_the_path_of_an_artefact_stay(folder: str, command: tuple[str, 
     (Path(folder) / "GoogleNews.bin").write_text("mine")
     before = files(home)
     code, output = relabel(*command)
-    assert (code, f"{folder}: found files that relabel did not write (GoogleNews.bin)" in output) == (4, True), output
+    assert (code, f"{folder}: found GoogleNews.bin" in output) == (4, True), output
     assert files(home) == before
 
 
@@ -129,7 +132,7 @@ def test_foreign_files_in_an_artefact_stop_its_replacement(home: Path) -> None:
     corpus = Path("labels/mine/corpus")
     (corpus / "notes.txt").write_text("mine")
     before = files(home)
-    code, output = relabel("ingest", "--rows-per-shard", "7")
+    code, output = relabel("ingest", "--set", "ingest.rows_per_shard=7")
     assert (code, "found notes.txt, which relabel did not write" in output) == (4, True), output
     assert files(home) == before
     assert relabel("ingest")[0] == 0

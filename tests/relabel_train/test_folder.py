@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from tests.relabel_train.exported import opener
 
-from relabel.store.artefact import _move
 from relabel_train.batches import Plan, open_plan
 from relabel_train.folder import LookupFileError
 from relabel_train.lookup import Lookup
@@ -47,7 +46,9 @@ def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     opened = opener(kind)(out, verify=False)
     packed = pickle.dumps(opened)
     assert label_and_scale(pickle.loads(packed)) == (2, 2)
-    _move(variant(exports, kind, tmp_path / "new", 3), out)
+    new = variant(exports, kind, tmp_path / "new", 3)
+    shutil.rmtree(out)
+    new.rename(out)
     assert label_and_scale(opened) == (2, 2)
     with pytest.raises(LookupFileError, match="was exported there meanwhile"):
         pickle.loads(packed)

@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relabel.core.errors import UsageError
+from relabel.core.tables import Style
 from relabel.judge import JudgeParams
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, split_names, verb
+from relabel_cli.shared_options import WORKERS, SharedOptions
 
 if TYPE_CHECKING:
     from relabel.stages.correlate import Against
 
+ON = (
+    "Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, pascal-50s, "
+    "sugarcrepe-pp, or all on this machine; or a file of references, candidate and human (.jsonl, .csv, .parquet)."
+)
+SCORES = "Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."
+
 
 def correlate(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
-    common: GlobalOptions,
-    cxc: Annotated[
-        bool, typer.Option("--cxc", help="Compare with human scores of Crisscrossed Captions (the default).")
-    ] = False,
-    eccv: Annotated[bool, typer.Option("--eccv", help="Rank ECCV Caption with each label.")] = False,
-    stsb: Annotated[
-        bool, typer.Option("--stsb", help="Compare with the STS benchmark, which must be fetched.")
-    ] = False,
-    on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--on",
-            metavar="<set>",
-            callback=split_names,
-            help="Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, "
-            "pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and human (.jsonl, "
-            ".csv, .parquet).",
-        ),
-    ] = None,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="<file>", help="Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."
-        ),
-    ] = None,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Accept files of scores that lack judged pairs.")
-    ] = False,
+    common: SharedOptions,
+    cxc: Annotated[bool, typer.Option("--cxc", help="The same as --on cxc (the default).")] = False,
+    eccv: Annotated[bool, typer.Option("--eccv", help="The same as --on eccv.")] = False,
+    on: Annotated[list[str] | None, typer.Option("--on", metavar="<set>", callback=split_names, help=ON)] = None,
+    scores: Annotated[list[Path] | None, typer.Option(metavar="<file>", help=SCORES)] = None,
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Accept --scores that lack pairs.")] = False,
     label: list[str] = label_option("to compare", default="all of params.yaml"),
-    form: Annotated[
-        Literal["text", "csv", "md", "latex"], typer.Option("--format", help="Format of the printed tables; or --json.")
-    ] = "text",
-    csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
-    md: Annotated[bool, typer.Option("--md", help="The same as --format md.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="The same as --format latex.")] = False,
+    style: Annotated[Style, typer.Option("--format", help="Format of the printed tables; or --json.")] = "text",
     picture: Annotated[Path | None, typer.Option(help="Draw the report into this file (PNG).")] = None,
 ) -> None:
     """Report how well each label agrees with human judgement."""
@@ -61,15 +40,14 @@ def correlate(
     from relabel.stages.correlate import judged_names
     from relabel_cli.output import report_outcome, terminal_width
 
-    project = common.project(options)
+    project = common.project()
     chosen: list[Against] = list(on or [])
-    chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if asked]
+    chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked]
     # One order of tables, however the sets were named; files come last.
     order = [*judged_names(), *chosen]
     chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=[*order, "cxc"].index)
     if picture is not None and chosen == ["eccv"]:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
-    style = "csv" if csv else "md" if md else "latex" if latex else form
     outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & set(chosen) and not scores:
         outcome.problems += stages.find_failed_rows(
@@ -81,4 +59,4 @@ def correlate(
     report_outcome(outcome)
 
 
-app = verb(correlate)
+app = verb(correlate, WORKERS, Overrides(JudgeParams, "split resamples statistic gate", "judge"))

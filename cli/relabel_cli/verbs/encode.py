@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import typer
-
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import label_option, verb
+from relabel_cli.shared_options import TASKS, SharedOptions, Split
 
 
 def encode(
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to encode", default="all of params.yaml"),
-    split: str | None = typer.Option(
-        None, help="train, val, test or all. [default: the only split of the corpus, else test]"
-    ),
+    split: Split = None,
 ) -> None:
     """Encode every caption with a source."""
     from relabel import stages
@@ -22,11 +18,13 @@ def encode(
     names = label or list(project.config.sources)
     split = project.choose_split(split, "test", names)
     for name in names:
-        stages.build_inputs(project, name, split)
+        # A share waits for the parts of a label, which another command builds.
+        if project.runtime.shard is None:
+            stages.build_inputs(project, name, split)
         common.run(stages.encode(project, name, split))
     # All labels are encoded before the first failure ends the command.
     for _, error in stages.find_failed_rows(project, names, split):
         raise error
 
 
-app = verb(encode)
+app = verb(encode, TASKS)

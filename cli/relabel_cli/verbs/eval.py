@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pydantic import BaseModel
-
-from relabel_cli.options import verb
-from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
+from relabel_cli.options import Overrides, verb
+from relabel_cli.shared_options import SharedOptions
+from relabel_cli.trainer import SHARED, check_labels, logger, parameter_model, parse, trainer_errors
 from relabel_train.training.options import EvalOptions
 
-if TYPE_CHECKING:
-    Options = BaseModel
-else:
-    Options = parameter_model(EvalOptions)
+MODEL = parameter_model(EvalOptions)
+NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
 
-def eval(options: Options, machine: RunOptions) -> None:
+def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
-    parsed = parse(EvalOptions, options)
-    log = machine.logger()
+    parsed = parse(EvalOptions, common)
+    check_labels(common, parsed.captions, parsed.labels)
     with trainer_errors():
         from relabel_train.evaluate import evaluate
 
-        report = evaluate(parsed, machine.device, log)
-    machine.show(report.to_json(), report.text())
+        report = evaluate(parsed, common.device, logger(common))
+    common.show(report.to_json(), report.text())
 
 
-app = verb(eval)
+app = verb(eval, SHARED, Overrides(MODEL, NAMES))

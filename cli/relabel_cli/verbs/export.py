@@ -1,9 +1,9 @@
-"""The verbs of `relabel export`: lookup, neighbours, plan and wds."""
+"""The verbs of `relabel export`: lookup, neighbours, plan, wds, and one per format of other tools."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,15 @@ from relabel.core.types import Of
 from relabel.export import EXPORTS
 from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Within
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, label_option, verb
+from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
+
+if TYPE_CHECKING:
+    from relabel.stages import Job
+
+PLAN = "sampler batch_size epochs seed batches k neighbours max_bytes"
+WDS = "shards keys layout dtype k captions_per_shard allow_missing"
+Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")]
 
 
 def export() -> None:
@@ -20,121 +27,76 @@ def export() -> None:
 
 
 def lookup(
-    options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "export.lookup")],
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to write"),
-    split: Annotated[
-        Within | None,
-        typer.Option(help="Encoding: train, val, test or all. [default: the only split of the corpus, else train]"),
-    ] = None,
-    within: Annotated[
-        Within | None, typer.Option(help="Split of the neighbours to include; that of the encoding by default.")
-    ] = None,
+    split: Split = None,
+    within: Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")] = None,
 ) -> None:
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
     from relabel import stages
 
-    project = common.project(options)
-    for each in label:
-        common.run(stages.export_lookup(project, each, project.choose_split(split, "train", label), within))
+    write(common, label, split, stages.export_lookup, within)
 
 
 def neighbours(
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to write"),
-    split: Annotated[
-        Within | None,
-        typer.Option(help="Neighbours within train, val, test or all. [default: the only split, else train]"),
-    ] = None,
-    of: Annotated[Of, typer.Option(help="captions: neighbours of captions. images: of images.")] = "captions",
+    split: Split = None,
+    of: Annotated[Of, typer.Option(help="Neighbours of captions or of images.")] = "captions",
 ) -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
     from relabel import stages
 
-    project = common.project()
-    for each in label:
-        common.run(stages.export_neighbours(project, each, project.choose_split(split, "train", label), of))
+    write(common, label, split, stages.export_neighbours, of)
 
 
 def plan(
-    options: Annotated[dict[str, Any], Overrides(ExportPlanParams, "export.plan")],
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to plan"),
-    split: Annotated[
-        str | None,
-        typer.Option(help="Captions: train, val, test or all. [default: the only split of the corpus, else train]"),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the plan; by default made of label, sampler, batch size, epochs and seed."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size and time, and write nothing.")] = False,
+    split: Split = None,
+    name: Annotated[str | None, typer.Option(help="Name of the plan. [default: from its parameters]")] = None,
 ) -> None:
     """Write a seeded list of batches with their exact blocks."""
     from relabel import stages
 
-    project = common.project(options)
-    split = project.choose_split(split, "train", label)
-    for each in label:
-        if dry_run:
-            estimate = stages.estimate_plan(project, each, split, name)
-            common.show(asdict(estimate), f"plan of {each}: {estimate.describe()}")
-            continue
-        common.run(stages.export_plan(project, each, split, name))
+    write(common, label, split, stages.export_plan, name)
 
 
-def wds(
-    options: Annotated[dict[str, Any], Overrides(ExportWdsParams, "export.wds")],
-    common: GlobalOptions,
-    label: list[str] = label_option("to write"),
-    split: Annotated[
-        str | None,
-        typer.Option(help="Lookup: train, val, test or all. [default: the only split of the corpus, else train]"),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count keys and estimate the size; write nothing.")
-    ] = False,
-) -> None:
+def wds(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
     from relabel import stages
 
-    project = common.project(options)
-    split = project.choose_split(split, "train", label)
-    for each in label:
-        if dry_run:
-            estimate = stages.estimate_wds(project, each, split)
-            common.show(asdict(estimate), f"side-car of {each}: {estimate.describe()}")
-            continue
-        common.run(stages.export_wds(project, each, split))
+    write(common, label, split, stages.export_wds)
+
+
+def write(
+    common: SharedOptions, labels: Sequence[str], split: str | None, stage: Callable[..., Job], *more: Any
+) -> None:
+    """Run the stage of an export for each label; `more`: its further arguments."""
+    project = common.project()
+    chosen = project.choose_split(split, "train", labels)
+    for label in labels:
+        common.run(stage(project, label, chosen, *more))
 
 
 def format_verb(kind: str) -> typer.Typer:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
-    def write(
-        options: dict[str, Any],
-        common: GlobalOptions,
-        label: list[str] = label_option("to write"),
-        split: Annotated[
-            Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")
-        ] = None,
-    ) -> None:
+    def call(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
         from relabel import stages
 
-        project = common.project(options)
-        for each in label:
-            common.run(stages.export(project, kind, each, project.choose_split(split, "train", label)))
+        write(common, label, split, lambda project, *rest: stages.export(project, kind, *rest))
 
-    write.__annotations__["options"] = Annotated[dict[str, Any], Overrides(format_params(kind), f"export.{kind}")]
-    write.__name__, write.__doc__ = kind, EXPORTS[kind][2]
-    return verb(write)
+    model = format_params(kind)
+    call.__name__, call.__doc__ = kind, EXPORTS[kind][2]
+    return verb(call, BUILD, Overrides(model, " ".join(model.model_fields), f"export.{kind}"))
 
 
 app = group(
     export,
-    lookup=verb(lookup),
-    neighbours=verb(neighbours),
-    plan=verb(plan),
-    wds=verb(wds),
+    lookup=verb(lookup, BUILD, Overrides(ExportLookupParams, "dtype", "export.lookup")),
+    neighbours=verb(neighbours, (*READ, "replace")),
+    plan=verb(plan, TASKS, Overrides(ExportPlanParams, PLAN, "export.plan")),
+    wds=verb(wds, TASKS, Overrides(ExportWdsParams, WDS, "export.wds")),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from relabel.core.errors import UsageError
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import verb
+from relabel_cli.shared_options import OUTPUT, Mirror, SharedOptions
 
 
 def fetch(
-    common: GlobalOptions,
+    common: SharedOptions,
     names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets; see --list.")] = None,
-    mirror: Annotated[
-        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
-    ] = None,
+    mirror: Mirror = None,
     show_list: Annotated[bool, typer.Option("--list", help="List all files with their state and source.")] = False,
 ) -> None:
     """Download datasets and assets, verified against their sha256."""
@@ -35,10 +32,8 @@ def fetch(
     for name in names:
         files = datasets.fetch(name, common.data, mirror, progress)
         manifest = datasets.load_manifest(name)
-        common.show(
-            {"name": name, "files": [str(f) for f in files], "licence": manifest.licence},
-            "\n".join([f"{name}: {manifest.licence}", *(f"  {f}" for f in files)]),
-        )
+        facts = {"name": name, "files": [str(f) for f in files], "licence": manifest.licence}
+        common.show(facts, "\n".join([f"{name}: {manifest.licence}", *(f"  {f}" for f in files)]))
 
 
-app = verb(fetch)
+app = verb(fetch, ("data", *OUTPUT))

@@ -8,32 +8,24 @@ from typing import Annotated
 import typer
 
 from relabel.core.errors import UsageError
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import label_option, verb
+from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
 
 
 def nearest(
-    common: GlobalOptions,
+    common: SharedOptions,
     text: Annotated[str | None, typer.Argument(help="A caption.")] = None,
-    caption_id: Annotated[
-        str | None, typer.Option("--id", help="Id of a caption in the corpus, as in coco:770337.")
-    ] = None,
+    caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption, as in coco:770337.")] = None,
     label: list[str] = label_option("to search with", default="all that are encoded"),
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
-    split: Annotated[
-        str | None,
-        typer.Option(help="Search in train, val, test or all. [default: the only split of the corpus, else test]"),
-    ] = None,
+    split: Split = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
-    from relabel.stages.nearest import NotEncodedError, search_labels
+    from relabel.stages.nearest import search_labels
     from relabel_cli.output import nearest_table
 
-    if text is None and caption_id is None:
-        todo = "Give a caption, as in `relabel nearest 'a dog on a surfboard'`, or --id with the id of one."
-        raise UsageError("nothing to search for", todo=todo)
-    if text is not None and caption_id is not None:
-        raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
+    if (text is None) == (caption_id is None):
+        raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
     common.show(
@@ -44,14 +36,8 @@ def nearest(
         },
         nearest_table(query, hits),
     )
-    # Without --label, all labels of the parameters are tried, and most projects encode a few of them.
-    not_encoded = [name for name, error in left_out if isinstance(error, NotEncodedError) and not label]
     for name, error in left_out:
-        if name not in not_encoded:
-            typer.echo(f"{name} is left out: {error}", err=True)
-    if not_encoded:
-        todo = f"Run {project.command('encode', label='LABEL', split=split)} for more."
-        typer.echo(f"not encoded: {', '.join(not_encoded)}. {todo}", err=True)
+        typer.echo(f"{name} is left out: {error}", err=True)
 
 
-app = verb(nearest)
+app = verb(nearest, COMPUTE)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 from relabel.neighbours.spec import NeighboursParams
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, verb
+from relabel_cli.shared_options import TASKS, SharedOptions
 
 
 def neighbours(
-    options: Annotated[dict[str, Any], Overrides(NeighboursParams, "neighbours")],
-    common: GlobalOptions,
+    common: SharedOptions,
     label: list[str] = label_option("to search with", default="all that have neighbours"),
 ) -> None:
     """Find the most relevant captions of every caption or image."""
     from relabel import stages
     from relabel_cli.output import neighbours_text
 
-    project = common.project(options)
+    project = common.project()
     for name in label or stages.labels_with_neighbours(project):
-        job = stages.neighbours(project, name)
-        manifest, built = job.run()
-        status = stages.status_line(built, manifest, job.out)
-        common.show(manifest.facts, f"{status}\n{neighbours_text(manifest.facts)}")
+        common.run(stages.neighbours(project, name), neighbours_text)
 
 
-app = verb(neighbours)
+app = verb(neighbours, TASKS, Overrides(NeighboursParams, "k of within split index", "neighbours"))

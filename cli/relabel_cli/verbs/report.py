@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, verb
+from relabel_cli.shared_options import WORKERS, SharedOptions
 
 
 def report(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split", "statistic"))],
-    common: GlobalOptions,
-    split: Annotated[
-        Split | None,
-        typer.Option(help="Split of the page. [default: judge.split, else the only split of the corpus]"),
-    ] = None,
+    common: SharedOptions,
+    split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
     label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
-    from relabel.stages.report import report as write
+    from relabel.stages.run import report as write
     from relabel_cli.output import report_outcome
 
-    project = common.project(options)
+    project = common.project()
     result = write(project, split, label)
     # The path is the result; problems and other folders go to standard error.
     path = result.paths.pop("report", None)
@@ -33,4 +29,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report)
+app = verb(report, WORKERS, Overrides(JudgeParams, "resamples gate", "judge"))

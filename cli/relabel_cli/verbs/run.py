@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, label_option, verb
+from relabel_cli.shared_options import WORKERS, Mirror, SharedOptions
 
 
 def run(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
-    common: GlobalOptions,
+    common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
     label: list[str] = label_option("to build", default="all on a judged split, else export.labels"),
-    mirror: Annotated[
-        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the artefacts that would be built, with rows, bytes and time.")
-    ] = False,
+    mirror: Mirror = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
     from relabel.stages.dry_run import plan_run
     from relabel.stages.run import run as run_stages
     from relabel_cli.output import plan_text, report_outcome, terminal_width
 
-    project = common.project(options)
+    project = common.project()
     if dry_run:
         steps = plan_run(project, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))
@@ -41,4 +35,4 @@ def run(
     report_outcome(outcome)
 
 
-app = verb(run)
+app = verb(run, WORKERS, Overrides(JudgeParams, "resamples gate", "judge"))

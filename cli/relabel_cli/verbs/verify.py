@@ -8,15 +8,13 @@ from typing import Annotated
 
 import typer
 
-from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import verb
+from relabel_cli.shared_options import OUTPUT, SharedOptions
 
 
 def verify(
-    common: GlobalOptions,
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Folders; by default those of labels and of fetched files.")
-    ] = None,
+    common: SharedOptions,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders. [default: those of labels and data]")] = None,
 ) -> None:
     """Read everything back against its manifest; name every file that differs."""
     from relabel.stages.verify import verify as read_back
@@ -24,10 +22,10 @@ def verify(
 
     # With neither folder, the error names that of labels.
     folders = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
-    findings = read_back(folders, common.data, common.runtime().progress)
+    findings = read_back(folders, common.runtime().progress)
     common.show(asdict(findings), verify_text(findings))
     if findings.problems:
         raise typer.Exit(4)
 
 
-app = verb(verify)
+app = verb(verify, ("data", "labels", *OUTPUT))

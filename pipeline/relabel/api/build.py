@@ -19,7 +19,7 @@ from relabel.corpus import Corpus
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
-from relabel.stages.report import report as stages_report
+from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
 
@@ -68,7 +68,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     values = {f"ingest.{name}": value for name, value in parameters.items()}
     place = "ingest.url" if "://" in str(captions) else "ingest.path"
     project = _project(folder, None, {place: str(captions), **values}, runtime)
-    stages.ingest(project)
+    stages.ingest(project).build()
     return project.corpus
 
 
@@ -214,7 +214,7 @@ def export_label(
     project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
     chosen = split or encoded_split(project, label)
     job = _EXPORTS[kind](project, label, chosen) if kind in _EXPORTS else stages.export(project, kind, label, chosen)
-    stages.run_logged(project, job)
+    job.build()
     return job.out
 
 

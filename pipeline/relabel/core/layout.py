@@ -9,8 +9,6 @@ from pathlib import Path
 from relabel.core.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-EXPORTS = ("hf", "pairs", "tuples", "trec", "safetensors", "faiss", "scan")
-"""Formats of other tools in which labels are exported (see `relabel.export`)."""
 RULE = (
     "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
     "letter or a digit."
@@ -36,7 +34,7 @@ def check_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, report/SPLIT}``.
+    """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, ...}``.
 
     Every name that becomes part of a path is checked, so that no name leads out of its folder. A method that takes a
     label returns the folder of all labels if the label is omitted.
@@ -70,8 +68,16 @@ class Layout:
         return _labelled(folder, label)
 
     def judgement(self, split: str, label: str | None = None) -> Path:
-        """Return the folder of one label's scores of the human-judged pairs, and of its figures as a ranker."""
+        """Return the folder of one label's scores of the human-judged pairs."""
         return _labelled(self.root / "judgements" / check_name("split", split), label)
+
+    def ranking(self, split: str, label: str | None = None) -> Path:
+        """Return the folder of one label's rankings of ECCV Caption."""
+        return _labelled(self.root / "rankings" / check_name("split", split), label)
+
+    def figures(self, split: str, label: str | None = None) -> Path:
+        """Return the folder of one label's agreement with the human-judged pairs."""
+        return _labelled(self.root / "figures" / check_name("split", split), label)
 
     def lookup(self, split: str, label: str | None = None) -> Path:
         """Return the folder of the lookup of one label over one split."""
@@ -87,16 +93,17 @@ class Layout:
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
     def export(self, split: str, kind: str, label: str) -> Path:
-        """Return the folder of one label in a format of another tool: one of `EXPORTS`, or "wds"."""
+        """Return the folder of one label in a format of another tool: one of `relabel.export.EXPORTS`, or "wds"."""
         return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
 
     def judged_set(self, name: str) -> Path:
-        """Return the folder of all labels' encodings and scores of the texts of one judged set."""
+        """Return the folder of all labels' encodings, scores and figures of the texts of one judged set."""
         return self.root / "judged" / check_name("judged set", name)
 
-    def report(self, split: str) -> Path:
-        """Return the folder of the tables and plots over all labels."""
-        return self.root / "report" / check_name("split", split)
+    def report(self, split: str, kind: str | None = None) -> Path:
+        """Return the folder of the tables and plots over all labels; `kind` is one of their reports."""
+        folder = self.root / "report" / check_name("split", split)
+        return folder if kind is None else folder / check_name("report", kind)
 
     def page(self, split: str) -> Path:
         """Return the folder of the HTML page over all labels."""
@@ -105,45 +112,3 @@ class Layout:
 
 def _labelled(folder: Path, label: str | None) -> Path:
     return folder if label is None else folder / check_name("label", label)
-
-
-_PLACES: dict[str, tuple[str | None, ...]] = {
-    "neighbour_ids": ("exports", None, "neighbours", None, None),
-    "neighbours": ("neighbours", None, None, None),
-    "lookup": ("exports", None, "lookup", None),
-    "wds": ("exports", None, "wds", None),
-    "plan": ("exports", None, "plan", None),
-    **{kind: ("exports", None, kind, None) for kind in EXPORTS},
-    "encoding": ("encodings", None, None),
-    "judgement": ("judgements", None, None),
-    "report": ("report", None),
-    "page": ("page", None),
-    "corpus": ("corpus",),
-}
-"""Path of each kind of artefact below the folder of its dataset. None stands for a name."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of an artefact in a layout.
-
-    `names`: names of its path: split and label, or split and plan; of neighbours `within`, `of` and label.
-    """
-
-    layout: Layout
-    kind: str
-    names: tuple[str, ...]
-
-
-def place_of(folder: Path) -> Place | None:
-    """Return the place that a folder has in the layout of a dataset, or None if it has none."""
-    # Longer patterns are tried first, because the end of a long path may match a short pattern.
-    for kind, pattern in _PLACES.items():
-        above, tail = folder.parts[: -len(pattern)], folder.parts[-len(pattern) :]
-        # Above an artefact lie at least the folder of all datasets and that of its own dataset.
-        if len(above) < 2 or len(tail) < len(pattern) or not is_name(above[-1]):
-            continue
-        if all(part in (None, name) for part, name in zip(pattern, tail, strict=True)):
-            names = tuple(name for part, name in zip(pattern, tail, strict=True) if part is None)
-            return Place(Layout(Path(*above[:-1]), above[-1]), kind, names) if all(map(is_name, names)) else None
-    return None

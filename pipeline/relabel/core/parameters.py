@@ -7,7 +7,8 @@ lists, text, decimal numbers, true, false and null; ``on``, ``010`` and ``2024-0
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from reprlib import Repr
 from typing import Annotated, Any, get_args
 
@@ -15,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from relabel.core.errors import choices
+from relabel.core.errors import UsageError, choices
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. scikit-learn and gensim accept 32 bits."""
@@ -84,22 +85,21 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        values = super().construct_mapping(node, deep)
-        seen = set()
+        keys: list[Any] = []
         for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:str":
-                raise yaml.constructor.ConstructorError(None, None, "a key that is not text; quote it", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} appears twice", key.start_mark)
-            seen.add(key.value)
-        return values
+            text = key.tag == "tag:yaml.org,2002:str"
+            if not text or key.value in keys:
+                problem = f"key {key.value!r} appears twice" if text else "a key that is not text; quote it"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            keys.append(key.value)
+        return super().construct_mapping(node, deep)
 
 
 for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
-    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", list("-+.0123456789")),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), _first)
 
@@ -109,7 +109,36 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        # Not every error of PyYAML has a position or a short text.
+        # Not every error of PyYAML has a position.
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(at + str(getattr(error, "problem", None) or " ".join(str(error).split()))) from error
+        raise ValueError(f"{at}{getattr(error, 'problem', None) or error}") from error
+
+
+def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped."""
+    result = deepcopy(dict(body))
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        option = f"--set {name}"
+        if not (equals and all(name.split("."))):
+            raise UsageError("expected NAME=VALUE", where=option)
+        try:
+            value = parse_yaml(text)
+        except ValueError as error:
+            raise UsageError(f"not YAML: {error}", where=option) from error
+        _assign(result, name, value, option)
+    for name, value in overrides.items():
+        if value is not None:
+            _assign(result, name, value, name)
+    return result
+
+
+def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
+    """Set a value by its dotted name; missing sections are added."""
+    *parents, last = name.split(".")
+    for parent in parents:
+        body = body.setdefault(parent, {})
+        if not isinstance(body, dict):
+            raise UsageError(f"{parent} has no parameters of its own", where=where)
+    body[last] = value

@@ -36,12 +36,20 @@ class ProgressBar(Protocol):
         """Add n to the amount of work done."""
         ...
 
+    def reach(self, total: int) -> None:
+        """Raise the amount of work done to at least `total`."""
+        ...
+
 
 class Progress(Protocol):
     """Display of progress: bars on a terminal, lines elsewhere, nothing in a library call."""
 
     def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
         """Open a progress bar of `total` units."""
+        ...
+
+    def advance(self, n: int) -> None:
+        """Add n to the work of the innermost open bar, if any is open."""
         ...
 
     def note(self, text: str) -> None:
@@ -53,6 +61,9 @@ class _SilentBar:
     def advance(self, n: int = 1) -> None:
         """Do nothing."""
 
+    def reach(self, total: int) -> None:
+        """Do nothing."""
+
 
 class SilentProgress:
     """Progress that shows nothing: the default of every library call."""
@@ -61,6 +72,9 @@ class SilentProgress:
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Yield a bar that shows nothing."""
         yield _SilentBar()
+
+    def advance(self, n: int) -> None:
+        """Do nothing."""
 
     def note(self, text: str) -> None:
         """Drop the line."""
@@ -101,6 +115,15 @@ def parse_memory(text: str) -> int:
     return count
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse `i/n`, the i-th of n shares of the tasks of a stage, counted from 1."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        todo = "Write it as I/N with I from 1 to N: 2/8 is the second of eight shares."
+        raise UsageError(f"no share of the work: {text[:40]!r}", where="--shard", todo=todo)
+    return int(match[1]), int(match[2])
+
+
 @dataclass(frozen=True)
 class Runtime:
     """Resources and folders of a run.
@@ -109,8 +132,9 @@ class Runtime:
     `threads`: CPU threads. Local workers share them.
     `memory`: bytes that a stage may use in addition to the files that it must read completely. Local workers share
         them; each worker of a scheduler may use this many.
-    `workers`: processes of a local Dask cluster. 0 does all work in this process.
+    `workers`: local processes. 0 does all work in this process.
     `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
+    `shard`: (i, n); this process makes every n-th task from the i-th on, counted from 1. None makes all.
     `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
     """
 
@@ -124,6 +148,7 @@ class Runtime:
     memory: int = 4 << 30
     workers: int = 0
     scheduler: str | None = None
+    shard: tuple[int, int] | None = None
     replace: bool = False
     progress: Progress = SILENT
 

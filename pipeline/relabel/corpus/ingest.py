@@ -2,90 +2,55 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.table import table_digest
+from relabel.corpus.table import table_digest, table_splits
 from relabel.store.arrays import map_tables
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest, read_columns
+from relabel.store.artefact import Recipe
+from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
-VERSION = 1
-"""Incremented when the same files and parameters begin to give another corpus."""
-_SPILL = "captions.arrow"  # captions during the work, which may exceed the memory
+_SPILL = ".captions.arrow"  # captions during the work, which may exceed the memory
 
 
-def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
-    r"""Build a corpus.
+def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
+    """Return the recipe of a corpus, for `Corpus.open`.
 
-    `out`: folder of the corpus, for `Corpus.open`. Returns `manifest`: ``facts["report"]`` describes the corpus (see
-    `relabel.corpus.report.describe`); `built`: False if the corpus existed already, built from the same files and
-    parameters.
+    The fact `report` describes the corpus (see `relabel.corpus.report.describe`).
     """
     source = open_input(params, runtime)
     semantic = {
-        "version": VERSION,
         "namespace": params.prefix,
         "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,
         **source.semantic,
     }
-    artefact = ArtefactSpec("corpus", params.dataset, semantic, source.files)
-    origin = _origin(params, str(source.semantic["format"]), out)
+    return Recipe("corpus", params.dataset, lambda: semantic, source.files, partial(_fill, params, source, runtime))
+
+
+def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
+    from relabel.corpus.report import describe
+
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
         facts = source.note.replace("; ", "\n  ")
         runtime.progress.note(f"reading {params.path}: {facts}")
-    fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
-    manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
-    # A corpus that was built now has been checked before its files were written.
-    if not built:
-        _check_counts(params, manifest.facts["report"])
-    return manifest, built
-
-
-def _origin(params: IngestParams, name: str, out: Path) -> dict[str, str | None]:
-    """Return the format and path of the captions. The path is relative to the corpus, so that both can be moved."""
-    path = None if params.path is None else os.path.relpath(params.path.resolve(), out.resolve())
-    return {"format": name, "path": path}
-
-
-def _refuse_other_origin(out: Path, origin: dict[str, str | None], previous: Manifest) -> None:
-    """Raise if the captions to be replaced have another origin."""
-    recorded = previous.runtime.get("origin")
-    if recorded == origin:
-        return
-    path, count = (recorded or {}).get("path"), previous.facts.get("rows", (0, 0))[1]
-    place = f"{recorded['format']}: {os.path.normpath(out.resolve() / path)}" if recorded and path else "as fetched"
-    raise UsageError(
-        f"the corpus {previous.name} holds {count:,} captions of another source ({place})",
-        where=str(out),
-        todo="Use another name with --dataset NAME to keep both, or replace the corpus with --replace.",
-    )
-
-
-def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[str, str | None], work: Work) -> None:
-    work.runtime["origin"] = origin
-    from relabel.corpus.report import describe
-
     shards = _write_shards(params, source, runtime, work)
     # Tokens were added shard by shard, and shards of an earlier run were not read yet.
     tables = (read_columns(work.folder / name) for name in shards)
     table = map_tables(work.folder / _SPILL, tables, SCHEMA)
-    corpus = Corpus(table, table_digest(table))
+    corpus = Corpus(lambda: table, table_digest(table), table_splits(table), params.prefix)
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],
@@ -109,7 +74,7 @@ def _write_shards(params: IngestParams, source: Input, runtime: Runtime, work: W
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for i, rows in enumerate(shards):
-            work.part(i, len(shards), partial(_shard, captions, rows, params.tokenizer, runtime))
+            work.table(part_name(i, len(shards)), partial(_shard, captions, rows, params.tokenizer, runtime))
             bar.advance(len(rows))
     return [part_name(i, len(shards)) for i in range(len(shards))]
 

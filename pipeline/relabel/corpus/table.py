@@ -7,9 +7,9 @@ Rows are sorted by (split, image, position), so that a split is a range of rows,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError, choices
+from relabel.core.errors import MissingError, UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.store.arrays import view_column
-from relabel.store.manifest import Manifest, read_artefact, read_parts
+from relabel.store.manifest import open_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 
@@ -74,12 +74,16 @@ class References:
 class Corpus:
     """All captions of one dataset.
 
-    `table`: with `SCHEMA`, sorted by row.
+    `read_table`: returns the table, with `SCHEMA`, sorted by row. It is called once, when a value is needed.
     `digest`: sha256 of all values that can change a label. Encodings record it as their input.
+    `splits`: range of rows of each split with captions, in row order.
+    `namespace`: prefix of the ids.
     """
 
-    table: pa.Table
+    read_table: Callable[[], pa.Table]
     digest: str
+    splits: dict[str, range]
+    namespace: str
 
     @classmethod
     def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
@@ -92,27 +96,25 @@ class Corpus:
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:
         """Build from a table that has `SCHEMA` and is in row order."""
-        return cls(table.combine_chunks(), table_digest(table))
+        table = table.combine_chunks()
+        namespace = table["caption_id"][0].as_py().partition(":")[0] if len(table) else ""
+        return cls(lambda: table, table_digest(table), table_splits(table), namespace)
 
     @classmethod
     def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
-        """Read a corpus that `relabel ingest` wrote.
+        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed.
 
-        `columns`: columns to read; all by default. Without all of them the table's digest is that of the manifest, and
-        only the files are checked.
+        `columns`: columns to read; all by default.
         """
+        manifest = open_artefact(folder, "corpus")
+        read = partial(read_parts, folder, manifest, None if columns is None else list(columns))
+        splits = {s: range(*manifest.facts["splits"][s]) for s in SPLITS if s in manifest.facts["splits"]}
+        return cls(read, manifest.facts["digest"], splits, manifest.semantic["namespace"])
 
-        def read(manifest: Manifest) -> Corpus:
-            if columns is not None:
-                return cls(read_parts(folder, manifest, list(columns)), str(manifest.facts["digest"]))
-            corpus = cls.from_table(read_parts(folder, manifest))
-            # Hashes cover the files. The digest covers the table that the files form.
-            if corpus.digest != manifest.facts["digest"]:
-                message = "the rows are not those the manifest describes"
-                raise CheckError(message, where=str(folder), todo="Ingest again.")
-            return corpus
-
-        return read_artefact(folder, "corpus", read)
+    @cached_property
+    def table(self) -> pa.Table:
+        """The captions, with `SCHEMA`, sorted by row."""
+        return self.read_table()
 
     def with_tokens(self, tokens: Sequence[str]) -> Corpus:
         """Return the same corpus with PTB tokens, one string per row."""
@@ -120,7 +122,7 @@ class Corpus:
         return Corpus.from_table(self.table.set_column(column, SCHEMA.field("tokens"), pa.array(tokens, pa.string())))
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return max((rows.stop for rows in self.splits.values()), default=0)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(rows):,}" for split, rows in self.splits.items())
@@ -214,13 +216,6 @@ class Corpus:
         """Image id to image number."""
         return {c: i for i, c in enumerate(self.image_ids)}
 
-    @cached_property
-    def splits(self) -> dict[str, range]:
-        """Range of rows of each split with captions, in row order."""
-        counts = {c["values"]: c["counts"] for c in self.table["split"].value_counts().to_pylist()}
-        stops = np.cumsum([counts.get(split, 0) for split in SPLITS]).tolist()
-        return {s: range(stop - counts[s], stop) for s, stop in zip(SPLITS, stops, strict=True) if s in counts}
-
     def rows(self, splits: Sequence[str]) -> range:
         """Return the range of rows of one or more adjacent splits."""
         parts = [rows for split, rows in self.splits.items() if split in splits]
@@ -253,6 +248,13 @@ class Corpus:
         if first is not None:
             sizes = np.minimum(sizes, first)
         return References(indptr_of(sizes), ranges(starts, sizes).astype(np.int32))
+
+
+def table_splits(table: pa.Table) -> dict[str, range]:
+    """Return the range of rows of each split with captions, in row order."""
+    counts = {c["values"]: c["counts"] for c in table["split"].value_counts().to_pylist()}
+    stops = np.cumsum([counts.get(split, 0) for split in SPLITS]).tolist()
+    return {s: range(stop - counts[s], stop) for s, stop in zip(SPLITS, stops, strict=True) if s in counts}
 
 
 def table_digest(table: pa.Table) -> str:

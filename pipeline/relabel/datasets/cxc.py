@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, read_text
-from relabel.store.files import sha256_file, write_atomic
+from relabel.store.arrays import view_column
+from relabel.store.files import input_sha256, sha256_file, write_atomic
+from relabel.store.manifest import read_columns
 
 Task = Literal["sts", "sits", "sis"]
 Split = Literal["val", "test"]
@@ -85,7 +87,7 @@ def file_name(task: Task, split: Split) -> str:
 def sha256(task: Task, split: Split) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
     with resources.as_file(_shipped(task, split)) as path:
-        return sha256_file(path)
+        return input_sha256(path)
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
@@ -97,7 +99,7 @@ def human_scores(task: Task, split: Split) -> HumanScores:
 
 def image_ids(split: Split) -> NDArray[np.int64]:
     """Return the COCO ids of a split's SITS images, sorted, (5000,) int64: exactly the images of Karpathy's split."""
-    return np.unique(_read("sits", split)["right"].to_numpy()).astype(np.int64)
+    return np.unique(view_column(_read("sits", split)["right"])).astype(np.int64)
 
 
 def check_originals(folder: Path) -> None:
@@ -124,7 +126,7 @@ def _shipped(task: Task, split: Split) -> resources.abc.Traversable:
 
 def _read(task: Task, split: Split) -> pa.Table:
     with resources.as_file(_shipped(task, split)) as path:
-        return pq.read_table(path)
+        return read_columns(path)
 
 
 def _write(table: pa.Table, path: Path) -> None:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from relabel.core.errors import CheckError, MissingError, UsageError, choices
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 
 
 def _inside(path: str) -> str:
@@ -191,5 +191,5 @@ def check(sha256: str, size: int, accepted: Sequence[Content], where: str) -> No
 
 def check_file(path: Path, accepted: Sequence[Content]) -> Path:
     """Hash a file and return its path; raises as `check`, and OSError if it cannot be read."""
-    check(sha256_file(path), path.stat().st_size, accepted, str(path))
+    check(input_sha256(path), path.stat().st_size, accepted, str(path))
     return path

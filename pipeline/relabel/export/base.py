@@ -37,6 +37,11 @@ class ArtefactRef:
     folder: Path
     manifest: Manifest
 
+    @classmethod
+    def of(cls, job: Any) -> ArtefactRef:
+        """Return the artefact of a job (`relabel.stages.job`), which must be current."""
+        return cls(job.out, job.open())
+
     def read_rows(self, rows: range, columns: Sequence[str], first: int | None = None) -> pa.Table:
         """Read some rows of an artefact with one table row per corpus row, or per image.
 
@@ -47,7 +52,7 @@ class ArtefactRef:
         """
         first, tables = int(self.manifest.facts["rows"][0]) if first is None else first, []
         for name in self.manifest.parts:
-            count = int(self.manifest.files[name].rows or 0)
+            count = pq.read_metadata(self.folder / name).num_rows
             start, stop = max(first, rows.start), min(first + count, rows.stop)
             if start < stop:
                 table = pq.read_table(self.folder / name, columns=["row", *columns])
@@ -71,7 +76,7 @@ class ExportInputs:
     `splits`: corpus rows of each split to write.
     `encoding`: covers all rows to write.
     `neighbours`: neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
-    `figures`: records of the label's current report, if there is one (see `relabel.judge.report`).
+    `figures`: records of the label on CxC and ECCV Caption, if it was judged (see `relabel.judge.report`).
     `open_relevance`: opens the encoding.
     """
 
@@ -86,7 +91,7 @@ class ExportInputs:
     splits: Mapping[str, range]
     encoding: ArtefactRef
     neighbours: ArtefactRef | None
-    figures: tuple[Mapping[str, str], ...] = ()
+    figures: tuple[Mapping[str, Any], ...] = ()
     open_relevance: Callable[[], Relevance]
     progress: Progress = field(default=SILENT)
     device: Device = "auto"
@@ -110,11 +115,9 @@ class Export(ABC, Generic[P]):
 
     `params`: the block of the format in `relabel.export.params`.
 
-    `version`: increased when the same inputs and parameters give other bytes.
-    `figures`: whether the format reads the figures of the label's report.
+    `figures`: whether the format shows the figures of the label.
     """
 
-    version: ClassVar[int] = 1
     figures: ClassVar[bool] = False
 
     def __init__(self, params: P) -> None:

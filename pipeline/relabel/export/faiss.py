@@ -31,7 +31,6 @@ class FaissExport(Export[ExportFaissParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         require_vectors(inputs)
-        make_index(self.params.index, int(inputs.encoding.manifest.facts["width"]), by_id=True)
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
@@ -42,10 +41,10 @@ class FaissExport(Export[ExportFaissParams]):
                 shards = part_ranges(rows, self.params.rows_per_shard)
                 for i, shard in enumerate(shards):
                     name = f"{split}-{i:05d}-of-{len(shards):05d}.faiss"
-                    work.file(name, partial(self._write_shard, inputs, work.folder / _TRAINED, shard), rows=len(shard))
+                    work.file(name, partial(self._write_shard, inputs, work.folder / _TRAINED, shard))
                     bar.advance(len(shard))
         ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
-        work.file(CAPTIONS, lambda path: pq.write_table(ids, path, compression="zstd"), rows=len(ids))
+        work.file(CAPTIONS, lambda path: pq.write_table(ids, path, compression="zstd"))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "index": self.params.index}
 
     def _train(self, inputs: ExportInputs, path: Path) -> None:

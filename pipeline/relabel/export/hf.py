@@ -70,7 +70,7 @@ class HfExport(Export[ExportHfParams]):
             shards = part_ranges(rows, self.params.rows_per_shard)
             for i, shard in enumerate(shards):
                 name = f"data/{SPLIT_NAMES.get(split, split)}-{i:05d}-of-{len(shards):05d}.parquet"
-                work.file(name, partial(self._write_shard, inputs, schema, shard), rows=len(shard))
+                work.file(name, partial(self._write_shard, inputs, schema, shard))
         card = render_card(inputs, schema.names, self.params.licence or inputs.licence)
         work.file(CARD, lambda path: write_text(path, card))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "columns": schema.names}
@@ -165,15 +165,15 @@ def _sections(inputs: ExportInputs, columns: list[str], licence: str | None) -> 
 _FIGURES = ("set", "pairs", "number", "figure", "value", "95% interval")
 
 
-def _figure_row(record: Mapping[str, str]) -> tuple[str, ...] | None:
+def _figure_row(record: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the row of one record of a report; None for a record without a headline figure."""
     task, subset = record["task"], record["subset"]
-    if task == "eccv" and record.get("map_at_r"):
-        return ("ECCV Caption", subset, record.get("n", ""), "mAP@R", f"{float(record['map_at_r']):.2f}", "")
-    if record.get("pearson"):
-        interval = " to ".join(f"{float(record[end]):.4f}" for end in ("low", "high") if record.get(end))
-        return (f"CxC {task.upper()}", subset, record["n"], "Pearson's r", f"{float(record['pearson']):.4f}", interval)
-    return None
+    if task == "eccv":
+        return ("ECCV Caption", subset, str(record["n"]), "mAP@R", f"{record['map_at_r']:.2f}", "")
+    if record["pearson"] is None:
+        return None
+    interval = "" if record["low"] is None else f"{record['low']:.4f} to {record['high']:.4f}"
+    return (f"CxC {task.upper()}", subset, str(record["n"]), "Pearson's r", f"{record['pearson']:.4f}", interval)
 
 
 class SafetensorsExport(Export[ExportSafetensorsParams]):
@@ -183,8 +183,6 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     `caption_ids.bytes` (uint8) and `caption_ids.offsets` (N + 1,) int64: the UTF-8 of id i are the bytes between
     offsets i and i + 1, since safetensors holds no strings.
     """
-
-    version = 2
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -196,7 +194,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
             shards = part_ranges(rows, self.params.rows_per_shard)
             for i, shard in enumerate(shards):
                 name = f"{split}-{i:05d}-of-{len(shards):05d}.safetensors"
-                work.file(name, partial(self._write_shard, inputs, shard), rows=len(shard))
+                work.file(name, partial(self._write_shard, inputs, shard))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop]}
 
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:

@@ -18,11 +18,11 @@ from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.files import write_text
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.files import sha256_file, write_text
+from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
 
@@ -35,29 +35,17 @@ def check_lookup_support(source: Source[Any], label: str) -> None:
         raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
-def lookup_spec(
-    corpus: Corpus,
-    source: Source[Any],
-    label: str,
-    encoding: Manifest,
-    neighbours: Manifest | None,
-    params: ExportLookupParams,
-) -> ArtefactSpec:
-    """Return the parameters and inputs of a lookup."""
-    semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
-    if source.spec.kind == "vectors":
-        semantic["dtype"] = params.dtype
-    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    if neighbours is not None:
-        inputs["neighbours"] = neighbours.identity
-    return ArtefactSpec("lookup", label, semantic, inputs)
+def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[str, Any]:
+    """Return the parameters of a lookup that can change its arrays."""
+    semantic: dict[str, Any] = {"pooling": source.params.pooling, "references": REFERENCES}
+    return semantic | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 
 def write_lookup(
     corpus: Corpus,
     source: Source[Any],
     params: Mapping[str, Any],
-    artefact: ArtefactSpec,
+    artefact: Spec,
     encoding: ArtefactRef,
     neighbours: ArtefactRef | None,
     opened: Callable[[], Relevance],
@@ -65,8 +53,8 @@ def write_lookup(
 ) -> None:
     """Write all arrays and then `lookup.json`, which holds their sha256.
 
-    `params`: those of the source as a user wrote them, without paths of this machine. `artefact`: see `lookup_spec`.
-    `encoding`, `neighbours`: verified. `opened`: opens the encoding; called only if its files alone are not enough.
+    `params`: those of the source as a user wrote them, without paths of this machine. `artefact`: of the
+    lookup. `opened`: opens the encoding; called only if its files alone are not enough.
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
@@ -97,8 +85,7 @@ def write_lookup(
         arrays=_array_entries(work, list(names)),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.
-    work.drop(DESCRIPTION)
-    work.file(DESCRIPTION, lambda path: write_text(path, description.to_json()))
+    write_text(work.folder / DESCRIPTION, description.to_json())
     work.facts |= {
         "label": artefact.name,
         "rows": [rows.start, rows.stop],
@@ -110,11 +97,10 @@ def write_lookup(
 
 def _array_entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
     """Return type, shape and sha256 of arrays that are written."""
-    entries, files = {}, work.entries()
+    entries = {}
     for name in names:
-        # Only the header is read: the sha256 was computed while the array was written.
         array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        entries[name] = ArrayEntry(array.dtype.str, array.shape, files[f"{name}.npy"].sha256)
+        entries[name] = ArrayEntry(array.dtype.str, array.shape, sha256_file(work.folder / f"{name}.npy"))
     return entries
 
 

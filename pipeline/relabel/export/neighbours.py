@@ -102,7 +102,7 @@ def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: 
                 writer.write_table(pa.table([columns[name] for name in schema.names], schema=schema))
 
     for part in manifest.parts:
-        work.file(part, partial(write, part=part), rows=manifest.files[part].rows)
+        work.file(part, partial(write, part=part))
 
 
 def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
@@ -162,7 +162,7 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:
-        todo = f"Use fewer with --depth, or find more with `relabel neighbours -k {least}`."
+        todo = f"Use fewer with --set export.plan.depth=N, or find more with `relabel neighbours -k {least}`."
         raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
     arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)

@@ -119,7 +119,7 @@ def _plain(identifier: str, namespace: str) -> str:
 def _write_lines(work: Work, name: str, lines: list[str]) -> None:
     if any("\n" in line or "\r" in line or not line for line in lines):
         raise CheckError("an id or caption is empty or has a line break", where=name)
-    work.file(name, lambda path: path.write_bytes("".join(f"{line}\n" for line in lines).encode()), rows=len(lines))
+    work.file(name, lambda path: path.write_bytes("".join(f"{line}\n" for line in lines).encode()))
 
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:

@@ -29,8 +29,6 @@ from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.tasks import Task as StoreTask
-from relabel.store.tasks import TaskGroup, exclude_blocks, make_group, write_in_blocks
 from relabel.store.workdir import Work
 
 SCHEMA = pa.schema(
@@ -48,7 +46,6 @@ SCHEMA = pa.schema(
 in the bootstrap: SITS the image, STS the left caption's image, SIS the left image; null where the corpus lacks it."""
 
 SHOWN = 5
-_FIRST = 256  # pairs of the first block
 _BATCH = 8192  # pairs between two advances of the bar
 
 
@@ -64,8 +61,6 @@ def score_cxc(
     tasks: Sequence[Task] = TASKS,
 ) -> None:
     """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ... with `SCHEMA`.
-
-    The pairs of a task are scored in saved blocks, so that an interrupted run resumes.
 
     `relevance`: the opened label, with its `pooling`. `source`: source of the label. `work`: ``work.facts["cxc"]``
     counts the pairs that could not be scored and names the first few. `include_self`: SITS: keep the judged caption
@@ -84,12 +79,9 @@ def score_cxc(
         references, captions = scorer.caption_pairs(task, pairs.left[complete], pairs.right[complete])
         # A source with a limit refuses too many pairs before any is scored.
         relevance.pairs_to_score(references, captions, len(captions))
-        one = StoreTask(f"{task}-00000-of-00001.parquet", len(human))
-        group = TaskGroup(f"{task} {split}", "pairs", [one])
-        make_group(
-            group, work, progress, partial(write_in_blocks, work, partial(_table, pairs, scorer.of(task)), first=_FIRST)
-        )
-    exclude_blocks(work)
+        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
+            table = partial(_table, pairs, scorer.of(task), range(len(human)), bar.advance)
+            work.table(f"{task}-00000-of-00001.parquet", table)
     # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
     work.facts["cxc"] = {
         "split": split,

@@ -1,28 +1,31 @@
-"""Agreement of labels with CxC's human scores: one row of figures per label, task and subset, and their tables."""
+"""Agreement of labels with CxC's human scores: one record per label, task and subset, and their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.numeric.statistics import Agreement, Interval, agreement
+from relabel.core.numeric.statistics import Interval
+from relabel.core.numeric.statistics import agreement as pair_agreement
 from relabel.core.runtime import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import METHODS, TASKS, Split, Task
 from relabel.judge.cxc import SHOWN, read_cxc
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
 from relabel.judge.published_results import PAPERS, PublishedPearson, published_pearson
-from relabel.judge.rank_bootstrap import rank_intervals
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
+FIGURES = "figures.json"
+"""File of an artefact of figures."""
 ALL = "all"
 OWN = ("c2c_cocaption", "c2i_original")
 """Sampling methods whose pairs are of one image (GT)."""
@@ -79,79 +82,82 @@ class Columns:
         return np.full(len(self.human), True) if name == ALL else np.asarray(self.method == name)
 
 
-@dataclass(frozen=True)
-class AgreementRow:
-    """Agreement of one label with human scores on one subset of one task.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CxcFigures(JudgedLabel):
+    """A label's agreement with human scores.
 
-    `subset`: "all" or a sampling method.
-    `missing`: pairs of the subset that could not be scored; they are not among the n of `figures`.
-    `first_missing`: the first few of them, with the reason.
-    `published`: the figure of a paper for this label under the paper's protocol, in which no pair is missing.
-    `spearman_interval`, `kendall_interval`: 95% bootstrap intervals, over the resamples of Pearson's, which is in
-        `figures`.
+    `include_self`: as in `PairScores`.
+    `agreement`: as `agreement` returns it.
+    `sampled`: as `relabel.judge.cxc_sampled.sampled_agreement` returns it.
+    `calibration`: as `relabel.judge.calibration.calibration_points` returns it.
     """
 
-    label: str
-    source: str
-    task: Task
     split: Split
-    subset: str
-    missing: int
-    first_missing: tuple[str, ...]
-    figures: Agreement
-    published: PublishedPearson | None
-    spearman_interval: Interval | None = None
-    kendall_interval: Interval | None = None
+    include_self: bool
+    agreement: Sequence[dict[str, Any]]
+    sampled: Sequence[dict[str, Any]]
+    calibration: Sequence[dict[str, Any]]
 
-    @property
-    def own_image(self) -> bool | None:
-        """True if all pairs are of one image (GT), False if of two, None if mixed."""
-        # SIS has one sampling method, so all of its pairs are of two images.
-        return None if self.subset == ALL and self.task != "sis" else self.subset in OWN
+    @classmethod
+    def open(cls, folder: Path, facts: Mapping[str, Any]) -> CxcFigures:
+        """Read an artefact of figures; `facts` are those of its manifest."""
+        fields = {name: facts[name] for name in ("split", "include_self")}
+        return cls(**label_fields(facts), **fields, **json.loads((folder / FIGURES).read_text(encoding="utf-8")))
 
 
-def correlate(
-    labels: Sequence[PairScores],
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Progress = SILENT,
-    threads: int = 1,
-) -> list[AgreementRow]:
-    """Correlate labels with human scores; rows are ordered by task, subset, label, and same_image is always there.
+def agreement(
+    scored: PairScores, resamples: int = 1000, seed: int = 0, progress: Progress = SILENT, threads: int = 1
+) -> list[dict[str, Any]]:
+    """Correlate a label's relevance with human scores: one record per task and subset.
 
-    The bootstrap draws the same images for every label, so the intervals of two labels can be compared.
+    A subset is "all" or a sampling method. `missing` counts the pairs of the subset that could not be scored, which
+    are not among its `n`; `first_missing` names a few of them with the reason. The bootstrap draws the same images for
+    every label, so that intervals of two labels can be compared.
 
-    `labels`: of one split. `resamples`: bootstrap resamples of the 95% interval, clustered by image; 0 for no interval.
-    `threads`: CPU threads of the intervals of rank correlations.
+    `resamples`: bootstrap resamples of the 95% intervals, clustered by image; 0 for no interval. `threads`: CPU threads
+    of the intervals of rank correlations.
     """
-    # The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
-    present = with_baseline(labels)
-    jobs = [
-        (task, subset, scored)
-        for task in TASKS
-        for subset in subsets(task)
-        for scored in present
-        if task in scored.tables
-    ]
-    rows = []
-    with progress.bar("correlate", len(jobs), "rows") as bar:
-        for task, subset, scored in jobs:
-            rows.append(_row(scored, task, subset, resamples, seed, threads))
+    records = []
+    jobs = [(task, subset) for task in TASKS if task in scored.tables for subset in subsets(task)]
+    with progress.bar(f"correlate {scored.label}", len(jobs), "rows") as bar:
+        for task, subset in jobs:
+            records.append(_agreement(scored, task, subset, resamples, seed, threads))
             bar.advance()
-    return rows
+    return records
+
+
+def _agreement(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> dict[str, Any]:
+    # It takes a quarter of a second to import, and a report of figures that exist needs none of it.
+    from relabel.judge.rank_bootstrap import rank_intervals
+
+    columns = scored.columns[task]
+    in_subset = columns.subset(subset)
+    scored_pairs = in_subset & ~np.isnan(columns.relevance)
+    missing = np.flatnonzero(in_subset & ~scored_pairs)
+    cluster = columns.cluster[scored_pairs]
+    # A pair without an image of the corpus has no cluster, and a bootstrap without it would be of other pairs.
+    clustered = cluster if (cluster >= 0).all() else None
+    x, y = columns.relevance[scored_pairs], columns.human[scored_pairs]
+    figures = pair_agreement(x, y, clustered, resamples, seed)
+    ranks = rank_intervals(x, y, cluster, resamples if clustered is not None else 0, seed, threads)
+    return {
+        "task": task,
+        "subset": subset,
+        "n": figures.n,
+        "missing": len(missing),
+        "first_missing": list(_named(scored.tables[task], missing[:SHOWN])),
+        "pearson": figures.pearson,
+        **_ends("", figures.interval),
+        "spearman": figures.spearman,
+        **_ends("spearman_", ranks.spearman),
+        "kendall": figures.kendall,
+        **_ends("kendall_", ranks.tau_b),
+    }
 
 
 def subsets(task: Task) -> tuple[str, ...]:
     """Return "all", then each sampling method if there is more than one."""
     return (ALL, *METHODS[task]) if len(METHODS[task]) > 1 else (ALL,)
-
-
-def with_baseline(labels: Sequence[PairScores]) -> list[PairScores]:
-    """Put same_image before labels that lack it."""
-    present = list(labels)
-    if labels and all(scored.source != BASELINE for scored in labels):
-        present.insert(0, baseline(labels[0]))
-    return present
 
 
 def baseline(scored: PairScores) -> PairScores:
@@ -171,82 +177,64 @@ def _as_baseline(table: pa.Table) -> pa.Table:
     return table.set_column(at("missing"), "missing", pa.nulls(len(table), pa.string()))
 
 
-def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> AgreementRow:
-    columns = scored.columns[task]
-    in_subset = columns.subset(subset)
-    scored_pairs = in_subset & ~np.isnan(columns.relevance)
-    missing = np.flatnonzero(in_subset & ~scored_pairs)
-    cluster = columns.cluster[scored_pairs]
-    # A pair without an image of the corpus has no cluster, and a bootstrap without it would be of other pairs.
-    clustered = cluster if (cluster >= 0).all() else None
-    x, y = columns.relevance[scored_pairs], columns.human[scored_pairs]
-    drawn = resamples if clustered is not None else 0
-    ranks = rank_intervals(x, y, cluster, drawn, seed, threads)
-    paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
-    return AgreementRow(
-        scored.label,
-        scored.source,
-        task,
-        scored.split,
-        subset,
-        len(missing),
-        tuple(_named(scored.tables[task], missing[:SHOWN])),
-        agreement(x, y, clustered, resamples, seed),
-        # The papers score every pair, with the judged caption among the references. Their figures apply to no other
-        # protocol.
-        paper if scored.include_self and not len(missing) else None,
-        ranks.spearman,
-        ranks.tau_b,
-    )
-
-
 def _named(table: pa.Table, index: Iterable[int]) -> Iterable[str]:
     for i in index:
         left, right, reason = (table[name][int(i)].as_py() for name in ("left", "right", "missing"))
         yield f"{left} {right}: {reason}"
 
 
-def cxc_report(
-    labels: Sequence[PairScores],
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Progress = SILENT,
-    threads: int = 1,
-) -> Report:
-    """Report the agreement of labels with CxC's human scores; parameters as for `correlate`."""
-    rows = correlate(labels, resamples, seed, progress, threads)
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{name}low": interval.low if interval else None, f"{name}high": interval.high if interval else None}
+
+
+class _Row(NamedTuple):
+    """Figures of one label on one subset of one task, beside the figure of a paper under the paper's protocol."""
+
+    scored: CxcFigures
+    figures: dict[str, Any]
+    published: PublishedPearson | None
+
+
+def cxc_report(labels: Sequence[CxcFigures], resamples: int = 1000, seed: int = 0) -> Report:
+    """Report the agreement of labels with CxC's human scores, by task, subset and label.
+
+    `labels`: of one split. `resamples`, `seed`: of the intervals, for the notes.
+    """
     interval = (
         f"In brackets: 95% interval of {resamples:,} bootstrap resamples of images, seed {seed}." if resamples else ""
     )
     include_self = all(scored.include_self for scored in labels)
-    tables = [
-        _table(task, labels, [r for r in rows if r.task == task], include_self, interval)
-        for task in _TITLES
-        if any(r.task == task for r in rows)
-    ]
+    rows = {task: [row for subset in subsets(task) for row in _rows(labels, task, subset)] for task in TASKS}
+    tables = [_table(task, labels, rows[task], include_self, interval) for task in _TITLES if rows[task]]
     # Models do not depend on the task, so one note below the first table names them.
     if tables:
         tables[0] = replace(tables[0], notes=(*tables[0].notes, *model_notes(labels)))
-    uses = {scored.label: scored.uses for scored in labels}
-    records = (_record(row, include_self) | {"uses": uses.get(row.label)} for row in rows)
-    return Report(tuple(tables), tuple(records))
+    return Report(tuple(tables), tuple(_record(row, include_self) for task in TASKS for row in rows[task]))
 
 
-def _table(
-    task: Task, labels: Sequence[PairScores], rows: list[AgreementRow], include_self: bool, interval: str
-) -> Table:
-    row_of = {(r.label, r.subset): r for r in rows}
-    names = {scored.label: scored.display_name for scored in labels}
+def _rows(labels: Sequence[CxcFigures], task: Task, subset: str) -> Iterator[_Row]:
+    for scored in labels:
+        for figures in scored.agreement:
+            if (figures["task"], figures["subset"]) == (task, subset):
+                # The papers score every pair, with the judged caption among the references. Their figures apply to no
+                # other protocol.
+                as_in_papers = scored.include_self and not figures["missing"]
+                paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
+                yield _Row(scored, figures, paper if as_in_papers else None)
+
+
+def _table(task: Task, labels: Sequence[CxcFigures], rows: list[_Row], include_self: bool, interval: str) -> Table:
+    row_of = {(row.scored.label, row.figures["subset"]): row for row in rows}
     methods = METHODS[task] if len(METHODS[task]) > 1 else ()
-    papers = list(dict.fromkeys(r.published.paper for r in rows if r.published))
+    papers = list(dict.fromkeys(row.published.paper for row in rows if row.published))
     header = ["label", "all", *(("GT", "non-GT") if methods else ()), *(("paper", "by") if papers else ())]
     lines = []
-    for label in dict.fromkeys(r.label for r in rows):
-        subset_rows = [row_of[label, s] for s in (ALL, *methods)]
-        line = [names.get(label, label), *(_pearson(r.figures) for r in subset_rows)]
+    for scored in dict.fromkeys(row.scored for row in rows):
+        of_label = [row_of[scored.label, subset] for subset in (ALL, *methods)]
+        line = [scored.display_name, *(_pearson(row.figures) for row in of_label)]
         if papers:
             # No paper reports the GT pairs by themselves.
-            published = [r.published for r in subset_rows if r.own_image is not True]
+            published = [row.published for row in of_label if row.figures["subset"] not in OWN]
             cells = [f"{p.value:.3f}" if p else "-" for p in published]
             cited = dict.fromkeys(p.paper for p in published if p)
             line += [" / ".join(cells) if cited else "", ", ".join(cited)]
@@ -257,21 +245,22 @@ def _table(
     else:
         notes.append(f"All pairs are of two images ({METHODS[task][0]}).")
     notes += [interval] if interval else []
-    notes += missing_notes((r.label, r.missing, r.first_missing) for r in rows if r.subset == ALL)
+    of_all = [(row.scored.label, row.figures) for row in rows if row.figures["subset"] == ALL]
+    notes += missing_notes((label, figures["missing"], figures["first_missing"]) for label, figures in of_all)
     # The first citation explains the column; the others need their names alone.
     notes += [f"paper: {'all / non-GT, ' if methods else ''}as printed. {name}: {PAPERS[name]}." for name in papers[:1]]
     notes += [f"{name}: {PAPERS[name]}." for name in papers[1:]]
-    notes += checkpoint_notes((r.label, r.published) for r in rows)
-    split, n = rows[0].split, max(r.figures.n + r.missing for r in rows if r.subset == ALL)
-    title = f"CxC {split}, {_TITLES[task]}: Pearson's r with human scores, {n:,} pairs"
+    notes += checkpoint_notes((row.scored.label, row.published) for row in rows)
+    n = max(figures["n"] + figures["missing"] for _, figures in of_all)
+    title = f"CxC {rows[0].scored.split}, {_TITLES[task]}: Pearson's r with human scores, {n:,} pairs"
     return Table(title, tuple(header), tuple(lines), tuple(notes))
 
 
-def _pearson(figures: Agreement) -> str:
-    if figures.pearson is None:
+def _pearson(figures: Mapping[str, Any]) -> str:
+    if figures["pearson"] is None:
         return UNDEFINED
-    interval = figures.interval
-    return f"{figures.pearson:.4f}" + (f" [{_short(interval.low)} {_short(interval.high)}]" if interval else "")
+    interval = "" if figures["low"] is None else f" [{_short(figures['low'])} {_short(figures['high'])}]"
+    return f"{figures['pearson']:.4f}{interval}"
 
 
 def _short(r: float) -> str:
@@ -279,29 +268,18 @@ def _short(r: float) -> str:
     return f"{r:.3f}".replace("0.", ".", 1)
 
 
-def _record(row: AgreementRow, include_self: bool) -> dict[str, Any]:
-    figures, interval, paper = row.figures, row.figures.interval, row.published
+def _record(row: _Row, include_self: bool) -> dict[str, Any]:
+    scored, figures, paper = row.scored, {**row.figures}, row.published
+    del figures["first_missing"]
     return {
-        "label": row.label,
-        "source": row.source,
-        "task": row.task,
-        "split": row.split,
-        "subset": row.subset,
-        "n": figures.n,
-        "missing": row.missing,
-        "pearson": figures.pearson,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "spearman": figures.spearman,
-        **_ends("spearman", row.spearman_interval),
-        "kendall": figures.kendall,
-        **_ends("kendall", row.kendall_interval),
-        "include_self": include_self if row.task == "sits" else None,
+        "label": scored.label,
+        "source": scored.source,
+        "task": figures["task"],
+        "split": scored.split,
+        **figures,
+        "include_self": include_self if figures["task"] == "sits" else None,
         "paper": paper.value if paper else None,
         "paper_label": paper.label if paper else None,
         "paper_source": PAPERS[paper.paper] if paper else None,
+        "uses": scored.uses,
     }
-
-
-def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    return {f"{name}_low": interval.low if interval else None, f"{name}_high": interval.high if interval else None}

@@ -7,7 +7,7 @@ EACL 2021, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.statistics import Vector, round_relative
-from relabel.core.runtime import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import SIDES, HumanScores, Side, Split, Task, human_scores
 from relabel.judge import SamplingSide, SamplingUnit
-from relabel.judge.cxc_report import ALL, PairScores, with_baseline
+from relabel.judge.cxc_report import ALL, CxcFigures, PairScores
 from relabel.judge.published_results import PAPERS, SAMPLED
 from relabel.judge.report import UNDEFINED, Report
 
@@ -35,18 +34,6 @@ COLUMNS: tuple[tuple[Task, str, str], ...] = (
 )
 """Task, subset and title of each column of the table."""
 _PUBLISHED_SITS = "SITS as printed"
-
-
-@dataclass(frozen=True)
-class SampledRow:
-    """Sampled Spearman of one label on one subset of one task; `figures` is None where it is undefined."""
-
-    label: str
-    source: str
-    task: Task
-    split: Split
-    subset: str
-    figures: SampledSpearman | None
 
 
 def pair_units(human: HumanScores, side: SamplingSide, unit: SamplingUnit) -> tuple[NDArray[np.int64], ...]:
@@ -75,78 +62,78 @@ def _image_of(split: Split) -> dict[str, str]:
     return {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method != NON_GT}
 
 
-def sampled_rows(
-    labels: Sequence[PairScores],
+def sampled_agreement(
+    scored: PairScores,
     draws: int = 1000,
     seed: int = 0,
     side: SamplingSide = "left",
     unit: SamplingUnit = "item",
-    progress: Progress = SILENT,
-) -> list[SampledRow]:
-    """Compute the sampled Spearman correlation of labels, rows by task, subset and label.
+) -> list[dict[str, Any]]:
+    """Compute the sampled Spearman correlation of a label: one record per column of the table; none without draws.
 
-    Every label meets the same draws where it has scored the same pairs. Pairs that a label could not score are left
-    out of the draws.
+    Every label that has scored the same pairs meets the same draws. Pairs that the label could not score are left out.
 
-    `labels`: of one split. `side`, `unit`: see `pair_units`.
+    `side`, `unit`: see `pair_units`.
     """
-    rows = []
-    with progress.bar("sampled Spearman", len(COLUMNS), "columns") as bar:
-        for task, subset, _ in COLUMNS:
-            present = [scored for scored in labels if task in scored.tables]
-            # Labels that scored the same pairs share the draws, which cost as much as the correlations.
-            groups: dict[bytes, list[PairScores]] = {}
-            for scored in present:
-                groups.setdefault(_scored_pairs(scored, task, subset).tobytes(), []).append(scored)
-            figures: dict[str, SampledSpearman | None] = {}
-            for group in groups.values():
-                in_subset, human = _scored_pairs(group[0], task, subset), group[0].columns[task].human
-                units = tuple(u[in_subset] for u in pair_units(human_scores(task, group[0].split), side, unit))
-                relevances = [scored.columns[task].relevance[in_subset] for scored in group]
-                values = sampled_spearman(relevances, human[in_subset], units, draws, seed)
-                figures |= dict(zip((scored.label for scored in group), values, strict=True))
-            rows += [SampledRow(s.label, s.source, task, s.split, subset, figures[s.label]) for s in present]
-            bar.advance()
-    return rows
+    records: list[dict[str, Any]] = []
+    for task, subset, _ in COLUMNS if draws else ():
+        if task not in scored.tables:
+            continue
+        columns = scored.columns[task]
+        chosen = columns.subset(subset) & ~np.isnan(columns.relevance)
+        units = tuple(u[chosen] for u in pair_units(human_scores(task, scored.split), side, unit))
+        figures = sampled_spearman(columns.relevance[chosen], columns.human[chosen], units, draws, seed)
+        records.append(
+            {
+                "task": f"{task}_sampled",
+                "subset": subset,
+                "sampled_spearman": figures.mean if figures else None,
+                "sampled_deviation": figures.deviation if figures else None,
+                "units": figures.units if figures else None,
+                "draws": figures.draws if figures else None,
+                # SITS draws by image in every case, and SIS has images alone.
+                "draw_side": side if task != "sits" else None,
+                "draw_unit": unit if task == "sts" else None,
+            }
+        )
+    return records
 
 
-def _scored_pairs(scored: PairScores, task: Task, subset: str) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of a subset that a label could score, (P,) bool."""
-    columns = scored.columns[task]
-    return np.asarray(columns.subset(subset) & ~np.isnan(columns.relevance), np.bool_)
+def sampled_report(labels: Sequence[CxcFigures], draws: int = 1000, seed: int = 0) -> Report:
+    """Report labels by CxC's own protocol, times 100, beside published models.
 
-
-def sampled_report(
-    labels: Sequence[PairScores],
-    draws: int = 1000,
-    seed: int = 0,
-    side: SamplingSide = "left",
-    unit: SamplingUnit = "item",
-    progress: Progress = SILENT,
-) -> Report:
-    """Report labels by CxC's own protocol, times 100, beside published models; parameters as for `sampled_rows`."""
-    present = with_baseline(labels)
-    if not present or not draws:
+    `labels`: of one split. `draws`, `seed`: of the figures, for the notes.
+    """
+    records = [
+        {"label": scored.label, "source": scored.source, "task": record["task"], "split": scored.split, **record}
+        for task, subset, _ in COLUMNS
+        for scored in labels
+        for record in scored.sampled
+        if (record["task"], record["subset"]) == (f"{task}_sampled", subset)
+    ]
+    if not records:
         return Report((), ())
-    rows = sampled_rows(present, draws, seed, side, unit, progress)
-    row_of = {(row.label, row.task, row.subset): row for row in rows}
+    record_of = {(record["label"], record["task"], record["subset"]): record for record in records}
     # The papers report the test split alone.
-    published = SAMPLED if present[0].split == "test" else ()
+    published = SAMPLED if labels[0].split == "test" else ()
     lines = [
         (
             scored.display_name,
-            *(_cell(row_of.get((scored.label, task, subset))) for task, subset, _ in COLUMNS),
+            *(_cell(record_of.get((scored.label, f"{task}_sampled", subset))) for task, subset, _ in COLUMNS),
             *([""] if published else []),
         )
-        for scored in present
+        for scored in labels
     ]
     for model in published:
         # A paper's SITS figure may be of all pairs or of non-GT, so it stands in neither of these columns.
         line = (f"{model.model} [{model.paper}]", _number(model.sts), _number(model.sis), "", "", _number(model.sits))
         lines.append(line)
-    units = {task: next((row.figures.units for row in rows if row.task == task and row.figures), 0) for task in SIDES}
-    noun = "images" if unit == "image" else "captions"
-    drawn_side = "left" if side == "left" else "left and right"
+    units = {
+        r["task"].removesuffix("_sampled"): r["units"] or 0 for r in sorted(records, key=lambda r: r["units"] or 0)
+    }
+    units = dict.fromkeys(SIDES, 0) | units
+    noun = "images" if any(record["draw_unit"] == "image" for record in records) else "captions"
+    drawn_side = "left and right" if any(record["draw_side"] == "either" for record in records) else "left"
     notes = [
         f"A draw takes half of the Q items, and one rated pair of each: {units['sts']:,} {drawn_side} {noun} (STS), "
         f"{units['sis']:,} {drawn_side} images (SIS), {units['sits']:,} images (SITS). Mean and standard deviation of "
@@ -157,40 +144,23 @@ def sampled_report(
             "Models in brackets see pixels in SIS and SITS, where a label reads an image's captions. Their papers do "
             "not say if SITS is of all pairs or non-GT; the image's own caption is among the references in `SITS all`.",
             *(f"[{name}]: {PAPERS[name]}." for name in dict.fromkeys(model.paper for model in published)),
-            "[PromCSE] draws images in STS (here: --draw-unit image), which gives 0.7 to 1.0 more.",
+            "[PromCSE] draws images in STS (here: --set judge.draw_unit=image), which gives 0.7 to 1.0 more.",
         ]
     header = ("label", *(title for *_, title in COLUMNS), *([_PUBLISHED_SITS] if published else []))
-    title = f"CxC {present[0].split}: sampled Spearman with human scores, x100"
-    records = [_record(row, side, unit) for row in rows]
+    title = f"CxC {labels[0].split}: sampled Spearman with human scores, x100"
     return Report((Table(title, header, tuple(lines), tuple(notes)),), tuple(records))
 
 
-def _cell(row: SampledRow | None) -> str:
-    if row is None:
+def _cell(record: Mapping[str, Any] | None) -> str:
+    if record is None:
         return ""
-    return UNDEFINED if row.figures is None else f"{100 * row.figures.mean:.1f} ±{100 * row.figures.deviation:.1f}"
+    if record["sampled_spearman"] is None:
+        return UNDEFINED
+    return f"{100 * record['sampled_spearman']:.1f} ±{100 * record['sampled_deviation']:.1f}"
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-def _record(row: SampledRow, side: SamplingSide, unit: SamplingUnit) -> dict[str, Any]:
-    figures = row.figures
-    return {
-        "label": row.label,
-        "source": row.source,
-        "task": f"{row.task}_sampled",
-        "split": row.split,
-        "subset": row.subset,
-        "sampled_spearman": figures.mean if figures else None,
-        "sampled_deviation": figures.deviation if figures else None,
-        "units": figures.units if figures else None,
-        "draws": figures.draws if figures else None,
-        # SITS draws by image in every case, and SIS has images alone.
-        "draw_side": side if row.task != "sits" else None,
-        "draw_unit": unit if row.task == "sts" else None,
-    }
 
 
 _CELLS = 1 << 20  # array elements of a batch of draws
@@ -212,21 +182,20 @@ class SampledSpearman:
 
 
 def sampled_spearman(
-    relevances: Sequence[Vector],
+    relevance: Vector,
     human: Vector,
     units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
     draws: int = 1000,
     seed: int = 0,
-) -> list[SampledSpearman | None]:
+) -> SampledSpearman | None:
     """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
 
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
-    their mean rank. Labels share the draws and the ranks of the human scores.
+    their mean rank.
 
-    `relevances`: sequence of (P,) float64; relevance of the same pairs according to each label. Finite; first rounded
-    by `round_relative`. `human`: (P,) float64; finite. `units`: (P,) int, or a tuple of such; unit of each pair, in any
-    numbering. With two arrays a pair belongs to two units, and either may draw it. Returns list of SampledSpearman or
-    None: by label; None if rho is undefined in every draw: fewer than four units, or a constant.
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: (P,)
+    int, or a tuple of such; unit of each pair, in any numbering. With two arrays a pair belongs to two units, and
+    either may draw it. Returns None if rho is undefined in every draw: fewer than four units, or a constant.
     """
     sides = units if isinstance(units, tuple) else (units,)
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
@@ -234,26 +203,20 @@ def sampled_spearman(
     names, unit = np.unique(member[0], return_inverse=True)
     # The columns of `member` are sorted, so the pairs of a unit are a run.
     pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))
-    xs, y = [_codes(round_relative(relevance)) for relevance in relevances], _codes(human)
+    x, y = _codes(round_relative(relevance)), _codes(human)
     half = len(names) // 2
     if half < 2:
-        return [None] * len(xs)
+        return None
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // max(len(names), len(human)))
-    rho = np.empty((len(xs), draws))
+    rho = np.empty(draws)
     for a in range(0, draws, step):
         batch = slice(a, min(a + step, draws))
         picked = _draw_pairs(generator, batch.stop - a, half, indptr, pairs_of)
-        ranks = _centred_ranks(y[picked])
-        for x, values in zip(xs, rho, strict=True):
-            values[batch] = _correlate_rows(_centred_ranks(x[picked]), ranks)
-    return [_summarize(values, len(names)) for values in rho]
-
-
-def _summarize(rho: Vector, units: int) -> SampledSpearman | None:
+        rho[batch] = _correlate_rows(_centred_ranks(x[picked]), _centred_ranks(y[picked]))
     # A draw whose relevance or human scores are all equal has no rho.
     rho = rho[np.isfinite(rho)]
-    return SampledSpearman(float(rho.mean()), float(rho.std()), units, len(rho)) if len(rho) else None
+    return SampledSpearman(float(rho.mean()), float(rho.std()), len(names), len(rho)) if len(rho) else None
 
 
 def _draw_pairs(

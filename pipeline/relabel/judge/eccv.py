@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import read_json
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
@@ -30,7 +31,6 @@ from relabel.corpus.splits import coco_test_captions
 from relabel.datasets import locate
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.tasks import Task, TaskGroup, exclude_blocks, make_group, write_in_blocks
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest
@@ -175,10 +175,8 @@ def score_eccv(
 ) -> None:
     """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    The queries of a direction are ranked in saved blocks, so that an interrupted run resumes.
-
     `relevance`: the opened label, with its `pooling`. NaN ranks last. `source`: source of the label. `work`:
-    ``work.facts["eccv"]`` records the settings of ties and the gate.
+    ``work.facts["eccv"]`` records the settings of ties and the gate, and the means of the figures over all queries.
     """
     # Both directions have 38 million pairs, too many to score one by one.
     if source.spec.pairwise and gate is None:
@@ -191,26 +189,32 @@ def score_eccv(
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
     ranker = _Ranker(corpus, relevance, max(map(abs, source.spec.bounds)), eccv, ties, gate)
     for direction in DIRECTIONS:
-        task = Task(f"{direction}-00000-of-00001.parquet", len(eccv.queries[direction]))
-        group = TaskGroup(f"eccv {direction}", "queries", [task])
-        # A block holds complete batches, so that figures do not depend on the division into blocks.
-        write = partial(write_in_blocks, work, partial(ranker.table, direction), first=ranker.batch, step=ranker.batch)
-        make_group(group, work, progress, write)
-    exclude_blocks(work)
+        count = len(eccv.queries[direction])
+        with progress.bar(f"eccv {direction}", count, "queries") as bar:
+            table = partial(ranker.table, direction, range(count), bar.advance)
+            work.table(_file(direction), table)
     work.facts["eccv"] = {
         "ties": ties,
-        "pooling": relevance.pooling,
         "gate": gate.label if gate else None,
         "gate_top": gate.top if gate else None,
+        "figures": {direction: _means(table) for direction, table in read_ranking(work.folder).items()},
     }
 
 
-def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
+def read_ranking(folder: Path) -> dict[Direction, pa.Table]:
     """Read the tables that `score_eccv` wrote."""
-    files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
-    if not all(files.values()):
-        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo="Make it with `relabel judge`.")
-    return {d: pa.concat_tables([pq.read_table(f) for f in files[d]]) for d in DIRECTIONS}
+    return {direction: pq.read_table(folder / _file(direction)) for direction in DIRECTIONS}
+
+
+def _file(direction: Direction) -> str:
+    return f"{direction}-00000-of-00001.parquet"
+
+
+def _means(table: pa.Table) -> dict[str, float]:
+    """Return the number of queries and the means of their figures, in percent."""
+    # Means over queries: a query of many positives counts as much as one of few.
+    figures = {"map_at_r": "ap_at_r", "r_precision": "r_precision", "r_at_1": "r_at_1"}
+    return {"n": len(table)} | {name: 100 * pc.mean(table[column]).as_py() for name, column in figures.items()}
 
 
 @dataclass(frozen=True, eq=False)

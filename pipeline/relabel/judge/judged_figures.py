@@ -20,7 +20,6 @@ from relabel.core.numeric.statistics import (
     spearman,
 )
 from relabel.datasets.judged import ALL, JudgedSet, Judgements, Statistic
-from relabel.judge.rank_bootstrap import rank_intervals
 
 TITLES: dict[str, str] = {"pearson": "Pearson", "spearman": "Spearman", "tau_b": "tau-b", "tau_c": "tau-c"}
 MEAN = "mean"
@@ -65,6 +64,9 @@ def set_figures(
     clusters = np.unique(np.array(judgements.clusters), return_inverse=True)[1]
     if judgements.choices is not None:
         return _accuracies(judged, judgements, judgements.choices, scores, clusters, resamples, seed)
+    # It takes a quarter of a second to import, and figures that exist need none of it.
+    from relabel.judge.rank_bootstrap import rank_intervals
+
     assert judgements.ratings is not None, "a set has ratings or choices"
     names = list(dict.fromkeys(judgements.groups))
     groups = np.array(judgements.groups)

@@ -12,7 +12,6 @@ from relabel.core.tables import Table
 from relabel.datasets.judged import ALL, JudgedSet
 from relabel.judge.judged_figures import TITLES, Figure, column_title, headline
 from relabel.judge.report import UNDEFINED, Report
-from relabel.sources.texts import TextScores
 
 
 def set_report(
@@ -136,10 +135,10 @@ class Cost:
     bytes_per_caption: float
 
     @classmethod
-    def of(cls, scores: Sequence[TextScores]) -> Cost:
-        """Sum the cost of several sets."""
-        captions = sum(s.captions for s in scores)
-        return cls(captions / sum(s.seconds for s in scores), sum(s.bytes for s in scores) / captions)
+    def of(cls, costs: Sequence[Mapping[str, Any]]) -> Cost:
+        """Sum the costs of several sets, each with its `captions`, `seconds` and `bytes`."""
+        captions, seconds, size = (sum(cost[name] for cost in costs) for name in ("captions", "seconds", "bytes"))
+        return cls(captions / seconds, size / captions)
 
 
 _ENCODED_COLUMNS = (

@@ -1,13 +1,11 @@
 """Scores of the pairs of a judged set, by a label, by a function of texts, or from a file.
 
-The scores of a label are an artefact beside the encodings they were computed from, so that neither is computed twice.
 Scores that were computed elsewhere stand beside labels, so that any model can be in the tables.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import Vector
@@ -29,15 +26,11 @@ from relabel.judge.cxc_report import PairScores
 from relabel.judge.cxc_sampled import pair_units
 from relabel.judge.notes import EXTERNAL
 from relabel.sources.base import Source
-from relabel.sources.texts import TextCorpus, TextScores, score_both_orders, score_texts
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.sources.texts import TextScores, score_both_orders, score_texts
+from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work
 
-ENCODINGS, SCORES = "encodings", "scores"
-"""Folders below that of a judged set, with one folder per label."""
 _FILE = "scores.parquet"
-_VERSION = 1  # goes up when equal encodings and pairs give other scores
 ScoreFunction = Callable[[list[list[str]], list[str]], Any]
 """Takes P reference sets and P candidates, and returns P scores."""
 
@@ -50,56 +43,34 @@ def score_judgements(
     folder: Path | None = None,
     label: str = "label",
 ) -> TextScores:
-    """Score the pairs of a set with a source, or read their scores where they exist.
+    """Score the pairs of a set with a source.
 
     `parts`: by label, the sources that `source` is made of or gated by, and those of their own parts. `folder`: keeps
-    encodings and scores. By default, both are temporary. `label`: name of the folders of `source`. Returns TextScores:
-    scores are NaN where a text could not be encoded; these are tried again by the next call.
+    encodings, which are temporary by default. `label`: name of the encoding of `source`. Returns TextScores: scores are
+    NaN where a text could not be encoded.
     """
-    if folder is None:
-        return _score(judgements, source, runtime, parts, None, label)
-    corpus = TextCorpus.of(judgements.references, judgements.candidates).corpus
-    # Captions are identified by their texts: PTB tokens follow from these, and are not made only to find old scores.
-    semantic = {"version": _VERSION, "pooling": source.params.pooling, "both_orders": judgements.both_orders}
-    semantic["sources"] = {
-        name: one.fingerprint_params(corpus, range(len(corpus)), runtime) | {"version": one.spec.version}
-        for name, one in {label: source, **parts}.items()
-    }
-    texts = json.dumps([judgements.references, judgements.candidates])
-    artefact = ArtefactSpec("scores", label, semantic, {"texts": hashlib.sha256(texts.encode()).hexdigest()})
-
-    def fill(work: Work) -> None:
-        # Scores that lack a pair are complete as a file, and are made again.
-        work.drop(_FILE)
-        scored = _score(judgements, source, runtime, parts, folder / ENCODINGS, label)
-        work.table(_FILE, lambda: pa.table({"score": scored.scores}))
-        failed = np.flatnonzero(np.isnan(scored.scores))
-        if len(failed):
-            digest = hashlib.sha256(failed.tobytes()).hexdigest()
-            work.facts["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
-        # Seconds differ from run to run, so the cost is no part of the identity of the scores.
-        work.runtime["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
-        runtime.progress.note(f"{folder.name}: {label} scored in {scored.seconds:.1f} s")
-
-    out = folder / SCORES / label
-    manifest, _ = build(out, artefact, fill, runtime.progress)
-    return TextScores(pq.read_table(out / _FILE)["score"].to_numpy(), **manifest.runtime["cost"])
-
-
-def _score(
-    judgements: Judgements,
-    source: Source[Any],
-    runtime: Runtime,
-    parts: Mapping[str, Source[Any]],
-    folder: Path | None,
-    label: str,
-) -> TextScores:
     if not judgements.both_orders:
         references, candidates = judgements.references, judgements.candidates
         return score_texts(source, references, candidates, runtime, parts, folder=folder, label=label)
     # Where both orders count, a reference set is one text.
     first = [texts[0] for texts in judgements.references]
     return score_both_orders(source, first, judgements.candidates, runtime, parts, folder=folder, label=label)
+
+
+def write_scores(scored: TextScores, work: Work) -> None:
+    """Write the scores of a label as an artefact."""
+    work.table(_FILE, lambda: pa.table({"score": scored.scores}))
+    failed = np.flatnonzero(np.isnan(scored.scores))
+    if len(failed):
+        digest = hashlib.sha256(failed.tobytes()).hexdigest()
+        work.facts["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
+    # Seconds differ from run to run, so the cost is no part of the identity of the scores.
+    work.runtime["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
+
+
+def read_scores(folder: Path) -> Vector:
+    """Read the scores of an artefact: (P,) float64."""
+    return np.asarray(read_columns(folder / _FILE)["score"].to_numpy(), np.float64)
 
 
 def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vector:

@@ -1,30 +1,16 @@
-"""Reports of judgements: their tables and records in every form, and the folder of their files.
-
-The folder is an artefact, so that it is written completely or not at all, and a changed byte in it is found. Each kind
-of report (`cxc`, `eccv`) is written by itself; the files of the other kinds, named `KIND.*`, are kept.
-"""
+"""Reports of judgements: their tables and records in every form."""
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from relabel.core import tables
-from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
-from relabel.core.runtime import Progress
 from relabel.core.tables import WIDTH, Style, Table
-from relabel.store.artefact import WORK, build, exclusive, is_current
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
-from relabel.store.workdir import Work
 
 UNDEFINED = "undefined"
-VERSION = 1
-"""Goes up when pictures change although the tables stay the same."""
 _HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
 """Subset (None: all of them) and figure of the metric of a task."""
 _UNDEFINED_NOTE = (
@@ -47,7 +33,7 @@ class JudgedLabel:
     label: str
     params: Mapping[str, Any]
     own_model: bool = False
-    image_vectors: tuple[str, ...] = ()
+    image_vectors: Sequence[str] = ()
     uses: str | None = None
 
     @property
@@ -61,15 +47,10 @@ class JudgedLabel:
         return f"{self.label} ({self.uses.split()[0]})" if self.uses and "/" not in self.uses else self.label
 
 
-def label_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `JudgedLabel` from the facts of a judgement's manifest."""
-    return {
-        "label": facts["label"],
-        "params": facts["params"],
-        "own_model": facts.get("own_model", False),
-        "image_vectors": tuple(facts.get("image_vectors", ())),
-        "uses": facts.get("uses"),
-    }
+def label_fields(described: Mapping[str, Any] | JudgedLabel) -> dict[str, Any]:
+    """Return the fields of `JudgedLabel` of a label, or from the facts of a manifest about it."""
+    facts = described if isinstance(described, Mapping) else vars(described)
+    return {field.name: facts[field.name] for field in fields(JudgedLabel) if field.name in facts}
 
 
 @dataclass(frozen=True)
@@ -141,54 +122,8 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {label: round(sum(values) / len(values), 4) for label, values in figures.items()}
 
 
-@dataclass(frozen=True)
-class ReportFiles:
-    """Files of one kind of report.
-
-    `texts`: by file name, which starts with the kind and a dot.
-    `pictures`: by file name; each draws into the path it is given, and shows the figures of the texts.
-    """
-
-    texts: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, Callable[[Path], None]] = field(default_factory=dict)
-
-
-def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest], progress: Progress) -> None:
-    """Write the files of one kind beside those of the others.
-
-    `out`: the folder, `report/SPLIT`. `judged`: the reported judgements, by label.
-    """
-    try:
-        # Kinds of report share a folder: of two processes, each would copy the other's files as they were.
-        with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
-            artefact, copied = _spec(out, kind, files, judged)
-            build(out, artefact, partial(_fill, out, copied, files), progress)
-    except OSError as error:
-        if error.errno in CLOSED and is_current(out, _spec(out, kind, files, judged)[0]):
-            return  # finished work needs no lock
-        raise system_error(error, out) from error
-
-
-def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[ArtefactSpec, list[str]]:
-    """Return the spec of a report and the names of the files it copies from the present folder."""
-    try:
-        present = open_artefact(out, "report")
-        texts = {name: sha256 for name, sha256 in present.semantic["files"].items() if not name.startswith(f"{kind}.")}
-        inputs = {name: value for name, value in present.inputs.items() if not name.startswith(f"{kind}/")}
-        copied = [name for name in present.files if not name.startswith(f"{kind}.")]
-    except (MissingError, CheckError):
-        # Without a valid report there is nothing to keep.
-        texts, inputs, copied = {}, {}, []
-    texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
-    inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
-    return ArtefactSpec("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
-
-
-def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:
-    for name in copied:
-        work.file(name, lambda path, name=name: shutil.copyfile(out / name, path))  # type: ignore[misc]
-    for name, text in files.texts.items():
-        # Bytes, since text mode may change line ends, and with them the sha256 in the spec.
-        work.file(name, lambda path, text=text: path.write_bytes(text.encode()))  # type: ignore[misc]
-    for name, draw in files.pictures.items():
-        work.file(name, draw)
+def report_texts(name: str, report: Report) -> dict[str, str]:
+    """Return the files of a report by name: its tables and records in every form."""
+    forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
+    forms["json"] = json.dumps(metrics(report.records), indent=1)
+    return {f"{name}.{form}": f"{text}\n" for form, text in forms.items()}

@@ -3,119 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from relabel.core.runtime import Advance, Runtime, ignore_progress, resident_bytes
+from relabel.core.runtime import SILENT, Runtime, resident_bytes
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
 from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
-from relabel.store.tasks import Blocks, Task, TaskGroup, Tasks
+from relabel.store.tasks import Step, Steps, Task, make_step
 from relabel.store.workdir import Work, part_name
 
 _RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
-_FIRST = 64  # queries of the first block of a shard
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
 
 
-class NeighbourTasks(Tasks):
+@dataclass(frozen=True, eq=False)
+class NeighbourWork:
     """Work on one table of neighbours.
 
-    `relevance`: opens the label's encoding; called once per worker, with its first task. `semantic`: parameters that
-    can change the table, apart from its inputs.
+    `open_relevance`: opens the label's encoding; called once per worker, with its first task. `index`: faiss factory
+    string of an approximate search. `gated`: True if a gate rejects pairs before they are scored.
     """
 
-    def __init__(
-        self,
-        spec: NeighbourSpec,
-        corpus: Corpus,
-        relevance: Callable[[], Relevance],
-        semantic: dict[str, Any],
-        runtime: Runtime,
-    ) -> None:
-        self.spec, self.corpus, self._open = spec, corpus, relevance
-        self.semantic, self.runtime = semantic, runtime
-        self.index: str | None = semantic["index"]
+    spec: NeighbourSpec
+    corpus: Corpus
+    open_relevance: Callable[[], Relevance]
+    index: str | None
+    gated: bool
+    runtime: Runtime
 
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
+    def steps(self, work: Work) -> Steps:
         """Yield the work that queries share, unless all shards are done, and then the shards."""
-        tasks = [Task(name, len(queries)) for name, queries in self._shards.items()]
-        if not all(work.done(task.file) for task in tasks):
-            shared = self._finder.preliminary(work)
-            if shared is not None:
-                yield shared
-        yield TaskGroup(f"neighbours ({self.spec.label})", self.spec.of, tasks)
+        shards = self.spec.shards(self.corpus)
+        tasks = [
+            Task(part_name(i, len(shards)), partial(self._write, work, queries), len(queries))
+            for i, queries in enumerate(shards)
+        ]
+        step = Step(f"neighbours ({self.spec.label})", self.spec.of, tasks, last=True)
+        if step.missing(work) and (shared := self._finder.build(work)):
+            yield shared
+        yield step
+        search, names = self.spec.search(self.corpus), [task.file for task in tasks]
+        work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
+        # A gated search can miss neighbours.
+        work.facts |= {"exact": self.index is None and not self.gated, "recall": self._recall(work, search, names)}
+        work.excluded |= set(work.names()) - set(names)
 
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write one shard, or one file of the work that queries share."""
-        finder = self._finder
-        if task.file not in self._shards:
-            finder.prepare(work, task, advance)
-            return
-        queries = self._shards[task.file]
+    def _write(self, work: Work, queries: range, path: Path) -> None:
+        """Write one shard."""
+        finder, advance = self._finder, self.runtime.progress.advance
         numbers, image = self.spec.query_numbers(self.corpus), self.spec.query_images(self.corpus)
-        blocks = Blocks(work, task.file, first=_FIRST if finder.has_cheap_calls() else len(queries))
-
-        def find(part: NDArray[np.int64]) -> pa.Table:
-            group = range(int(part[0]), int(part[-1]) + 1)
-            rows, scores = finder.find(work, group, advance)
-            row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
-            same = self.corpus.image[rows] == image[group.start : group.stop, None]
-            return table_of(row, rows, scores, same)
 
         def tables() -> Iterator[pa.Table]:
             # One row group at a time, so that memory depends neither on k nor on the shard size.
             for group in row_groups(queries, finder.search.width):
-                more = group.stop < queries.stop
-                yield blocks.make(np.arange(group.start, group.stop), find, advance, more)
+                rows, scores = finder.find(work, group, advance)
+                row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
+                yield table_of(row, rows, scores, self.corpus.image[rows] == image[group.start : group.stop, None])
 
-        work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
-        blocks.drop()
+        write_plain(path, tables(), SCHEMA)
 
-    def finish(self, work: Work) -> None:
-        """Record the facts of the table; exclude the files that only the search needed."""
-        search = self.spec.search(self.corpus)
-        work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
-        # A gate rejects pairs before they are scored, so a gated search can miss neighbours.
-        exact = self.index is None and "gate" not in self.semantic
-        work.facts |= {"exact": exact, "recall": self._recall(work, search)}
-        work.excluded |= set(work.entries()) - set(self._shards)
-
-    @cached_property
-    def relevance(self) -> Relevance:
-        """The opened encoding."""
-        return self._open()
-
-    @cached_property
-    def _shards(self) -> dict[str, range]:
-        shards = self.spec.shards(self.corpus)
-        return {part_name(i, len(shards)): queries for i, queries in enumerate(shards)}
-
-    def _recall(self, work: Work, search: Search) -> dict[str, Any] | None:
+    def _recall(self, work: Work, search: Search, shards: list[str]) -> dict[str, Any] | None:
         """Measure the recall of an approximate table by an exact search for a sample of its queries."""
         if self.index is None:
             return None
         sample, subfolder = RecallSample.of(search), work.subfolder(_RECALL)
         finder = self.relevance.finder(sample.search, self.spec.pooling, self.runtime)
+        if step := finder.build(subfolder):
+            make_step(step, subfolder, SILENT)
         with self.runtime.progress.bar("recall", len(sample.numbers), self.spec.of) as bar:
-            group = finder.preliminary(subfolder)
-            for task in group.tasks if group is not None else ():
-                if not subfolder.done(task.file):
-                    finder.prepare(subfolder, task, ignore_progress)
             exact = finder.find(subfolder, range(len(sample.numbers)), bar.advance)[1]
-        columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
+        columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in shards]
         scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]
         return sample.recall(exact, np.concatenate(scores)[sample.numbers])
+
+    @cached_property
+    def relevance(self) -> Relevance:
+        """The opened encoding."""
+        return self.open_relevance()
 
     @cached_property
     def _finder(self) -> Finder:

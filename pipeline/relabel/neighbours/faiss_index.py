@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_index
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step, Task
 from relabel.store.workdir import Work
 from relabel.topk.vector_index import MAX_GPU_NEIGHBOURS, change_index, import_faiss, make_index, to_device
 
@@ -46,11 +47,11 @@ class IndexFinder(Finder):
     runtime: Runtime
     factory: str
 
-    def preliminary(self, work: Work) -> TaskGroup:
-        """Return the one task that builds the index of all candidates."""
-        return TaskGroup(f"index ({self.factory})", "captions", [Task(FILE, len(self.search.candidates))])
+    def build(self, work: Work) -> Step:
+        """Return the step that builds the index of all candidates."""
+        return Step(f"index ({self.factory})", "captions", [Task(FILE, self._write, len(self.search.candidates))])
 
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
+    def _write(self, path: Path) -> None:
         """Train and fill the index."""
         vectors = self._vectors(self.search.candidates)
 
@@ -60,8 +61,7 @@ class IndexFinder(Finder):
             place.add(vectors)
 
         index = change_index(make_index(self.factory, vectors.shape[1]), self.factory, self.runtime.device, build)
-        advance(len(vectors))
-        work.file(FILE, lambda path: save_index(path, index))
+        save_index(path, index)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Search the index for some queries and score its candidates exactly."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.runtime import Runtime, ignore_progress
+from relabel.core.runtime import SILENT, Runtime
 from relabel.core.types import Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
+from relabel.store.tasks import make_step
 from relabel.store.workdir import Work
 
 CAPTIONS = 30_000
@@ -116,10 +117,8 @@ def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Ru
     rows = captions.rows
     query = Search(References.single(rows), rows, rows, NEAREST)
     finder = relevance.finder(query, relevance.pooling, runtime)
-    group = finder.preliminary(work)
-    for task in group.tasks if group is not None else ():
-        if not work.done(task.file):
-            finder.prepare(work, task, ignore_progress)
+    if step := finder.build(work):
+        make_step(step, work, SILENT)
     with runtime.progress.bar(f"nearest captions ({label})", len(rows), "captions") as bar:
         return from_rows(captions, *finder.find(work, range(len(rows)), bar.advance))
 

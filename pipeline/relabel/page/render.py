@@ -17,9 +17,6 @@ import numpy as np
 from relabel.core.tables import Table
 from relabel.page.captions import Nearest, PageCaptions
 
-VERSION = 1
-"""Increases when the same inputs give another page."""
-
 
 @dataclass(frozen=True)
 class PageLabel:

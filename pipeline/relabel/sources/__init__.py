@@ -1,11 +1,11 @@
 """Registry of the sources by name. A source's modules load when the source is used.
 
-A source is a way of measuring the relevance of captions to the reference sets of images. It consists of four classes in
-one folder:
+A source is a way of measuring the relevance of captions to the reference sets of images. It consists of three classes
+in one folder:
 
 - `SourceParams`: the parameters a user sets in `params.yaml`;
-- `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the work to be done;
-- `Tasks`, normally a subclass of `relabel.sources.shards.ShardTasks`: the encoding of captions, shard by shard;
+- `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the steps of an encoding, the
+  last one normally of shards (`relabel.sources.shards`);
 - `Relevance` (`relabel.sources.relevance`): an opened encoding, which scores any reference sets and captions.
 
 Scores are r(i, j), how well caption j (the candidate) describes the content of reference set i. Rows of a matrix are
@@ -13,12 +13,12 @@ reference sets (images), columns are captions.
 
 Adding a source
 ---------------
-1. Create the folder `relabel/sources/NAME/` with the four classes.
-2. Add one line to `SOURCES` below, and the folder to the import contract in
+1. Create the folder `relabel/sources/NAME/` with the three classes.
+2. Add one line to `SOURCES` below, its version to `versions.yaml`, and the folder to the import contract in
    `pyproject.toml`.
-3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
+3. Add a label to `params.yaml` if `relabel run` is to build it, to `dvc.yaml`, and a folder of tests.
 
-Required methods of a `Source` are `fingerprint_params`, `tasks` and `open`. Required methods of a `Relevance` are
+Required methods of a `Source` are `fingerprint_params`, `steps` and `open`. Required methods of a `Relevance` are
 `pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
 Override these methods to add a capability:
 

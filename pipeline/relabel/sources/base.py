@@ -20,7 +20,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Tasks
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
@@ -66,8 +66,6 @@ class SourceSpec:
         Least and largest relevance.
     symmetric : bool
         True if r(a, b) = r(b, a) for single captions.
-    version : int
-        Version of the encoding's files. Increase it when the same captions and parameters give other bytes.
     params : type of SourceParams
     refused_poolings : mapping of Pooling to str
         Poolings that the source does not support, with the reason.
@@ -88,7 +86,6 @@ class SourceSpec:
     kind: Kind
     bounds: tuple[float, float]
     symmetric: bool
-    version: int
     params: type[SourceParams]
     refused_poolings: Mapping[Pooling, str] = field(default_factory=dict)
     refused: Mapping[Capability, str] = field(default_factory=dict)
@@ -148,7 +145,7 @@ class OpenEncoding:
 class Source(ABC, Generic[P]):
     """A way of measuring relevance, with its parameters.
 
-    Subclasses implement `fingerprint_params`, `tasks` and `open`, and override the methods of the capabilities they
+    Subclasses implement `fingerprint_params`, `steps` and `open`, and override the methods of the capabilities they
     have. `relabel.sources` lists the capabilities and shows a minimal source.
 
     Parameters
@@ -269,15 +266,15 @@ class Source(ABC, Generic[P]):
             If a file or model is missing, with the command that gets it.
         """
 
-    @abstractmethod
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Tasks:
-        """Divide the encoding of some rows into tasks, one per shard (see `relabel.sources.shards`).
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Yield the steps of the encoding of some rows, and then set the facts (see `relabel.store.tasks`).
 
-        The call itself must be cheap. Models and tables are loaded by the first task that needs them, and are kept.
-        The bytes of a shard must not depend on other shards, so a batch never crosses a shard.
+        By default there are none. Most sources have one task per shard (see `relabel.sources.shards`). Models and
+        tables are loaded by the first task that needs them, and are kept. The bytes of a shard must not depend on other
+        shards, so a batch never crosses a shard. Every process that works on the encoding requests the steps.
 
-        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, the manifest
-        counts it, and the next run makes that shard again. Raise an error only if every row would fail.
+        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, and the manifest
+        counts it. `--replace` encodes again. Raise an error only if every row would fail.
 
         Parameters
         ----------
@@ -285,10 +282,13 @@ class Source(ABC, Generic[P]):
         rows : range
             Corpus rows to encode.
         rows_per_shard : int
+        work : Work
+            Folder with the files of earlier steps, and the facts to set.
         runtime : Runtime
             Threads, memory, device and data folder; none of them may change the bytes.
         """
+        yield from ()
 
     @abstractmethod
     def open(self, encoding: OpenEncoding) -> Relevance:
-        """Open an encoding that the tasks wrote. Load models only when a method needs them."""
+        """Open an encoding that the steps wrote. Load models only when a method needs them."""

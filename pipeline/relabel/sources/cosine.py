@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
-from relabel.sources.shards import ShardTasks, read_failed_rows
+from relabel.sources.shards import read_failed_rows
 from relabel.store.arrays import combine_chunks, view_column, write_array, write_pieces
 from relabel.store.manifest import Manifest, read_columns
 from relabel.store.workdir import Work
@@ -174,30 +174,16 @@ class VectorSource(Source[P]):
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 
-def make_vector_spec(name: str, params: type[SourceParams], version: int) -> SourceSpec:
+def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
     """Return the properties that all sources of vectors share."""
     return SourceSpec(
         name=name,
         kind="vectors",
         bounds=(-1.0, 1.0),
         symmetric=True,
-        version=version,
         params=params,
         refused_poolings=REFUSED_POOLINGS,
     )
-
-
-class VectorTasks(ShardTasks):
-    """Work on shards of unit vectors (see `make_vector_table`).
-
-    `rows`: corpus rows to encode. `stored`: type of the stored values.
-    """
-
-    plain: ClassVar[bool] = True
-
-    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, stored: StoredType) -> None:
-        super().__init__(corpus, rows, rows_per_shard)
-        self.stored = stored
 
 
 def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step
 from relabel.store.workdir import Work
 
 Slab = TypeVar("Slab")
@@ -61,23 +61,15 @@ class Finder(ABC):
 
     search: Search
 
-    def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the tasks whose files `find` reads, if queries share work; else None."""
+    def build(self, work: Work) -> Step | None:
+        """Return the step whose files `find` reads, if queries share work; else None."""
         return None
-
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of one preliminary task."""
-        raise NotImplementedError
-
-    def has_cheap_calls(self) -> bool:
-        """Return True if `find` takes about as long for many queries at a time as for a few at a time."""
-        return True
 
     @abstractmethod
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of q queries.
 
-        `work`: work folder with the preliminary files. `queries`: numbers of the q queries. `advance`: receives the
+        `work`: work folder with the files of `build`. `queries`: numbers of the q queries. `advance`: receives the
         number of further queries that are done. Returns `rows, scores`, (q, width) int32 and float64.
         """
 
@@ -95,11 +87,6 @@ class SlabFinder(Finder, Generic[Slab]):
     search: Search
     pooling: Pooling
     runtime: Runtime
-
-    @override
-    def has_cheap_calls(self) -> bool:
-        """Return True if there is one slab; several are built again by each call."""
-        return self.count == 1
 
     @override
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:

@@ -16,7 +16,6 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.shards import NoTasks
 from relabel.store.workdir import Work
 
 
@@ -65,7 +64,6 @@ class SameImage(Source[SameImageParams]):
         kind="baseline",
         bounds=(0.0, 1.0),
         symmetric=True,
-        version=1,
         params=SameImageParams,
         refused={"neighbours": "it knows image ids alone", "query": "a new text belongs to no image"},
     )
@@ -77,10 +75,6 @@ class SameImage(Source[SameImageParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the name of the source only; the corpus determines everything else."""
         return {"source": self.spec.name}
-
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
-        """Return no tasks: the corpus holds the image ids."""
-        return NoTasks()
 
     @override
     def open(self, encoding: OpenEncoding) -> SameImageRelevance:

@@ -1,23 +1,21 @@
-"""Encoding of a corpus shard by shard, with one task per shard, and the rows that failed."""
+"""Shards of an encoding, with one task per shard, and the rows that failed."""
 
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from typing_extensions import override
 
-from relabel.core.runtime import Advance
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task, TaskGroup, Tasks
+from relabel.store.tasks import Step, table_task
 from relabel.store.workdir import Work, part_name, part_ranges
 
 FAILED = "failed"
@@ -26,110 +24,48 @@ FAILED = "failed"
 _SHOWN = 5  # failed rows that a manifest lists by id
 
 
-class ShardTasks(Tasks):
-    """Work that encodes captions shard by shard.
+@dataclass(frozen=True)
+class Shards:
+    """The shards of some rows of a corpus. `size`: rows per shard."""
 
-    A subclass implements `title` and `make_shard`. If it needs other files before or after the shards, it also
-    implements `before_shards` or `after_shards`, and `make_other`.
+    corpus: Corpus
+    rows: range
+    size: int
 
-    A shard with failed rows is complete. The next run makes it again, together with all files derived from the shards.
+    @cached_property
+    def files(self) -> dict[str, range]:
+        """Rows of each shard, by file name."""
+        ranges = part_ranges(self.rows, self.size)
+        return {part_name(i, len(ranges)): part for i, part in enumerate(ranges)}
 
-    `rows`: corpus rows to encode.
+    def step(self, title: str, make: Callable[[range], pa.Table], plain: bool = False, last: bool = True) -> Step:
+        """Return the step that makes the shards.
 
-    `parts`: rows of each shard, by file name.
-    `derived_files`: files made from the shards.
-    `plain`: whether shards are written uncompressed (see `Work.table`).
-    """
-
-    derived_files: ClassVar[tuple[str, ...]] = ()
-    plain: ClassVar[bool] = False
-
-    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int) -> None:
-        self.corpus, self.rows = corpus, rows
-        ranges = part_ranges(rows, rows_per_shard)
-        self.parts = {part_name(i, len(ranges)): part for i, part in enumerate(ranges)}
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Title of the progress bar of the shards."""
-
-    @abstractmethod
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Encode the rows of one shard.
-
-        `work`: work folder, with the files of earlier task groups. `rows`: corpus rows of the shard. `advance`: may
-        receive the number of further captions that are done; the rest count once the shard is written. Returns
-        pyarrow.Table: one row per caption, with the column `row` (int32) and, if captions failed, `FAILED` (see
-        `mark_failed`).
+        `make`: returns the table of some rows, with one row per caption, the column `row` (int32) and, if captions
+        failed, `FAILED` (see `mark_failed`). `plain`: as for `write_table`. `last`: as for `Step`.
         """
-
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task groups whose files the shards need."""
-        yield from ()
-
-    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task groups that need the shards."""
-        yield from ()
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of a task of `before_shards` or `after_shards`; `advance` as in `make_shard`."""
-        raise NotImplementedError(task.file)
-
-    def start(self, work: Work) -> None:
-        """Remove the shards of an earlier run that hold failed rows, and the files made from them."""
-        # A shard whose rows failed is complete, so only its reasons tell that it must be made again.
-        incomplete = [name for name in self.parts if work.done(name) and _reasons(work.folder / name) is not None]
-        for name in (*incomplete, *(self.derived_files if incomplete else ())):
-            work.drop(name)
-
-    @override
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task groups before the shards, the shards, and the task groups after them."""
-        yield from self.before_shards(work)
-        yield TaskGroup(self.title, "captions", [Task(name, len(rows)) for name, rows in self.parts.items()])
-        yield from self.after_shards(work)
-
-    @override
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of one task, and count all of its captions as done."""
-        remaining = task.size
-
-        def count(done: int) -> None:
-            nonlocal remaining
-            remaining -= done
-            advance(done)
-
-        if task.file in self.parts:
-            work.table(task.file, lambda: self.make_shard(work, self.parts[task.file], count), self.plain)
-        else:
-            self.make_other(work, task, count)
-        # Captions that `make_shard` did not report itself.
-        if remaining:
-            advance(remaining)
-
-    def finish(self, work: Work) -> None:
-        """Record the failed rows in the facts of the manifest, if there are any."""
-        reasons = {name: _reasons(work.folder / name) for name in self.parts}
-        if any(column is not None for column in reasons.values()):
-            work.facts[FAILED] = _failures(self.corpus, self.parts, reasons)
+        files = self.files.items()
+        return Step(
+            title, "captions", [table_task(f, partial(make, part), len(part), plain) for f, part in files], last
+        )
 
     def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
         """Yield one column of each shard, in row order."""
-        for part in self.parts:
-            yield pq.read_table(work.folder / part, columns=[name])[name]
+        for file in self.files:
+            yield pq.read_table(work.folder / file, columns=[name])[name]
 
-
-class NoTasks(Tasks):
-    """Work on an encoding without files."""
-
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Return no task groups."""
-        yield from ()
-
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Raise, because there are no tasks."""
-        raise NotImplementedError(task.file)
+    def record_failed(self, work: Work) -> None:
+        """Add the failed rows to the facts, if there are any: their number, the first ids with reasons, and a hash."""
+        rows: list[int] = []
+        first: list[list[str]] = []
+        for name, part in self.files.items():
+            for position, reason in enumerate(column.to_pylist() if (column := _reasons(work.folder / name)) else ()):
+                if reason is not None:
+                    rows.append(part.start + position)
+                    first += [[self.corpus.caption_ids[rows[-1]], reason]] if len(first) < _SHOWN else []
+        if rows:
+            digest = hashlib.sha256(np.array(rows, "<i4").tobytes()).hexdigest()
+            work.facts[FAILED] = {"rows": len(rows), "first": first, "sha256": digest}
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
@@ -158,17 +94,3 @@ def _reasons(shard: Path) -> pa.ChunkedArray | None:
     # Only the footer is read for shards without the column.
     with pq.ParquetFile(shard) as file:
         return file.read(columns=[FAILED])[FAILED] if FAILED in file.schema_arrow.names else None
-
-
-def _failures(
-    corpus: Corpus, parts: Mapping[str, range], reasons: Mapping[str, pa.ChunkedArray | None]
-) -> dict[str, Any]:
-    """Summarise the failed rows: their number, the first ids with their reasons, and the sha256 of all row numbers."""
-    rows: list[int] = []
-    first: list[list[str]] = []
-    for name, column in reasons.items():
-        for position, reason in enumerate(column.to_pylist() if column is not None else ()):
-            if reason is not None:
-                rows.append(parts[name].start + position)
-                first += [[corpus.caption_ids[rows[-1]], reason]] if len(first) < _SHOWN else []
-    return {"rows": len(rows), "first": first, "sha256": hashlib.sha256(np.array(rows, "<i4").tobytes()).hexdigest()}

@@ -25,9 +25,9 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
+from relabel.store.tasks import make_step
 from relabel.store.workdir import Work
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
@@ -195,7 +195,7 @@ def _open(
     rows, out = range(len(corpus)), folder / label
     inputs = {part: _open(parts[part], part, corpus, folder, runtime, parts, opened) for part in source.input_labels()}
     source.check_inputs({part: one.manifest for part, one in inputs.items()})
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
+    semantic = source.fingerprint_params(corpus, rows, runtime)
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
@@ -203,12 +203,13 @@ def _open(
         params = source.params
         if "df" in type(params).model_fields:
             params = params.model_copy(update={"df": REFERENCE_SPLIT})
-        tasks = type(source)(params).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
-        make_all(tasks, work, runtime.progress)
+        for step in type(source)(params).steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
+            make_step(step, work, runtime.progress)
 
-    identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
-    artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
-    manifest, built = build(out, artefact, fill, runtime.progress)
+    identities = {"corpus": corpus.digest}
+    identities |= {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
+    recipe = Recipe("encoding", label, lambda: semantic, identities, fill)
+    manifest, built = build(out, recipe, runtime.progress)
     encoding = OpenEncoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
     opened[label] = OpenedEncoding(manifest, built, source.open(encoding))
     return opened[label]

@@ -22,7 +22,7 @@ from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step
 from relabel.store.workdir import Work
 from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.merge import TopK, merge_references, topk_bytes
@@ -53,14 +53,10 @@ class VectorFinder(Finder):
     runtime: Runtime
     arithmetic: Arithmetic | None = None
 
-    def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the task group that makes all lists together, if most candidates are queries."""
+    def build(self, work: Work) -> Step | None:
+        """Return the step that makes all lists together, if most candidates are queries."""
         needed = self._uses_self_join and min(self._list_length, self.search.width) > 0
-        return self._self_join.task_group(work) if needed else None
-
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the lists of one task of the self-join."""
-        self._self_join.make(work, task, advance)
+        return self._self_join.step(work) if needed else None
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of some queries, in steps whose lists fit into memory."""

@@ -5,22 +5,19 @@ not repeated.
 """
 
 from relabel.stages.best import tune_best, tune_fuse
-from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
+from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label
 from relabel.stages.export import export, export_lookup, export_neighbours
-from relabel.stages.export_plan import estimate_plan, export_plan
-from relabel.stages.export_wds import estimate_wds, export_wds
+from relabel.stages.export_plan import export_plan
+from relabel.stages.export_wds import export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
-from relabel.stages.job import Job, log_status, run_logged, status_line
-from relabel.stages.judge import judge, judgement_folder
+from relabel.stages.job import Job, status_line
+from relabel.stages.judge import figures, judge, ranking
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import (
-    ensure_model,
-    needs_word2vec,
     tune_bert_sts,
     tune_cbow,
     tune_sbert,
-    word2vec_is_current,
 )
 
 __all__ = [
@@ -29,9 +26,6 @@ __all__ = [
     "build_encoding",
     "build_inputs",
     "encode",
-    "ensure_model",
-    "estimate_plan",
-    "estimate_wds",
     "export",
     "export_lookup",
     "export_neighbours",
@@ -39,22 +33,18 @@ __all__ = [
     "export_wds",
     "fetch",
     "fetch_and_ingest",
+    "figures",
     "find_failed_rows",
     "ingest",
     "judge",
-    "judgement_folder",
     "labels_with_neighbours",
-    "log_status",
-    "needs_word2vec",
     "neighbours",
     "open_label",
-    "read_encoding",
-    "run_logged",
+    "ranking",
     "status_line",
     "tune_bert_sts",
     "tune_best",
     "tune_cbow",
     "tune_fuse",
     "tune_sbert",
-    "word2vec_is_current",
 ]

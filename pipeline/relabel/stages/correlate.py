@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from relabel import stages
 from relabel.core.errors import MissingError, RelabelError, UsageError
+from relabel.core.tables import csv_text
 from relabel.datasets.judged import set_names
+from relabel.judge.calibration import agreement_points
+from relabel.judge.compare import compare
+from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
+from relabel.judge.cxc_sampled import sampled_report
+from relabel.judge.eccv_report import Ranking, eccv_report
 from relabel.judge.judged_report import Cost, encoded_columns, summary_report
-from relabel.judge.judged_scores import ScoreFunction
-from relabel.judge.report import Report, ReportFiles, metrics, write_report
-from relabel.stages import Project
-from relabel.stages.job import report_variant
-from relabel.stages.judge import check_judged
-from relabel.stages.judged_sets import JudgingRequest, SetResults, judge_sets, open_sets
-from relabel.store.manifest import MANIFEST, Manifest
+from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores
+from relabel.judge.notes import BASELINE
+from relabel.judge.report import Report, report_texts
+from relabel.stages.ingest import fetch_and_ingest
+from relabel.stages.job import Job
+from relabel.stages.judge import check_judged, figures, is_ranked, open_scores, ranking
+from relabel.stages.judged_sets import SetResults, judge_sets, open_sets
+from relabel.stages.project import Project
+from relabel.stages.steps import build_steps, label_steps
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import MANIFEST
+from relabel.store.workdir import Work
 
 Against = str
 """Name of a judged set ("cxc", "eccv", or one of `relabel.datasets.judged.set_names`), a file, or "all"."""
@@ -59,19 +68,19 @@ def correlate(
     *,
     allow_missing: bool = False,
 ) -> EvaluationResult:
-    """Compare labels with human judgement; write tables and pictures.
+    """Compare labels with human judgement.
 
-    Encodings and judgements that do not exist yet are built. A label that lacks something (Java, a model, vectors) is
-    left out and listed in the result. `report/SPLIT` holds the report of all labels of the parameter file; any other
-    report has a folder of its own beside it.
+    Encodings, judgements and figures that do not exist yet are built. A label that lacks something (Java, a model,
+    vectors) is left out and listed in the result. The report of all labels of the parameter file, without options, is
+    written to `report/SPLIT`.
 
     `labels`: names in params.yaml; all if empty. `against`: names of judged sets (see `judged_names`), or files of
     judgements (see `relabel.datasets.judged_file`). Crisscrossed Captions and ECCV Caption judge encodings of COCO's
     captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every set
-    whose files are on this machine; the others are named in a note. If empty, labels are encoded and not judged.
-    `scores`: files of scores that were computed elsewhere for the pairs of the one set in `against`, judged under the
-    name of the file (see `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for
-    no label. `functions`: functions of texts by name, judged beside the labels on sets of texts (see
+    whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
+    elsewhere for the pairs of the one set in `against`, judged under the name of the file (see
+    `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for no label. `functions`:
+    functions of texts by name, judged beside the labels on sets of texts (see
     `relabel.judge.judged_scores.score_with_function`). With functions, too, empty `labels` stand for no label.
     `allow_missing`: accept files of scores that lack judged pairs.
     """
@@ -83,13 +92,23 @@ def correlate(
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
     _check_scores(scores, against)
     sets = open_sets(project, [name for name in against if name not in ENCODED], judged_names())
-    result = EvaluationResult()
+    result, encoded = EvaluationResult(), [name for name in against if name in ENCODED]
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
-    if not against or {*ENCODED} & {*against}:
-        _judge_encodings(project, labels, names, against, scores, allow_missing, result)
+    if encoded:
+        if names:
+            check_judged(project)
+            if not (project.layout.corpus / MANIFEST).exists():
+                fetch_and_ingest(project)
+        judged = build_labels(project, names, project.config.judge.split, encoded, result)
+        outside = [read_cxc_scores(path, project.config.judge.split, allow_missing) for path in scores]
+        # Files of scores have no fingerprint, so the report of record holds labels alone.
+        complete = is_complete(project, labels) and not scores
+        report_encoded(project, judged, encoded, result, complete, outside)
+        if against == ["eccv"] and not result.report.tables:
+            raise _not_ranked(judged)
     if not sets:
         return result
-    results = judge_sets(project, JudgingRequest(names, functions, scores, allow_missing), sets)
+    results = judge_sets(project, sets, names, functions, scores, allow_missing=allow_missing)
     # "all" takes the sets that are at hand; a set that is asked for by name must be there.
     missing = [
         one for one in results.problems if everything and one[0] in set_names() and isinstance(one[1], MissingError)
@@ -98,14 +117,7 @@ def correlate(
     result.problems += [one for one in results.problems if one not in missing]
     if not results.columns and not result.report.tables:
         raise _nothing_judged(names, result.problems or missing)
-    summary = _summarise(result, results, absent)
-    if everything:
-        for note in absent:
-            project.runtime.progress.note(note)
-        split = project.config.judge.split
-        folder = project.layout.report(report_variant(project, labels).folder(split))
-        _write(project, folder, "judged", results.report + summary, ReportFiles({}, {"judged.png": _drawn(result)}), {})
-        result.paths["tables, pictures"] = folder
+    _add_sets(project, result, results, absent, complete=everything and is_complete(project, labels))
     return result
 
 
@@ -129,58 +141,132 @@ def _check_scores(scores: Sequence[Path], against: Sequence[Against]) -> None:
         raise UsageError(problem, todo=todo)
 
 
-def _judge_encodings(
+def build_labels(
+    project: Project, names: Sequence[str], split: str, against: Sequence[Against], result: EvaluationResult
+) -> list[str]:
+    """Build encodings and judgements of labels; return the labels without a problem, after the baseline.
+
+    `against`: "cxc" and "eccv".
+    """
+    names = with_baseline(project, names, against)
+    problems = build_steps(label_steps(project, names, split, against))
+    result.problems += problems
+    built = [name for name in names if name not in {label for label, _ in problems}]
+    if problems and not {*built} - {BASELINE}:
+        raise problems[0][1]
+    return built
+
+
+def with_baseline(project: Project, labels: Sequence[str], against: Sequence[Against]) -> list[str]:
+    """Return labels that are judged on CxC with the baseline, the others as they are.
+
+    The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
+    """
+    lacking = "cxc" in against and labels and all(project.config.params(name).source != BASELINE for name in labels)
+    return [BASELINE, *labels] if lacking else [*labels]
+
+
+def report_encoded(
     project: Project,
     labels: Sequence[str],
-    names: Sequence[str],
     against: Sequence[Against],
-    scores: Sequence[Path],
-    allow_missing: bool,
     result: EvaluationResult,
+    complete: bool,
+    scores: Sequence[PairScores] = (),
 ) -> None:
-    """Build labels, and report them on CxC and ECCV Caption."""
-    if names and against:
-        check_judged(project)
-    if project.config.judge.gate:
-        project.config.source(project.config.judge.gate)
-    specs = {label: project.config.source(label).spec for label in names}
-    judged: dict[str, Manifest] = {}
-    # Labels that score pair by pair come last: the gate that they need is one of the others.
-    for label in sorted(names, key=lambda n: specs[n].pairwise):
-        try:
-            judged[label] = _build_label(project, label, judge=bool(against))
-        except RelabelError as error:
-            result.problems.append((label, error))
-    if not judged and not scores:
-        raise result.problems[0][1]
-    # The report lists labels in the order of the request.
-    judged = {label: judged[label] for label in names if label in judged}
-    folder = project.layout.report(report_variant(project, labels).folder(project.config.judge.split))
+    """Add the tables of labels that are built to the result.
+
+    `complete`: whether this is the report of the parameter file, which is written. `scores`: of other programs, for
+    CxC's pairs.
+    """
+    folder = project.layout.report(project.config.judge.split)
     if "cxc" in against:
-        report, files = _cxc(project, judged, scores, allow_missing)
+        params = project.config.judge
+        # Without a label, the baseline is that of the pairs in the file.
+        others = [*scores] if labels else [baseline(scores[0]), *scores]
+        jobs = {f"figures {label}": figures(project, label) for label in labels}
+        compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
+        compared += [compare(scored, params, project.runtime.progress, project.runtime.threads) for scored in others]
+        report = cxc_report(compared, params.resamples, params.seed)
+        report += sampled_report(compared, params.draws, params.seed)
         result.report += report
-        result.draw = files.pictures["cxc.png"]
-        # Files of scores have no fingerprint, so the report of record holds labels alone.
-        if not scores:
-            _write(project, folder, "cxc", report, files, judged)
+        result.draw = partial(_draw_pairs, project, labels, others, report)
+        if complete:
+            points = {"agreement": agreement_points(report.records)}
+            points["calibration"] = [point for one in compared for point in one.calibration]
+            texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
+            _write(project, "cxc", report, jobs, texts, {"cxc.png": result.draw})
             result.paths["tables, pictures"] = folder
-    if "eccv" in against and judged:
-        report, files = _eccv(project, judged, against)
-        _write(project, folder, "eccv", report, files, judged)
-        result.paths["tables, pictures"] = folder
+    if "eccv" in against and labels:
+        rankings = {label: ranking(project, label) for label in labels if is_ranked(project, label)}
+        report = eccv_report(
+            [Ranking.of(job.open().facts) for job in rankings.values()],
+            [label for label in labels if label not in rankings],
+        )
         result.report += report
+        if not rankings:
+            project.runtime.progress.note(str(_not_ranked(labels)))
+        elif complete:
+            _write(project, "eccv", report, {f"ranking {label}": job for label, job in rankings.items()})
+            result.paths["tables, pictures"] = folder
 
 
-def _summarise(result: EvaluationResult, results: SetResults, absent: Sequence[str]) -> Report:
-    """Add the tables of sets of texts, and the table and picture of all sets, to the result; return that table."""
+def is_complete(project: Project, labels: Sequence[str]) -> bool:
+    """Return whether a report is that of the parameter file: of all its labels, and maybe others, without options."""
+    config, file = project.config, project.config.file
+    # The split is in the path of the report.
+    judge = file.judge.model_copy(update={"split": config.judge.split})
+    return (not labels or {*labels} >= {*file.sources}) and (config.sources, config.judge) == (file.sources, judge)
+
+
+def _draw_pairs(
+    project: Project, labels: Sequence[str], scores: Sequence[PairScores], report: Report, path: Path
+) -> None:
+    from relabel.judge.plot import draw
+
+    draw([*(open_scores(project, label) for label in labels), *scores], report.records, path)
+
+
+def _write(
+    project: Project,
+    name: str,
+    report: Report,
+    made_of: Mapping[str, Job],
+    texts: Mapping[str, str] = MappingProxyType({}),
+    pictures: Mapping[str, Draw] = MappingProxyType({}),
+) -> None:
+    """Write the files of a report, unless they are there and of the same figures."""
+    texts = {**report_texts(name, report), **texts}
+
+    def fill(work: Work) -> None:
+        for file, text in texts.items():
+            # Bytes, since text mode may change line ends.
+            work.file(file, partial(Path.write_bytes, data=text.encode()))
+        for file, draw in pictures.items():
+            work.file(file, draw)
+
+    semantic = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
+    inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
+    out = project.layout.report(project.config.judge.split, name)
+    Job(project, out, Recipe("report", name, lambda: semantic, inputs, fill), project.command("correlate")).build()
+
+
+def _add_sets(
+    project: Project, result: EvaluationResult, results: SetResults, absent: Sequence[str], complete: bool
+) -> None:
+    """Add the tables of sets of texts, and the table and picture of all sets, to the result."""
     from relabel.judge.plot import draw_summary
 
     columns = [*encoded_columns(result.report.records), *results.columns]
     costs = {name: Cost.of(scored) for name, scored in results.costs.items()}
-    summary = summary_report(columns, costs, absent)
-    result.report += results.report + summary
+    summary = results.report + summary_report(columns, costs, absent)
+    result.report += summary
     result.draw = partial(draw_summary, columns, costs)
-    return summary
+    for note in absent:
+        project.runtime.progress.note(note)
+    if complete:
+        _write(project, "judged", summary, results.made_of, {}, {"judged.png": result.draw})
+        result.paths["tables, pictures"] = project.layout.report(project.config.judge.split)
 
 
 def _nothing_judged(labels: Sequence[str], problems: Sequence[tuple[str, RelabelError]]) -> RelabelError:
@@ -190,65 +276,8 @@ def _nothing_judged(labels: Sequence[str], problems: Sequence[tuple[str, Relabel
     return UsageError(f"{', '.join(labels)}: cannot score texts", todo="Name a label that reads texts, such as sbert.")
 
 
-def _drawn(result: EvaluationResult) -> Draw:
-    assert result.draw is not None, "a report with a table of all sets has its picture"
-    return result.draw
-
-
-def _build_label(project: Project, label: str, judge: bool) -> Manifest:
-    """Build the encoding of a label and, if asked, its judgement; return the manifest of the last one."""
-    if not (project.layout.corpus / MANIFEST).exists():
-        stages.fetch_and_ingest(project)
-    params = project.config.judge
-    encoding = stages.build_encoding(project, label, params.split)
-    if judge and params.gate and params.split == "test" and project.config.source(label).is_pairwise():
-        stages.build_encoding(project, params.gate, params.split)
-    return stages.run_logged(project, stages.judge(project, label)) if judge else encoding
-
-
-def _cxc(
-    project: Project, judged: dict[str, Manifest], files: Sequence[Path], allow_missing: bool
-) -> tuple[Report, ReportFiles]:
-    from relabel.core.tables import csv_text
-    from relabel.judge.calibration import agreement_points, calibration_points
-    from relabel.judge.cxc_report import PairScores, cxc_report
-    from relabel.judge.cxc_sampled import sampled_report
-    from relabel.judge.judged_scores import read_cxc_scores
-    from relabel.judge.plot import draw
-
-    params = project.config.judge
-    scores = [PairScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
-    scores += [read_cxc_scores(path, params.split, allow_missing) for path in files]
-    progress, threads = project.runtime.progress, project.runtime.threads
-    report = cxc_report(scores, params.resamples, params.seed, progress, threads)
-    sampled = sampled_report(scores, params.draws, params.seed, params.draw_side, params.draw_unit, progress)
-    points = {"agreement": agreement_points(report.records), "calibration": calibration_points(scores)}
-    texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
-    return report + sampled, ReportFiles(texts, {"cxc.png": partial(draw, scores, report.records)})
-
-
-def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Against]) -> tuple[Report, ReportFiles]:
-    from relabel.judge.eccv_report import QueryScores, eccv_report
-
-    scores = [QueryScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
-    report = eccv_report(scores)
-    if not report.tables:
-        error = UsageError(
-            f"{', '.join(judged)}: not ranked on ECCV Caption, which takes all pairs, since they score pair by pair",
-            todo="Use `--gate sbert` to re-rank the best candidates of sbert.",
-        )
-        # With other judged sets, the report has their tables and the error is a note.
-        if against == ["eccv"]:
-            raise error
-        project.runtime.progress.note(str(error))
-    return report, ReportFiles()
-
-
-def _write(
-    project: Project, out: Path, name: str, report: Report, files: ReportFiles, judged: dict[str, Manifest]
-) -> None:
-    """Write a report in every form."""
-    forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
-    forms["json"] = json.dumps(metrics(report.records), indent=1)
-    texts = {f"{name}.{form}": text + "\n" for form, text in forms.items()} | files.texts
-    write_report(out, name, ReportFiles(texts, files.pictures), judged, project.runtime.progress)
+def _not_ranked(labels: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{', '.join(labels)}: not ranked on ECCV Caption, which takes all pairs, since they score pair by pair",
+        todo="Use `--gate sbert` to re-rank the best candidates of sbert.",
+    )

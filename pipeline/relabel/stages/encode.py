@@ -11,28 +11,31 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, encoding_variant, refuse_stale, run_logged, run_tasks
+from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.stages.tune import check_model, ensure_model
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_artefact, read_manifest
+from relabel.stages.tune import check_model, tuned_model
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 
 def encode(project: Project, label: str, split: str) -> Job:
     """Prepare to encode the captions of a split with the source of a label."""
     check_acyclic(project.config, label)
-    for model in project.config.params(label).tuned_models():
-        check_model(project, model)
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
-    shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
-    semantic = source.fingerprint_params(corpus, rows, runtime) | shape
+    shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size}
+    parts = {part: encode(project, part, split) for part in source.input_labels()}
 
-    tasks = partial(source.tasks, corpus, rows, size, runtime)
+    def semantic() -> Values:
+        for model in project.config.params(label).tuned_models():
+            check_model(project, model)
+        return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
+        source.check_inputs({part: job.open() for part, job in parts.items()})
         work.facts |= {
             "label": label,
             "kind": source.spec.kind,
@@ -42,23 +45,28 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.spec.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        run_tasks(project, tasks(), artefact, work, encode, label, split)
+        make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
-    parts = {part: read_encoding(project, part, split) for part in source.input_labels()}
-    source.check_inputs(parts)
-    identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
-    artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
-    out = project.layout.encoding(split, label)
-    return Job(out, artefact, fill, runtime.progress, tasks, encoding_variant(project, label))
+    inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one.identity for part, one in parts.items()}
+    job = Job(
+        project,
+        project.layout.encoding(split, label),
+        Recipe("encoding", label, semantic, inputs, fill),
+        project.command("encode", label=label, split=split),
+        partial(label_values, label=label),
+        f"Name a label of its own: --label {label}-2 --set 'sources.{label}-2={{source: {source.spec.name}, ...}}'",
+        lambda work: source.steps(corpus, rows, size, work, runtime),
+    )
+    return job
 
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
     """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
     for model in project.config.params(label).tuned_models():
-        ensure_model(project, model)
+        tuned_model(project, model).build()
     build_inputs(project, label, split)
-    return run_logged(project, encode(project, label, split))
+    return encode(project, label, split).build()
 
 
 def build_inputs(project: Project, label: str, split: str) -> None:
@@ -83,17 +91,6 @@ def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> No
         raise UsageError(f"label {label} is made of itself: {chain}", todo="Take it out of the parts of one of these.")
     for part in config.source(label).input_labels():
         check_acyclic(config, part, (*above, label))
-
-
-def read_encoding(project: Project, label: str, split: str) -> Manifest:
-    """Return the manifest of an encoding of this corpus under these parameters."""
-    job, todo = encode(project, label, split), f"Run {project.command('encode', label=label, split=split)}."
-    try:
-        manifest = read_manifest(job.out, "encoding")
-    except MissingError as error:
-        raise MissingError(error.problem, where=error.where, todo=todo) from error
-    refuse_stale(manifest, job.out, job.artefact, todo)
-    return manifest
 
 
 def encoded_split(project: Project, label: str) -> str:
@@ -135,33 +132,16 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
     return errors
 
 
-def open_label(
-    project: Project,
-    label: str,
-    split: str,
-    encoding: Manifest | None = None,
-    opened: dict[str, Relevance] | None = None,
-) -> Relevance:
+def open_label(project: Project, label: str, split: str, opened: dict[str, Relevance] | None = None) -> Relevance:
     """Open an encoding for scoring.
 
-    `encoding`: the result of an earlier call of `read_encoding`. `opened`: labels of the split that are open already.
-    The label and those it is made of are added.
+    `opened`: labels of the split that are open already. The label and those it is made of are added.
     """
     opened = {} if opened is None else opened
     # A label may be part of several others.
-    if label in opened:
-        return opened[label]
-    expected = (encoding or read_encoding(project, label, split)).fingerprint
-    folder = project.layout.encoding(split, label)
-    source = project.config.source(label)
-    parts = {part: open_label(project, part, split, opened=opened) for part in source.input_labels()}
-
-    def read(manifest: Manifest) -> Relevance:
-        # Another process may have replaced the folder since its manifest was read.
-        if manifest.fingerprint != expected:
-            message = "encoded under other parameters while it was opened"
-            raise CheckError(message, where=str(folder), todo="Run it again.")
-        return source.open(OpenEncoding(project.corpus, folder, manifest, project.runtime, parts))
-
-    opened[label] = read_artefact(folder, "encoding", read)
+    if label not in opened:
+        job, source = encode(project, label, split), project.config.source(label)
+        manifest = job.open()
+        parts = {part: open_label(project, part, split, opened) for part in source.input_labels()}
+        opened[label] = source.open(OpenEncoding(project.corpus, job.out, manifest, project.runtime, parts))
     return opened[label]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.core.errors import CheckError, RelabelError
 from relabel.core.types import Of
 from relabel.export import export_class
-from relabel.export.base import ArtefactRef, Export, ExportInputs
-from relabel.stages.encode import open_label, read_encoding, serving_split
+from relabel.export.base import ArtefactRef, ExportInputs
+from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
-from relabel.stages.job import Job, Values, check_current, label_values, variant
-from relabel.stages.judge import judge
+from relabel.stages.job import Job, label_values, section_values
+from relabel.stages.judge import figures, ranking
 from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
 
 
@@ -31,107 +28,71 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
     exporter = export_class(kind)(getattr(project.config.export, kind))
-    inputs = export_inputs(project, exporter, label, split)
-    source, encoding, neighbours = inputs.source, inputs.encoding, inputs.neighbours
-    exporter.check(inputs)
+    corpus, layout, source = project.corpus, project.layout, project.config.source(label)
+    encoding = encode(project, label, serving_split(project, lambda s: layout.encoding(s, label), split))
+    table, of = None, exporter.neighbours_of()
+    if of is not None:
+        within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
+        table = existing_neighbours(project, label, within, of)
+    judged = _figures(project, label) if exporter.figures else ()
+    licence = _licence(project)
     semantic: dict[str, Any] = {
         **exporter.fingerprint_params(),
-        "version": exporter.version,
         "split": split,
         "pooling": source.params.pooling,
     }
-    digests = {"corpus": inputs.corpus.digest, "encoding": encoding.manifest.identity}
-    if neighbours is not None:
-        digests["neighbours"] = neighbours.manifest.identity
     if exporter.figures:
-        semantic |= {"figures": [dict(record) for record in inputs.figures], "licence of captions": inputs.licence}
-    artefact = ArtefactSpec(kind, label, semantic, digests)
+        semantic |= {"figures": judged, "licence of captions": licence}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        with unchanged([part for part in (encoding, neighbours) if part is not None], work):
-            exporter.write(inputs, work)
+        exporter.write(inputs(), work)
         work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
 
-    def values(config: Config) -> Values:
-        block = getattr(config.export, kind).model_dump(mode="json")
-        return label_values(config, label) | {f"export.{kind}.{name}": value for name, value in block.items()}
+    def inputs() -> ExportInputs:
+        return ExportInputs(
+            corpus=corpus,
+            dataset=project.config.ingest.dataset,
+            namespace=project.namespace,
+            licence=licence,
+            label=label,
+            params=project.config.params(label).model_dump(mode="json"),
+            source=source,
+            split=split,
+            splits={name: corpus.rows([name]) for name in project.splits(split)},
+            encoding=ArtefactRef.of(encoding),
+            neighbours=None if table is None else ArtefactRef.of(table),
+            figures=judged,
+            open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
+            progress=project.runtime.progress,
+            device=project.runtime.device,
+        )
 
-    out = project.layout.export(split, kind, label)
-    return Job(out, artefact, fill, project.runtime.progress, variant=variant(project, values))
+    def checked() -> dict[str, Any]:
+        # A label that the format cannot hold is refused before anything is compared or written.
+        exporter.check(inputs())
+        return semantic
 
-
-def export_inputs(project: Project, exporter: Export[Any], label: str, split: str) -> ExportInputs:
-    """Return everything that an export of a label over a split may read; raises as `export`."""
-    source, corpus, layout = project.config.source(label), project.corpus, project.layout
-    covering = serving_split(project, lambda s: layout.encoding(s, label), split)
-    encoding = ArtefactRef(layout.encoding(covering, label), read_encoding(project, label, covering))
-    neighbours, of = None, exporter.neighbours_of()
-    if of is not None:
-        within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
-        neighbours = read_neighbours_of(project, label, within, encoding.manifest, of)
-    figures = _figures(project, label) if exporter.figures else ()
-    return ExportInputs(
-        corpus=corpus,
-        dataset=project.config.ingest.dataset,
-        namespace=project.namespace,
-        licence=_licence(project),
-        label=label,
-        params=project.config.params(label).model_dump(mode="json"),
-        source=source,
-        split=split,
-        splits={name: corpus.rows([name]) for name in project.splits(split)},
-        encoding=encoding,
-        neighbours=neighbours,
-        figures=figures,
-        open_relevance=partial(open_label, project, label, covering, encoding.manifest),
-        progress=project.runtime.progress,
-        device=project.runtime.device,
+    return Job(
+        project,
+        layout.export(split, kind, label),
+        Recipe(kind, label, checked, _identities(project, encoding, table), fill),
+        project.command(f"export {kind}", label=label, split=split),
+        lambda config: label_values(config, label) | section_values(config, f"export.{kind}"),
     )
 
 
-def read_neighbours_of(
-    project: Project, label: str, within: str, encoding: Manifest, of: Of = "captions"
-) -> ArtefactRef | None:
-    """Return the neighbours of a label that an export adds; None if there are none."""
-    again = project.command("neighbours", label=label, within=within, of=of)
-    todo = f"Run {again} again, or delete them to export without."
-    try:
-        table = read_current_neighbours(project, label, within, of, todo)
-    except MissingError:
-        return None
-    # Stale neighbours are an error rather than left out: the user expects an export with neighbours.
-    if table.manifest.inputs.get("encoding") != encoding.identity:
-        raise CheckError("neighbours made from another encoding", where=str(table.folder), todo=todo)
-    return table
+def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inputs:
+    """Return the inputs of an export."""
+    corpus = project.corpus
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    return inputs if neighbours is None else inputs | {"neighbours": neighbours.identity}
 
 
-def read_current_neighbours(project: Project, label: str, within: str, of: Of, todo: str) -> ArtefactRef:
-    """Return a table of neighbours."""
-    folder = project.layout.neighbours(within, of, label)
-    manifest = read_manifest(folder, "neighbours")
-    # `within` and `of` are in the path; k and an index may come from the command that made the table.
-    of_table = {"within": within, "of": of, "split": manifest.facts["split"], "index": None}
-    params = project.config.neighbours.model_copy(update=of_table)
-    today = partial(prepare_neighbours, project, label, params)
-    check_current(project, manifest, folder, today, todo, own=("k", "index"))
-    return ArtefactRef(folder, manifest)
-
-
-@contextmanager
-def unchanged(inputs: Sequence[ArtefactRef], work: Work) -> Iterator[None]:
-    """Verify the inputs of an export before the body, and drop its files if another run rebuilt an input meanwhile."""
-    for part in inputs:
-        open_artefact(part.folder, part.manifest.kind)
-    yield
-    # The files may be of two builds: the next run must not resume from them.
-    try:
-        for part in inputs:
-            refuse_replaced(part.folder, part.manifest)
-    except CheckError:
-        for name in list(work.entries()):
-            work.drop(name)
-        raise
+def existing_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job | None:
+    """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
+    exists = (project.layout.neighbours(within, of, label) / MANIFEST).exists()
+    return prepare_neighbours(project, label, within, of) if exists else None
 
 
 def _licence(project: Project) -> str | None:
@@ -144,16 +105,27 @@ def _licence(project: Project) -> str | None:
     return load_manifest(FETCHED[dataset]).licence
 
 
-def _figures(project: Project, label: str) -> tuple[dict[str, str], ...]:
-    """Return the records of a label in the current report of the judged split; none if it is missing or stale."""
-    folder, records = project.layout.report(project.config.judge.split), []
-    with suppress(RelabelError):
-        report = open_artefact(folder, "report")
-        current = judge(project, label).artefact.fingerprint
-        for name in ("cxc", "eccv"):
-            if report.inputs.get(f"{name}/{label}") == current:
-                with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-                    records += [record for record in csv.DictReader(file) if record["label"] == label]
+def _figures(project: Project, label: str) -> tuple[dict[str, Any], ...]:
+    """Return the records of a label on CxC and ECCV Caption; none of what is missing, or stale, which is logged."""
+    from relabel.judge.cxc_report import CxcFigures, cxc_report
+    from relabel.judge.eccv_report import Ranking, eccv_report
+
+    def cxc() -> tuple[dict[str, Any], ...]:
+        job = figures(project, label)
+        return cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
+
+    def eccv() -> tuple[dict[str, Any], ...]:
+        return eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
+
+    records: list[dict[str, Any]] = []
+    for read in (cxc, eccv):
+        try:
+            records += read()
+        except CheckError as error:
+            project.note_once(f"the card of {label} leaves out figures: {error}")
+        except RelabelError:
+            # Not judged, or of captions that people have not judged.
+            continue
     return tuple(records)
 
 
@@ -162,27 +134,29 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 
     `label`, `split`: the encoding to export. `within`: split of the neighbours to include; `split` by default.
     """
-    from relabel.export.lookup import check_lookup_support, lookup_spec, write_lookup
+    from relabel.export.lookup import check_lookup_support, lookup_parameters, write_lookup
 
-    source, corpus, layout = project.config.source(label), project.corpus, project.layout
+    source, corpus = project.config.source(label), project.corpus
     check_lookup_support(source, label)
-    encoding = read_encoding(project, label, split)
-    table = read_neighbours_of(project, label, within or split, encoding)
-    near = None if table is None else table.manifest
-    artefact = lookup_spec(corpus, source, label, encoding, near, project.config.export.lookup)
+    encoding = encode(project, label, split)
+    table = existing_neighbours(project, label, within or split)
     params = project.config.params(label).model_dump(mode="json")
+    semantic = partial(lookup_parameters, source, project.config.export.lookup)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        encoded = ArtefactRef(layout.encoding(split, label), encoding)
-        opened = partial(open_label, project, label, split, encoding)
-        with unchanged([part for part in (encoded, table) if part is not None], work):
-            write_lookup(corpus, source, params, artefact, encoded, table, opened, work)
+        near = None if table is None else ArtefactRef.of(table)
+        opened = partial(open_label, project, label, split)
+        write_lookup(corpus, source, params, job.spec, ArtefactRef.of(encoding), near, opened, work)
 
-    def values(config: Config) -> Values:
-        return label_values(config, label) | {"export.lookup.dtype": config.export.lookup.dtype}
-
-    return Job(layout.lookup(split, label), artefact, fill, project.runtime.progress, variant=variant(project, values))
+    job = Job(
+        project,
+        project.layout.lookup(split, label),
+        Recipe("lookup", label, semantic, _identities(project, encoding, table), fill),
+        project.command("export lookup", label=label, split=split),
+        lambda config: label_values(config, label) | section_values(config, "export.lookup"),
+    )
+    return job
 
 
 def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:
@@ -192,24 +166,20 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     """
     from relabel.export.neighbours import write_neighbour_ids
 
-    # Called for its error: a label that the parameters lack is refused before any file is read.
-    project.config.params(label)
-    corpus = project.corpus
-    todo = f"Run {project.command('neighbours', label=label, within=within, of=of)}."
-    try:
-        near = read_current_neighbours(project, label, within, of, todo)
-    except MissingError as error:
-        raise MissingError(f"no neighbours of {of} by {label}", where=error.where, todo=todo) from error
-    folder, table = near.folder, near.manifest
-    semantic: dict[str, Any] = {"of": of, "within": within, "version": 1}
-    inputs = {"corpus": corpus.digest, "neighbours": table.identity}
-    artefact = ArtefactSpec("neighbour_ids", label, semantic, inputs)
+    corpus, table = project.corpus, prepare_neighbours(project, label, within, of)
+    semantic: dict[str, Any] = {"of": of, "within": within}
+    inputs: Inputs = {"corpus": corpus.digest, "neighbours": table.identity}
 
     def fill(work: Work) -> None:
-        # The hashes are compared here, since a large table takes time to read and a current export needs none.
-        open_artefact(folder, "neighbours")
-        write_neighbour_ids(corpus, folder, table, work)
+        manifest = table.open()
+        write_neighbour_ids(corpus, table.out, manifest, work)
         names = ("label", "of", "rows", "within", "bounds", "order", "without_encoding")
-        work.facts |= {name: table.facts[name] for name in names}
+        work.facts |= {name: manifest.facts[name] for name in names}
 
-    return Job(project.layout.neighbour_ids(within, of, label), artefact, fill, project.runtime.progress)
+    return Job(
+        project,
+        project.layout.neighbour_ids(within, of, label),
+        Recipe("neighbour_ids", label, lambda: semantic, inputs, fill),
+        project.command("export neighbours", label=label, split=within, of=of),
+        table.parameters,
+    )

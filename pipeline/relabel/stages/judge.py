@@ -1,61 +1,126 @@
-"""judge: a label's agreement with human scores, and its rankings."""
+"""judge: a label's scores of human-judged pairs, its agreement with people, and its rankings of ECCV Caption."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import json
+from functools import partial
+from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
-from relabel.stages.encode import open_label, read_encoding
-from relabel.stages.job import Job, Values, label_values, variant
+from relabel.judge.compare import compare
+from relabel.judge.cxc_report import FIGURES, PairScores
+from relabel.judge.report import JudgedLabel, label_fields
+from relabel.stages.encode import encode, open_label
+from relabel.stages.job import Job, Values, label_values
 from relabel.stages.project import Project
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
-if TYPE_CHECKING:
-    from relabel.judge.eccv import Gate
+KEEP = "Edit the parameter file"
+_FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
 
 
 def judge(project: Project, label: str) -> Job:
-    """Prepare to score CxC's human-judged pairs with a label, and to rank ECCV Caption with it (test split).
-
-    A label that scores pair by pair, or is composed of one that does, ranks only the best candidates of the gate
-    (`judge.gate`). Without a gate it is not ranked.
-    """
+    """Prepare to score CxC's human-judged pairs with a label."""
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
-    from relabel.judge.eccv import read_eccv, score_eccv
 
-    config, corpus, params = project.config, project.corpus, project.config.judge
     check_judged(project)
-    source, split = config.source(label), params.split
-    encoding = read_encoding(project, label, split)
-    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
-    # A ranking takes all pairs of images and captions, too many for a source that scores pair by pair.
-    slow = source.is_pairwise()
-    gate = (params.gate or None) if slow else None
-    ranked = split == "test" and (not slow or gate is not None)
-    if ranked and gate is not None:
-        inputs["gate"] = read_encoding(project, gate, split).identity
-    semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
+    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    encoding = encode(project, label, params.split)
+    semantic = {"source": source.spec.name, "pooling": source.params.pooling}
+    semantic |= {"split": params.split, "include_self": params.include_self}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, params.split) for task in cxc.TASKS}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        relevance = open_label(project, label, split, encoding)
-        progress = project.runtime.progress
-        work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
-        work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
-        score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
-        if ranked:
-            opened = _open_gate(project, gate) if gate else None
-            eccv = read_eccv(corpus, project.runtime.data)
-            score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
+        relevance = open_label(project, label, params.split)
+        work.facts |= describe(project, label, encoding.open())
+        progress, include_self = project.runtime.progress, params.include_self
+        score_cxc(corpus, relevance, source, params.split, work, progress, include_self=include_self)
 
-    artefact = ArtefactSpec("judgement", label, semantic, inputs)
-    return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)
+    return Job(
+        project,
+        project.layout.judgement(params.split, label),
+        Recipe("judgement", label, lambda: semantic, inputs, fill),
+        project.command("judge", label=label, split=params.split),
+        partial(judged_values, label=label, names=("include_self",)),
+        KEEP,
+    )
+
+
+def figures(project: Project, label: str) -> Job:
+    """Prepare to compare a label's scores of CxC's pairs with the human scores."""
+    params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
+
+    def fill(work: Work) -> None:
+        compared = compare(open_scores(project, label), params, runtime.progress, runtime.threads)
+        work.facts |= label_fields(compared) | {"split": compared.split, "include_self": compared.include_self}
+        parts = {name: getattr(compared, name) for name in ("agreement", "sampled", "calibration")}
+        work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
+
+    semantic = params.model_dump(mode="json", include={*_FIGURES})
+    return Job(
+        project,
+        project.layout.figures(params.split, label),
+        Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill),
+        project.command("judge", label=label, split=params.split),
+        partial(judged_values, label=label, names=("include_self", *_FIGURES)),
+        KEEP,
+    )
+
+
+def open_scores(project: Project, label: str) -> PairScores:
+    """Open a label's scores of CxC's pairs."""
+    job = judge(project, label)
+    return PairScores.open(job.out, job.open().facts)
+
+
+def ranking(project: Project, label: str) -> Job:
+    """Prepare to rank ECCV Caption with a label (see `is_ranked`)."""
+    from relabel.judge.eccv import Gate, read_eccv, score_eccv
+
+    check_judged(project)
+    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    gate = params.gate if source.is_pairwise() else None
+    encoding = encode(project, label, "test")
+    semantic: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    if gate:
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        inputs["gate"] = encode(project, gate, "test").identity
+        semantic |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
+
+    def fill(work: Work) -> None:
+        opened = None
+        if gate:
+            scale = max(map(abs, project.config.source(gate).spec.bounds))
+            opened = Gate(gate, open_label(project, gate, "test"), params.gate_top, scale)
+        work.facts |= describe(project, label, encoding.open())
+        eccv, relevance = read_eccv(corpus, project.runtime.data), open_label(project, label, "test")
+        score_eccv(corpus, relevance, source, eccv, work, project.runtime.progress, ties=params.ties, gate=opened)
+
+    return Job(
+        project,
+        project.layout.ranking("test", label),
+        Recipe("ranking", label, lambda: semantic, inputs, fill),
+        project.command("correlate", on="eccv", label=label),
+        partial(judged_values, label=label, names=("ties", *(("gate", "gate_top") if gate else ()))),
+        KEEP,
+    )
+
+
+def is_ranked(project: Project, label: str) -> bool:
+    """Return whether a label ranks ECCV Caption.
+
+    A ranking takes all pairs of images and captions. A label that scores pair by pair, or is composed of one that does,
+    ranks only the best candidates of the gate (`judge.gate`).
+    """
+    return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
 
 
 def check_judged(project: Project) -> None:
@@ -68,34 +133,17 @@ def check_judged(project: Project) -> None:
         )
 
 
-def judgement_folder(project: Project, label: str) -> Path:
-    """Return the folder of a label's judgement; a trial has its own, beside those of the parameter file."""
-
-    def values(config: Config) -> Values:
-        # The split is in the path of the folder.
-        judge = config.judge.model_dump(mode="json", include=_JUDGED - {"split"} | {"gate"})
-        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
-
-    return project.layout.judgement(variant(project, values).folder(project.config.judge.split), label)
-
-
-def _open_gate(project: Project, gate: str) -> Gate:
-    from relabel.judge.eccv import Gate
-
-    params, scale = project.config.judge, max(map(abs, project.config.source(gate).spec.bounds))
-    return Gate(gate, open_label(project, gate, params.split), params.gate_top, scale)
-
-
-def _uses(encoding: Manifest) -> str | None:
-    """Return the name of the model or word vectors that an encoding was made with; None if it has neither."""
-    facts = encoding.facts
-    return facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
-
-
-def _own_model(encoding: Manifest) -> bool:
-    """Return whether the model of an encoding was in a folder, rather than named on the Hugging Face hub."""
-    model = encoding.runtime.get("model")
-    return isinstance(model, dict) and model.get("place") == "folder"
+def describe(project: Project, label: str, encoding: Manifest) -> dict[str, Any]:
+    """Return a label as reports name it: the fields of `JudgedLabel`."""
+    facts, model = encoding.facts, encoding.runtime.get("model")
+    described = JudgedLabel(
+        label=label,
+        params=project.config.params(label).model_dump(mode="json"),
+        own_model=isinstance(model, dict) and model.get("place") == "folder",
+        image_vectors=_image_vectors(project, label),
+        uses=facts["vectors"]["name"] if "vectors" in facts else facts.get("model"),
+    )
+    return label_fields(described)
 
 
 def _image_vectors(project: Project, label: str) -> list[str]:
@@ -108,5 +156,7 @@ def _image_vectors(project: Project, label: str) -> list[str]:
     return list(dict.fromkeys(labels))
 
 
-_JUDGED = {"split", "include_self", "ties", "gate_top"}
-"""Parameters of `judge` that can change a score or a ranking; the others concern the report."""
+def judged_values(config: Config, label: str, names: tuple[str, ...]) -> Values:
+    """Return the parameters of a label, and those of `judge` that are named."""
+    judge = config.judge.model_dump(mode="json", include={*names})
+    return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}

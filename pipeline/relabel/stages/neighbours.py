@@ -7,23 +7,27 @@ from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
-from relabel.neighbours.build import NeighbourTasks
+from relabel.core.types import Of
+from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
-from relabel.stages.encode import encoded_split, open_label, read_encoding, serving_split
-from relabel.stages.job import Job, Values, label_values, run_tasks, variant
+from relabel.stages.encode import encode, encoded_split, open_label, serving_split
+from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 from relabel.topk.vector_index import make_index
 
 
-def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:
+def neighbours(
+    project: Project, label: str, within: str | None = None, of: Of | None = None, split: str | None = None
+) -> Job:
     """Prepare to find the neighbours of every caption or image of a split under a label.
 
-    `params`: `neighbours` of the parameters by default.
+    `within`, `of`, `split`: by default those of `neighbours` in the parameters.
     """
-    params = params or project.config.neighbours
+    params = project.config.neighbours.model_copy(update={"within": within, "split": split} if within else {})
+    of = of or params.of
     source = project.config.source(label)
     _check(source, label, params)
     within, split = _splits(project, label, params)
@@ -32,31 +36,36 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     # Queries and candidates are read from one encoding.
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
-    encoding = read_encoding(project, label, split)
-    # A wrong factory string fails before the search rather than after hours of it.
-    if params.index is not None:
-        make_index(params.index, int(encoding.facts["width"]))
-    size = project.config.encode.rows_per_shard
-    spec = NeighbourSpec(label, params.of, rows, params.k, source.params.pooling, size)
-    semantic = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    encoding = encode(project, label, split)
+    spec = NeighbourSpec(label, of, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
+    semantic: Values = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate := source.gate():
-        semantic["gate"] = gate
-    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    out = project.layout.neighbours(within, params.of, label)
-    opened = partial(open_label, project, label, split, encoding)
-    tasks = partial(NeighbourTasks, spec, corpus, opened, semantic, project.runtime)
-    artefact = ArtefactSpec("neighbours", label, semantic, inputs)
-    # Workers get the resolved splits: the encodings on disk may change while they start.
-    resolved = params.model_copy(update={"within": within, "split": split})
+        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        inputs["gate"] = encode(project, gate, split).identity
+        semantic["pooling of the gate"] = project.config.source(gate).params.pooling
+    opened = partial(open_label, project, label, split)
+    table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, project.runtime)
 
     def fill(work: Work) -> None:
+        manifest = encoding.open()
+        # A wrong factory string fails before the search rather than after hours of it.
+        if params.index is not None:
+            make_index(params.index, int(manifest.facts["width"]))
         work.facts |= table_facts(source, spec) | {"within": within, "split": split}
-        work.facts["without_encoding"] = encoding.failed
-        run_tasks(project, tasks(), artefact, work, neighbours, label, resolved)
+        work.facts["without_encoding"] = manifest.failed
+        # Workers get the resolved splits: the encodings on disk may change while they start.
+        make_steps(job, work, neighbours, label, within, of, split)
 
-    call = {"neighbours.k": params.k, "neighbours.index": params.index}
-    table_variant = variant(project, partial(_values, label=label), call)
-    return Job(out, artefact, fill, project.runtime.progress, tasks, table_variant)
+    job = Job(
+        project,
+        project.layout.neighbours(within, of, label),
+        Recipe("neighbours", label, lambda: semantic, inputs, fill),
+        project.command("neighbours", label=label, within=within, of=of),
+        partial(_values, label=label),
+        steps=table.steps,
+    )
+    return job
 
 
 def _values(config: Config, label: str) -> Values:

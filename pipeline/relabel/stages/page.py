@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.types import Scores
-from relabel.datasets.cxc import TASKS
 from relabel.datasets.judged import set_names
-from relabel.judge.cxc_report import ALL, PairScores, with_baseline
+from relabel.judge.cxc_report import ALL, PairScores
 from relabel.judge.report import Report
 from relabel.page.captions import CAPTIONS, NEAREST, RERANKED, Nearest, choose_captions, from_rows, rerank, search
 from relabel.page.charts import (
@@ -29,14 +26,16 @@ from relabel.page.charts import (
     judged_data,
     score_pairs,
 )
-from relabel.page.render import VERSION, Page, PageLabel, render_page
+from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
-from relabel.stages.correlate import EvaluationResult
-from relabel.stages.job import report_variant
-from relabel.stages.judged_sets import JudgingRequest, judge_sets, open_sets
+from relabel.stages.correlate import Against, EvaluationResult, is_complete, report_encoded
+from relabel.stages.job import Job
+from relabel.stages.judge import is_ranked, open_scores
+from relabel.stages.judged_sets import judge_sets, open_sets
 from relabel.stages.project import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.manifest import MANIFEST
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 FILE = "report.html"
@@ -44,132 +43,64 @@ _CXC = {ALL: "all", "c2i_intrasim": "two_images"}
 """Subset of CxC's pairs of a caption and an image to its name on the page."""
 
 
-def add_page(
-    project: Project, split: str, labels: Sequence[str], names: Sequence[str], result: EvaluationResult
-) -> None:
-    """Write the page of a result, and add its path and problems to the result.
-
-    `labels`: labels of the request; all of the parameter file if empty. `names`: labels that were to be built. Those
-    among the problems of the result are left out of the page.
-    """
-    failed = {label for label, _ in result.problems}
-    names = [name for name in names if name not in failed]
-    if not names:
-        return
-    try:
-        path, problems = write_page(project, split, labels, names, result.report)
-    except RelabelError as error:
-        # The page is the last part of a run: its failure must not hide the results before it.
-        result.problems.append(("report", error))
-        return
-    result.paths["report"] = path
-    result.problems += problems
-
-
-def write_page(
-    project: Project, split: str, labels: Sequence[str], names: Sequence[str], report: Report
-) -> tuple[Path, list[tuple[str, RelabelError]]]:
-    """Write the page of a split unless it is up to date.
+def page(project: Project, split: str, labels: Sequence[str], names: Sequence[str], against: Sequence[Against]) -> Job:
+    """Prepare to write the page of a split.
 
     `labels`: labels of the request; all of the parameter file if empty. `names`: labels of the page, which are encoded
-    and, where `report` has figures of CxC, judged. `report`: tables and records of the labels. Tables of judged sets of
-    texts are added if such sets have been judged. Returns `path`: the file ``page/SPLIT/report.html``; a trial has a
-    folder beside it; `problems`, list of (str, RelabelError): judged sets that could not be judged again.
+    and judged on `against`. Tables of judged sets of texts are added if the labels have been judged on such sets. The
+    page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
     """
-    sets, problems = _judged_sets(project, names)
-    report += sets
-    # Datasets without human judgements have a page without charts of judged pairs.
-    on_cxc = any(record.get("task") in TASKS for record in report.records)
-    semantic, inputs = _page_spec(project, split, names, on_cxc)
-    semantic["report"] = hashlib.sha256((report.render("md") + report.render("csv")).encode()).hexdigest()
-    # A table of neighbours decides if a slow label takes part, and its scores are those of the encoding.
-    tables = {name: table for name in names if (table := _neighbour_table(project, name, split)) is not None}
-    semantic["tables"] = sorted(name for name in tables if not project.config.source(name).spec.fast)
-    folder = page_folder(project, split, labels)
-    encodings = {name: stages.read_encoding(project, name, split) for name in names}
-    judged = {n: read_manifest(stages.judgement_folder(project, n), "judgement") for n in names} if on_cxc else {}
-
-    def fill(work: Work) -> None:
-        scores = [PairScores.open(stages.judgement_folder(project, n), m.facts) for n, m in judged.items()]
-        page = _Builder(project, split, encodings, tables, work).page(scores, report)
-        text = render_page(page)
-        work.file(FILE, lambda path: path.write_bytes(text.encode()))
-        work.excluded |= set(work.entries()) - {FILE}
-        work.facts |= {"split": split, "labels": list(names)}
-
-    result = build(folder, ArtefactSpec("page", folder.name, semantic, inputs), fill, project.runtime.progress)
-    stages.log_status(project, result, folder)
-    return folder / FILE, problems
-
-
-def page_folder(project: Project, split: str, labels: Sequence[str]) -> Path:
-    """Return the folder of the page of a request; `labels` is empty for all labels of the parameter file."""
-    return project.layout.page(report_variant(project, labels).folder(split))
-
-
-def page_is_current(project: Project, split: str, labels: Sequence[str], names: Sequence[str], on_cxc: bool) -> bool:
-    """Return whether the page of a request shows the current encodings and judgements, under the current parameters.
-
-    The tables of the page are not computed for this: they follow from the judgements and the parameters. Sets of texts
-    that were judged since are not noticed.
-
-    `project`, `split`, `labels`, `names`: as in `write_page`. `on_cxc`: whether the page shows judged pairs.
-    """
-    folder = page_folder(project, split, labels)
-    try:
-        semantic, inputs = _page_spec(project, split, names, on_cxc)
-        previous = read_manifest(folder, "page")
-    except (MissingError, CheckError):
-        return False
-    return previous.inputs == inputs and semantic.items() <= previous.semantic.items()
-
-
-def _page_spec(
-    project: Project, split: str, names: Sequence[str], on_cxc: bool
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the parameters and inputs of a page that are known before its tables."""
+    config, layout = project.config, project.layout
+    jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
+    if "cxc" in against:
+        jobs |= {f"judgement {name}": stages.judge(project, name) for name in names}
+    if "eccv" in against:
+        jobs |= {f"ranking {name}": stages.ranking(project, name) for name in names if is_ranked(project, name)}
+    tables = {name: job for name in names if (job := _neighbours(project, name, split)) is not None}
+    jobs |= {f"neighbours {name}": job for name, job in tables.items()}
+    sets = [name for name in set_names() if layout.judged_set(name).exists()]
+    texts = judge_sets(project, open_sets(project, sets, set_names()), names, build=False)
+    jobs |= texts.made_of
     semantic = {
-        "version": VERSION,
+        "tables": version_of("report"),
         "plotly": metadata.version("plotly"),
         "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
         "split": split,
         "labels": list(names),
-        "judge": project.config.judge.model_dump(mode="json"),
-        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
+        "judge": config.judge.model_dump(mode="json"),
+        "sources": {name: config.params(name).model_dump(mode="json") for name in names},
     }
-    inputs = {"corpus": project.corpus.digest}
-    inputs |= {f"encoding {name}": stages.read_encoding(project, name, split).identity for name in names}
-    if on_cxc:
-        folders = {name: stages.judgement_folder(project, name) for name in names}
-        inputs |= {f"judgement {n}": read_manifest(folder, "judgement").identity for n, folder in folders.items()}
-    return semantic, inputs
+    inputs: Inputs = {"corpus": project.corpus.digest, **{name: job.identity for name, job in jobs.items()}}
+
+    def fill(work: Work) -> None:
+        result = EvaluationResult()
+        report_encoded(project, names, against, result, complete=False)
+        scores = [open_scores(project, name) for name in names] if "cxc" in against else []
+        text = render_page(_Builder(project, split, names, tables, work).page(scores, result.report + texts.report))
+        work.file(FILE, lambda path: path.write_bytes(text.encode()))
+        work.excluded |= set(work.names()) - {FILE}
+        work.facts |= {"split": split, "labels": list(names)}
+
+    name = page_name(project, split, labels)
+    recipe = Recipe("page", name, lambda: semantic, inputs, fill)
+    return Job(project, layout.page(name), recipe, project.command("report", split=split))
 
 
-def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[tuple[str, RelabelError]]]:
-    """Return the tables of the sets of texts that have been judged for this dataset."""
-    judged = [name for name in set_names() if project.layout.judged_set(name).exists()]
-    if not judged or not names:
-        return Report((), ()), []
-    results = judge_sets(project, JudgingRequest(names), open_sets(project, judged, set_names()))
-    return results.report, results.problems
+def page_name(project: Project, split: str, labels: Sequence[str]) -> str:
+    """Return the name of the page of a request: `labels` is empty for all labels of the parameter file."""
+    return split if is_complete(project, labels) else f"{split}-{'+'.join(labels)[:80] or 'options'}"
 
 
-def _neighbour_table(project: Project, label: str, split: str) -> Path | None:
-    """Return the folder of a label's exact neighbours of the split's captions, if it is up to date."""
-    params = project.config.neighbours.model_copy(
-        update={"within": split, "split": split, "of": "captions", "index": None}
-    )
-    folder = project.layout.neighbours(split, "captions", label)
-    if not (folder / MANIFEST).exists():
+def _neighbours(project: Project, label: str, split: str) -> Job | None:
+    """Return the job of a label's exact neighbours of the split's captions, if it is up to date."""
+    if not (project.layout.neighbours(split, "captions", label) / MANIFEST).exists():
         return None
     try:
-        # A table of more or fewer neighbours than the parameters say serves as well.
-        manifest = read_manifest(folder, "neighbours")
-        k = int(manifest.facts["k"])
-        job = stages.neighbours(project, label, params.model_copy(update={"k": k}))
+        job = stages.neighbours(project, label, split, "captions", split)
+        manifest = job.open()
     except (MissingError, CheckError):
         return None
-    return folder if manifest.fingerprint == job.artefact.fingerprint and k >= NEAREST else None
+    return job if manifest.semantic["index"] is None and int(manifest.facts["k"]) >= NEAREST else None
 
 
 class _Builder:
@@ -179,33 +110,26 @@ class _Builder:
         self,
         project: Project,
         split: str,
-        encodings: dict[str, Manifest],
-        tables: dict[str, Path],
+        names: Sequence[str],
+        tables: dict[str, Job],
         work: Work,
     ) -> None:
-        self.project, self.split, self.encodings, self.tables, self.work = project, split, encodings, tables, work
+        self.project, self.split, self.tables, self.work = project, split, tables, work
         corpus = project.corpus
         self.rows = corpus.rows(project.splits(split))
         self.captions = choose_captions(corpus, self.rows)
-        self.opened = {name: stages.open_label(project, name, split, one) for name, one in encodings.items()}
+        self.opened = {name: stages.open_label(project, name, split) for name in names}
         self.notes: dict[str, list[str]] = {"judged": [], "distribution": [], "search": []}
 
     def page(self, scores: Sequence[PairScores], report: Report) -> Page:
         """Return the content of the page."""
-        judged = with_baseline(scores)
         nearest = self._nearest()
         charts = {
             "headline": _headline(report),
-            "judged": judged_data(judged, self.captions) if judged else {},
+            "judged": judged_data(scores, self.captions) if scores else {},
             "distributions": self._distributions(nearest),
         }
         labels = [self._label(name) for name in self.opened]
-        # The baseline is in every report of judged pairs, even if it is no label of the request.
-        labels = [
-            PageLabel(one.label, "image ids", (0.0, 1.0), baseline=True)
-            for one in judged
-            if one.label not in self.opened
-        ] + labels
         captions = self.captions
         facts = [f"{len(captions):,} captions", f"{len(captions.images):,} images", f"{len(labels):,} labels"]
         if len(captions) < len(self.rows):
@@ -226,7 +150,7 @@ class _Builder:
 
     def _label(self, name: str) -> PageLabel:
         """Describe a label by its source, its model, and the parameters that differ from their defaults."""
-        source, facts = self.project.config.source(name), self.encodings[name].facts
+        source, facts = self.project.config.source(name), stages.encode(self.project, name, self.split).open().facts
         uses = facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
         words = [source.spec.name] if source.spec.name not in name else []
         words += [str(uses)] if uses is not None else []
@@ -269,8 +193,8 @@ class _Builder:
     def _read_table(self, name: str) -> Nearest:
         from relabel.export.neighbours import read_neighbours
 
-        folder = self.tables[name]
-        table = read_neighbours(folder, read_manifest(folder, "neighbours"), self.rows, NEAREST, 1)
+        job = self.tables[name]
+        table = read_neighbours(job.out, job.open(), self.rows, NEAREST, 1)
         return from_rows(self.captions, table.rows, table.scores)
 
     def _distributions(self, nearest: dict[str, Nearest]) -> dict[str, Any]:

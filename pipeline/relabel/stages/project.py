@@ -15,7 +15,6 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.sources.words.params import TUNED
-from relabel.stages.hints import command
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -34,6 +33,7 @@ class Project:
     labels: Path = Path("labels")
     parent: Project | None = field(default=None, kw_only=True)
     columns: Sequence[str] | None = field(default=None, kw_only=True)
+    _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         config = self.config.with_models(self.runtime.data, self.training_dataset)
@@ -69,7 +69,7 @@ class Project:
             manifest = read_manifest(self.layout.corpus, "corpus")
         except (MissingError, CheckError):
             return None
-        return manifest if manifest.runtime.get("origin", {}).get("path") else None
+        return manifest if manifest.runtime["parameters"]["ingest.path"] else None
 
     @property
     def namespace(self) -> str:
@@ -106,13 +106,22 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
+        from relabel.stages.ingest import check_captions
+
+        check_captions(self)
         return Corpus.open(self.layout.corpus, self.columns)
+
+    def note_once(self, text: str) -> None:
+        """Log a line, unless it has been logged."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.runtime.progress.note(text)
 
     def note_single_captions(self, label: str) -> None:
         """Log the consequence for a label if its source needs several captions per image and no image has two."""
         note = self.config.source(label).single_caption_note()
         if note is not None and self.corpus.has_single_captions:
-            self.runtime.progress.note(f"label {label}: every image has one caption; {note}")
+            self.note_once(f"label {label}: every image has one caption; {note}")
 
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
         """Return a named split as it is; without a name, the only split of the corpus, else the default."""
@@ -126,3 +135,12 @@ class Project:
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)
+
+
+def command(verb: str, dataset: str | None = None, **options: object) -> str:
+    """Return a command for a message."""
+    words = ["relabel", verb]
+    for name, value in (options | {"dataset": dataset}).items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return f"`{' '.join(words)}`"

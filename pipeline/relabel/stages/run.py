@@ -1,4 +1,4 @@
-"""run: all stages in order, for one split of a dataset."""
+"""run: all stages in order, for one split of a dataset; and the report, the last of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import cast
 from relabel import stages
 from relabel.core.errors import RelabelError
 from relabel.core.layout import Layout
-from relabel.neighbours.spec import NeighboursParams
 from relabel.neighbours.spec import Within as Split
 from relabel.stages import Project
-from relabel.stages.correlate import Against, EvaluationResult, correlate
-from relabel.stages.page import add_page
-from relabel.store.manifest import MANIFEST
+from relabel.stages.correlate import Against, EvaluationResult, build_labels, is_complete, report_encoded
+from relabel.stages.page import FILE, page
+from relabel.stages.steps import build_steps, export_steps
+from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def run(
@@ -32,21 +32,66 @@ def run(
     """
     project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project, mirror)
-    outcome = correlate(project, labels, against) if against else encode_labels(project, split, labels)
-    left_out = {label for label, _ in outcome.problems}
-    _note_without_neighbours(project, labels)
-    for label in labels_to_export(project, labels):
-        if label not in left_out:
-            try:
-                _search_and_export(project, split, label)
-            except RelabelError as error:
-                outcome.problems.append((label, error))
+    result = EvaluationResult()
+    built = _build_labels(project, split, labels, against, result)
+    _note_without_exports(project, labels)
+    exported = [label for label in labels_to_export(project, labels) if label in built]
+    result.problems += build_steps(export_steps(project, exported, split))
     # The page comes after the neighbours, which it reads.
-    add_page(project, split, labels, default_labels(project, labels, judged=bool(against)), outcome)
+    _add_page(project, split, labels, built, against, result)
     # Encodings with failed rows are used, and reported at the end.
-    outcome.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-    outcome.paths = _output_folders(project.layout, split, outcome.paths)
-    return outcome
+    result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
+    result.paths = _output_folders(project.layout, split, result.paths)
+    return result
+
+
+def report(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
+    """Write the HTML page of a split, and the tables that it shows.
+
+    Encodings and judgements that do not exist yet are built, as by `correlate`. On COCO's val and test the page shows
+    agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
+    captions. Sets of texts that were judged before are shown for every dataset.
+
+    `split`, `labels`: as for `run`. The page of other labels or parameters than those of the file has a folder beside
+    ``page/SPLIT``. Returns EvaluationResult: ``paths["report"]`` is the file. Labels that could not be built are among
+    `problems`.
+    """
+    project, split, against = resolve_split(project, split, labels)
+    stages.fetch_and_ingest(project)
+    result = EvaluationResult()
+    built = _build_labels(project, split, labels, against, result)
+    _add_page(project, split, labels, built, against, result)
+    return result
+
+
+def _build_labels(
+    project: Project, split: Split, labels: Sequence[str], against: Sequence[Against], result: EvaluationResult
+) -> list[str]:
+    """Encode and judge labels, and add their tables to the result; return the labels without a problem."""
+    names = default_labels(project, labels, judged=bool(against))
+    built = build_labels(project, names, split, against, result)
+    report_encoded(project, built, against, result, is_complete(project, labels))
+    return built
+
+
+def _add_page(
+    project: Project,
+    split: Split,
+    labels: Sequence[str],
+    built: Sequence[str],
+    against: Sequence[Against],
+    result: EvaluationResult,
+) -> None:
+    """Write the page of labels that are built, and add its path to the result."""
+    if not built:
+        return
+    try:
+        job = page(project, split, labels, built, against)
+        job.build()
+        result.paths["report"] = job.out / FILE
+    except RelabelError as error:
+        # The page is the last part of a run: its failure must not hide the results before it.
+        result.problems.append(("report", error))
 
 
 def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
@@ -73,7 +118,8 @@ def resolve_split(
         split = config.judge.split
         # Captions of the user's own may have no split of that name.
         if (project.layout.corpus / MANIFEST).exists():
-            splits = tuple(project.corpus.splits)
+            # `Corpus` would refuse captions that were edited, which `run` ingests again.
+            splits = list(read_manifest(project.layout.corpus, "corpus").facts["splits"])
             split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
@@ -83,52 +129,26 @@ def resolve_split(
     return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
 
 
-def neighbours_params(project: Project, split: Split) -> NeighboursParams:
-    """Return the parameters of neighbours of captions within a split."""
-    return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
-
-
-def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
-    """Log why named labels get neither neighbours nor a lookup."""
-    for label in labels:
-        if (reason := project.config.source(label).supports("neighbours")) is not None:
-            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
-
-
 def default_labels(project: Project, labels: Sequence[str], judged: bool) -> list[str]:
     """Return the named labels; without a name, all on a judged split, and `export.labels` on any other."""
     return list(labels) or (list(project.config.sources) if judged else labels_to_export(project, []))
 
 
-def encode_labels(project: Project, split: Split, labels: Sequence[str]) -> EvaluationResult:
-    """Encode labels of a split without judgements."""
-    outcome, names = EvaluationResult(), default_labels(project, labels, judged=False)
-    for label in names:
-        try:
-            stages.build_encoding(project, label, split)
-        except RelabelError as error:
-            outcome.problems.append((label, error))
-    if outcome.problems and len(outcome.problems) == len(names):
-        raise outcome.problems[0][1]
-    return outcome
+def _note_without_exports(project: Project, labels: Sequence[str]) -> None:
+    """Log why labels get no neighbours, if they are named, or no lookup."""
+    for label in labels:
+        if (reason := project.config.source(label).supports("neighbours")) is not None:
+            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
+    for label in labels_to_export(project, labels):
+        if (reason := project.config.source(label).supports("lookup")) is not None:
+            project.runtime.progress.note(f"{label} has no lookup: {reason}")
 
 
-def _search_and_export(project: Project, split: Split, label: str) -> None:
-    """Find neighbours of captions within the split, and write the lookup and, for vectors, the indexes of faiss."""
-    stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
-    if (reason := project.config.source(label).supports("lookup")) is None:
-        stages.run_logged(project, stages.export_lookup(project, label, split))
-    else:
-        project.runtime.progress.note(f"{label} has no lookup: {reason}")
-    if project.config.source(label).spec.kind == "vectors":
-        stages.run_logged(project, stages.export(project, "faiss", label, split))
-
-
-def _output_folders(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:
-    """Return the folders of a run in the order of the stages; `judged` holds those of the report, if there is one."""
+def _output_folders(layout: Layout, split: Split, paths: dict[str, Path]) -> dict[str, Path]:
+    """Return the folders of a run in the order of the stages; `paths` holds those of the report, if there is one."""
     folders = {"captions": layout.corpus, "labels": layout.encoding(split)}
-    if tables := {name: path for name, path in judged.items() if name != "report"}:
+    if tables := {name: path for name, path in paths.items() if name != "report"}:
         folders |= {"scores of judged pairs": layout.judgement(split), **tables}
     folders |= {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
     # The report is the file to open, so it comes last.
-    return folders | {name: path for name, path in judged.items() if name == "report"}
+    return folders | {name: path for name, path in paths.items() if name == "report"}

@@ -7,7 +7,6 @@ full disk they leave a truncated file without an exception. Files of Python do r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -88,10 +87,11 @@ def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], piec
     `dtype`: type of the values in numpy's notation, as in relabel_train.lookup.format. `shape`: shape of the complete
     array. `pieces`: consumed only if the file is not done.
     """
-    work.file(f"{name}.npy", partial(_write, dtype, shape, pieces), rows=shape[0])
+    work.file(f"{name}.npy", lambda path: save_pieces(path, dtype, shape, pieces))
 
 
-def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], path: Path) -> None:
+def save_pieces(path: Path, dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
+    """Write pieces that follow each other along the first axis as one `.npy` file (see `write_pieces`)."""
     count = 0
     with path.open("wb") as file:
         _write_header(file, dtype, shape)

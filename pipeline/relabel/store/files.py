@@ -9,17 +9,17 @@ import hashlib
 import os
 import platform
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-T = TypeVar("T")
+_SETTLED = 2.0  # seconds
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
 
@@ -28,6 +28,33 @@ def sha256_file(path: Path) -> str:
     """Return the sha256 of a file, which is read in pieces."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name: str = "") -> str:
+    """Return the sha256 of a file that artefacts are made from, remembered between processes.
+
+    `compute`: returns another digest of the content, which `name` distinguishes.
+
+    The file is read again if its size, or the time of its last change, is another.
+    """
+    state = path.stat()
+    known = _hashes_folder() / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
+    key = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+    with suppress(OSError, ValueError):
+        recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
+        if recorded == key:
+            return sha256
+    sha256 = (compute or sha256_file)(path)
+    # A file that is still written may change once more within one tick of the clock of its file system.
+    if time.time() - max(state.st_mtime, state.st_ctime) > _SETTLED:
+        with suppress(OSError):
+            known.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(known, lambda place: place.write_text(f"{key} {sha256}", encoding="ascii"))
+    return sha256
+
+
+def _hashes_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
 
 
 def sync_folder(folder: Path) -> None:
@@ -60,28 +87,6 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
     `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
     """
-    _write(path, write, _sync)
-
-
-def write_hashed(path: Path, write: Callable[[Path], object]) -> tuple[str, int]:
-    """Write a file like `write_atomic` and return its sha256 and size in bytes."""
-
-    def sync(temporary: Path) -> tuple[str, int]:
-        # The file is hashed while the disk writes it: hashing needs a CPU, fsync does not.
-        with ThreadPoolExecutor(1) as pool:
-            hashed = pool.submit(sha256_file, temporary)
-            _sync(temporary)
-            return hashed.result(), temporary.stat().st_size
-
-    return _write(path, write, sync)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text completely or not at all."""
-    write_atomic(path, lambda p: p.write_bytes(text.encode()))
-
-
-def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T]) -> T:
     make_folder(path.parent)
     _remove_leftovers(path)
     # The name holds host and process, so that writers of one file never share a temporary file.
@@ -89,23 +94,23 @@ def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T
     try:
         write(temporary)
         # The content must be durable before the name, or a power cut could leave an empty file under it.
-        result = sync(temporary)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-    return result
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text completely or not at all."""
+    write_atomic(path, lambda p: p.write_bytes(text.encode()))
 
 
 def is_temporary(name: str) -> bool:
     """Return whether a name is that of a temporary file of `write_atomic`."""
     return name.startswith(".") and _TEMPORARY.search(name) is not None
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as handle:
-        os.fsync(handle.fileno())
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -1,48 +1,35 @@
-"""The manifest of an artefact, `manifest.json`, the checks of an artefact against it, and consistent reads.
+"""The manifest of an artefact, `manifest.json`: what the artefact is, and the hash of each of its files.
 
-The manifest finds a change of any byte of the artefact's files. It holds a digest of itself and is accepted only in the
-exact form in which it is written. Any changed byte of the manifest is therefore found as well.
-
-An artefact is replaced by a rename, and its files are opened by path one after another. Without a check they could
-belong to two builds. `read_artefact` therefore reads the manifest before and after. If both are equal, all files belong
-to one build.
+It holds a digest of itself, so that a changed value in the manifest is found as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.layout import check_name
-from relabel.store.files import sha256_file
+from relabel.store.versions import version_of
 
-FORMAT = 2
 MANIFEST = "manifest.json"
 MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
 """Kinds of models. The name of a model is a description, and its folder is the user's choice."""
-T = TypeVar("T")
-_TRIES = 3
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """Hash, size and number of rows of one file of an artefact."""
+    """Hash and size of one file of an artefact."""
 
     sha256: str
     bytes: int
-    rows: int | None = None
-
-    def to_json(self) -> str:
-        """Return the record of a file in an unfinished build."""
-        return json.dumps(self.__dict__)
 
 
 @dataclass(frozen=True)
@@ -50,7 +37,7 @@ class Manifest:
     """Content of `manifest.json`.
 
     `kind`, `name`: kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
-    `fingerprint`: sha256 over format, kind, semantic and inputs: everything that can change a value.
+    `fingerprint`: sha256 over versions, kind, semantic and inputs: everything that can change a value.
     `semantic`, `inputs`: parameters that can change a value; sha256 or fingerprint of every input.
     `facts`: facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
     `runtime`: device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
@@ -64,7 +51,7 @@ class Manifest:
     facts: dict[str, Any]
     runtime: dict[str, Any]
     files: dict[str, FileEntry]
-    format: int = FORMAT
+    format: int | None = field(default_factory=lambda: version_of("manifest"))
 
     @property
     def parts(self) -> list[str]:
@@ -99,14 +86,15 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Hash everything that can change a value, including the version of the format."""
-    body = {"format": FORMAT, "kind": kind, "semantic": semantic, "inputs": inputs}
+    """Hash everything that can change a value, including the versions of the manifest and of the kind or source."""
+    versions = [version_of("manifest"), version_of(kind, semantic.get("source"))]
+    body = {"versions": versions, "kind": kind, "semantic": semantic, "inputs": inputs}
     text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
-class ArtefactSpec:
+class Spec:
     """Description of an artefact before it is built: the first fields of its `Manifest`."""
 
     kind: str
@@ -134,33 +122,28 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
         body = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo="Build it first.") from error
-    manifest = parse_manifest(body, str(path), todo)
+    manifest = _parse(body, str(path), todo)
     if kind not in (None, manifest.kind):
         raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
     return manifest
 
 
-def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
-    """Parse the content of a manifest.
-
-    `where`, `todo`: place and advice of an error.
-    """
+# A command opens the same few artefacts again and again.
+@lru_cache(maxsize=1024)
+def _parse(content: bytes, where: str, todo: str) -> Manifest:
     try:
         text = content.decode()
         body = json.loads(text)
         # The format is checked first: other formats may have other fields.
-        if body["format"] != FORMAT:
-            raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=where, todo=todo)
-        recorded = body.pop("digest")
+        if body["format"] != (expected := version_of("manifest")):
+            raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, todo=todo)
+        body.pop("digest")
         manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
-        actual = hashlib.sha256(_text(body).encode()).hexdigest()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckError(f"not a manifest ({error})", where=where, todo=todo) from error
-    if recorded != actual:
-        raise CheckError(f"expected digest {recorded}, found {actual}", where=where, todo=todo)
-    # The digest covers the values. Spaces, duplicate keys and escapes outside them show in the text alone.
+    # The text holds a digest of the values, so that it shows whatever was changed since it was written.
     if text != manifest.to_json():
-        raise CheckError("not in the form in which manifests are written", where=where, todo=todo)
+        raise CheckError("not as it was written: a value, its digest or its form was changed", where=where, todo=todo)
     # Readers join these names to the folder, so a name must not lead out of it.
     for name in manifest.files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -168,19 +151,26 @@ def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
     return manifest
 
 
-def open_artefact(folder: Path, kind: str) -> Manifest:
-    """Read the manifest of an artefact and check every file against it."""
-    manifest = read_manifest(folder, kind)
+def find_changed(folder: Path, manifest: Manifest) -> str | None:
+    """Return the first file of an artefact that is missing or of another size, in words; None if there is none.
+
+    No file is read: `relabel verify` compares the bytes.
+    """
     for name, entry in manifest.files.items():
-        path = folder / name
-        if not path.exists():
-            raise CheckError("listed in the manifest, but missing", where=str(path), todo="Run again.")
-        # The size is compared first, because it costs no read of the file.
-        size = path.stat().st_size
+        try:
+            size = (folder / name).stat().st_size
+        except FileNotFoundError:
+            return f"{name} is missing"
         if size != entry.bytes:
-            raise CheckError(f"expected {entry.bytes} bytes, found {size}", where=str(path), todo="Run again.")
-        if (sha256 := sha256_file(path)) != entry.sha256:
-            raise CheckError(f"expected sha256 {entry.sha256}, found {sha256}", where=str(path), todo="Run again.")
+            return f"{name} has {size} bytes, expected {entry.bytes}"
+    return None
+
+
+def open_artefact(folder: Path, kind: str) -> Manifest:
+    """Read the manifest of an artefact; raise if one of its files is missing or of another size."""
+    manifest = read_manifest(folder, kind)
+    if changed := find_changed(folder, manifest):
+        raise CheckError(changed, where=str(folder), todo="Delete the folder and run again.")
     return manifest
 
 
@@ -194,43 +184,3 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     # `read_table` would import pyarrow.dataset and pandas, which take as long as reading COCO's captions.
     with pq.ParquetFile(path) as file:
         return file.read(columns)
-
-
-def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
-    """Verify an artefact and read files of a single build.
-
-    `read`: takes the manifest and returns the result. Called again if the artefact was replaced meanwhile.
-    """
-    for _ in range(_TRIES):
-        manifest = read_manifest(folder, kind)
-        try:
-            open_artefact(folder, kind)
-            result = read(manifest)
-        except (CheckError, MissingError, OSError, pa.ArrowException):
-            # A file that vanished or changed is an error only if the artefact is still the same.
-            if not is_replaced(folder, manifest):
-                raise
-            continue
-        if not is_replaced(folder, manifest):
-            return result
-    todo = "Run it again when the other run is done."
-    raise CheckError("rebuilt by another run while it was read", where=str(folder), todo=todo)
-
-
-def is_replaced(folder: Path, manifest: Manifest) -> bool:
-    """Return whether a folder holds another build than that of a manifest, or none."""
-    try:
-        return read_manifest(folder, manifest.kind) != manifest
-    except (MissingError, CheckError, OSError):
-        return True
-
-
-def refuse_replaced(folder: Path, manifest: Manifest) -> None:
-    """Raise if a folder may hold other values than when it was opened."""
-    # Another build with the same identity has the same values, so reading may continue.
-    try:
-        same = read_manifest(folder, manifest.kind).identity == manifest.identity
-    except (MissingError, CheckError):
-        same = False
-    if not same:
-        raise CheckError("rebuilt by another run after it was opened", where=str(folder), todo="Run it again.")

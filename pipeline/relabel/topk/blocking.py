@@ -94,9 +94,8 @@ def load_or_choose_blocking(work: Work, count: int, keep: int, width: int, runti
         if previous.largest <= blocking.largest or previous.groups >= blocking.groups:
             return previous
         # Files of pairs of other groups could not be merged with new ones.
-        for pair in previous.pairs:
-            work.drop(previous.file(pair))
-        work.drop(BLOCKING)
+        for name in (*map(previous.file, previous.pairs), BLOCKING):
+            (work.folder / name).unlink(missing_ok=True)
     body = json.dumps({"groups": blocking.groups})
     work.file(BLOCKING, lambda path: path.write_text(body, encoding="utf-8"))
     return blocking

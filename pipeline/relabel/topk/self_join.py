@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.numeric.kernels import jit
-from relabel.core.runtime import Advance, Runtime
-from relabel.store.tasks import Task, TaskGroup
+from relabel.core.runtime import Runtime
+from relabel.store.tasks import Step, Task
 from relabel.store.workdir import Work
 from relabel.topk import tiled_scan
 from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_blocking, read_blocking
@@ -99,18 +100,18 @@ class SelfJoin:
     keep: int
     runtime: Runtime
     arithmetic: Arithmetic | None = None
-    _verified: set[str] = field(default_factory=set)  # files whose digest this object has checked
 
-    def task_group(self, work: Work) -> TaskGroup:
+    def step(self, work: Work) -> Step:
         """Divide the candidates into groups; return one task per pair of groups."""
         blocking = load_or_choose_blocking(work, len(self.positions), self.keep, self.vectors.shape[1], self.runtime)
-        tasks = [Task(blocking.file(pair), _count_products(blocking, pair)) for pair in blocking.pairs]
-        return TaskGroup("pairs of groups", "products", tasks)
+        tasks = [
+            Task(blocking.file(pair), partial(self._write, work, blocking, *pair), _count_products(blocking, pair))
+            for pair in blocking.pairs
+        ]
+        return Step("pairs of groups", "products", tasks)
 
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
+    def _write(self, work: Work, blocking: GroupLayout, a: int, b: int, path: Path) -> None:
         """Write the file of one pair of groups."""
-        blocking = read_blocking(work, len(self.positions))
-        a, b = next(pair for pair in blocking.pairs if blocking.file(pair) == task.file)
         products = BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
         quantized = {g: products.quantize(self.vectors[self._select(blocking[g])]) for g in {a, b}}
         # Scores that the finished files already guarantee: candidates below them are not written again.
@@ -119,14 +120,16 @@ class SelfJoin:
         mode: Mode = "itself" if a == b else "both ways"
         for g, other in ((a, b), (b, a)):
             raise_floors(products, sides[g], quantized[other].values, self.keep, self.runtime.threads)
-        scan_tiles(products, sides[a], sides[b], mode, 0, self.keep, self.runtime.threads, advance)
+        scan_tiles(
+            products, sides[a], sides[b], mode, 0, self.keep, self.runtime.threads, self.runtime.progress.advance
+        )
         # The rows of group a come first in the file, then those of b; a pair of a group with itself has one side.
         pieces = (
             piece
             for g, other in ((a, b), (b, a))[: 1 + (a != b)]
             for piece in self._rescore(sides[g], quantized[g].norm, floors[g], blocking[other])
         )
-        work.file(task.file, lambda path: write_lists(path, pieces))
+        write_lists(path, pieces)
 
     def read(self, work: Work, numbers: I8) -> TopK:
         """Read the lists of some candidates from the files of all pairs of groups.
@@ -158,9 +161,8 @@ class SelfJoin:
         within = range(rows.start - blocking[g].start, rows.stop - blocking[g].start)
         for other in range(blocking.groups):
             name = blocking.file((min(g, other), max(g, other)))
-            if name not in self._verified and not work.done(name):
+            if not work.done(name):
                 continue
-            self._verified.add(name)
             # If g is the second group of the pair, its lists follow those of the first.
             skip = batch_count(len(blocking[other])) if other < g else 0
             merge_file(best, work.folder / name, skip, within)

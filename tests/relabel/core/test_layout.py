@@ -11,7 +11,7 @@ import pytest
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.layout import Layout, check_name
-from relabel.store.manifest import MODELS, ArtefactSpec
+from relabel.store.manifest import MODELS, Spec
 
 GOOD = ["cider", "cider_lower_split", "cbow-glove", "A.1+b", "0", "x" * 100, "a..b"]
 BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+x", "x" * 101, "a b", "ä", "a\n", "a\0"]
@@ -21,7 +21,7 @@ BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+
 def test_plain_names_are_accepted(name: str, tmp_path: Path) -> None:
     assert check_name("label", name) == name
     assert Layout(tmp_path, name).encoding(name, name).parts[-4:] == (name, "encodings", name, name)
-    assert ArtefactSpec("encoding", name, {}, {}).name == name
+    assert Spec("encoding", name, {}, {}).name == name
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -58,9 +58,9 @@ def test_paths_of_other_names_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_an_artefact_has_a_plain_name_unless_it_is_a_model() -> None:
     with pytest.raises(UsageError, match="cannot name a encoding"):
-        ArtefactSpec("encoding", "../x", {}, {})
+        Spec("encoding", "../x", {}, {})
     for kind in MODELS:
-        assert ArtefactSpec(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
+        assert Spec(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
 
 
 @pytest.mark.parametrize("name", [".", "../../../../evil", "a/b", "", "x" * 101])

@@ -20,11 +20,17 @@ import pytest
 from relabel.core import parsing
 from relabel.core.errors import CheckError, RelabelError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus.ingest import ingest
+from relabel.corpus import ingest as corpus_ingest
 from relabel.corpus.params import IngestParams
+from relabel.store.artefact import build
+from relabel.store.manifest import Manifest
 
 RECORD = {"caption_id": "1", "image_id": "1", "text": "a dog", "split": "test"}
 FORMATS = ("coco", "karpathy", "jsonl", "csv", "parquet", "scan")
+
+
+def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
+    return build(out, corpus_ingest.ingest(params, runtime), runtime.progress)
 
 
 def run(path: Path, kind: str, **more: Any) -> None:

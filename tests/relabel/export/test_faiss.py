@@ -5,6 +5,7 @@ without vectors and strings that faiss refuses end in one line before any work.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,8 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.export.faiss import CAPTIONS, FaissExport
-from relabel.export.params import ExportFaissParams
+from relabel.export.faiss import CAPTIONS
 from relabel.stages import Project, open_label
-from relabel.stages.export import export_inputs
-from relabel.store.workdir import Work
 from relabel.topk import vector_index
 
 faiss = pytest.importorskip("faiss")
@@ -134,7 +132,7 @@ def test_an_index_is_trained_on_a_sample(project: Project, monkeypatch: pytest.M
 @pytest.mark.parametrize("index", ["nonsense", "IVF0,Flat", "HNSW1", "Flat;nprobe=x", "IDMap2,nonsense"])
 def test_a_string_that_faiss_refuses(index: str, project: Project) -> None:
     with pytest.raises(UsageError, match=index.split(";")[0]):
-        stages.export(with_params(project, "faiss", index=index), "faiss", "cbow", "all")
+        stages.export(with_params(project, "faiss", index=index), "faiss", "cbow", "all").run()
 
 
 def test_too_few_captions_to_train_on(project: Project) -> None:
@@ -144,20 +142,18 @@ def test_too_few_captions_to_train_on(project: Project) -> None:
 
 def test_a_label_without_vectors_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match=r"cider .* has no vectors"):
-        stages.export(project, "faiss", "cider", "all")
+        stages.export(project, "faiss", "cider", "all").run()
 
 
 @pytest.mark.gpu
-def test_a_real_gpu_builds_the_same_index(project: Project, tmp_path: Path) -> None:
+def test_a_real_gpu_builds_the_same_index(project: Project) -> None:
     if not faiss.get_num_gpus():
         pytest.skip("faiss sees no GPU")
     queries, found = vectors_of(project), {}
     for device in ("cpu", "cuda"):
-        inputs = export_inputs(project, FaissExport(ExportFaissParams()), "cbow", "all")
-        work = Work(tmp_path / device)
-        params = ExportFaissParams(index="IVF4,Flat;nprobe=4", rows_per_shard=30)
-        FaissExport(params).write(replace(inputs, device=device), work)  # type: ignore[arg-type]
-        (tmp_path / device / "trained.faiss").unlink()
-        found[device] = merged_search(tmp_path / device, queries)[0]
+        on_device = replace(project, runtime=replace(project.runtime, device=device))  # type: ignore[arg-type]
+        folder = exported(on_device, index="IVF4,Flat;nprobe=4", rows_per_shard=30)
+        found[device] = merged_search(folder, queries)[0]
+        shutil.rmtree(folder)
     np.testing.assert_allclose(found["cuda"], found["cpu"], atol=1e-5)
     assert vector_index.to_device(faiss.IndexFlatIP(4), "cuda") is not None

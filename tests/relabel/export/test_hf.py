@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -23,9 +23,7 @@ from tests.relabel.export.formats import with_params
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.export.hf import HfExport, render_card
-from relabel.export.params import ExportHfParams
 from relabel.stages import Project, open_label
-from relabel.stages.export import export_inputs
 from relabel_train.lookup import open_lookup
 
 
@@ -76,11 +74,14 @@ def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
     assert json.loads((folder / "manifest.json").read_text())["facts"]["bounds"] == [-1.0, 1.0]
 
 
-def test_the_card_shows_figures_and_licence(small_project: Project) -> None:
-    inputs = export_inputs(small_project, HfExport(ExportHfParams()), "cbow", "all")
-    record = {"label": "cbow", "task": "sits", "subset": "all", "n": "44833"}
-    record |= {"pearson": "0.7115", "low": "0.7064", "high": "0.7167"}
-    ranking = {"label": "cbow", "task": "eccv", "subset": "i2t", "map_at_r": "20.5", "n": "1261"}
+def test_the_card_shows_figures_and_licence(small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(HfExport, "check", lambda _, inputs: seen.append(inputs))
+    assert stages.export(small_project, "hf", "cbow", "all").spec.kind == "hf"
+    (inputs,) = seen
+    record = {"label": "cbow", "task": "sits", "subset": "all", "n": 44833}
+    record |= {"pearson": 0.7115, "low": 0.7064, "high": 0.7167}
+    ranking = {"label": "cbow", "task": "eccv", "subset": "i2t", "map_at_r": 20.5, "n": 1261}
     text = render_card(replace(inputs, figures=(record, ranking)), ["text"], "CC BY 4.0 (the annotations)")
     assert yaml.safe_load(text.split("---\n")[1])["license"] == "cc-by-4.0"
     assert re.search(r"CxC SITS +\| +all .*0\.7115 .*0\.7064 to 0\.7167", text)
@@ -95,7 +96,7 @@ def test_a_label_without_vectors_exports_its_neighbours_only(small_project: Proj
     assert "vector" not in loaded.column_names
     assert len(loaded[0]["neighbours"]) == 8
     with pytest.raises(UsageError, match="neither vectors nor neighbours"):
-        stages.export(small_project, "hf", "same_image", "all")
+        stages.export(small_project, "hf", "same_image", "all").run()
 
 
 def test_float16_vectors_take_half_of_the_bytes(small_project: Project, tmp_path: Path) -> None:
@@ -139,4 +140,4 @@ def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: L
 
 def test_a_label_without_vectors_is_refused(small_project: Project) -> None:
     with pytest.raises(UsageError, match=r"cider .* has no vectors"):
-        stages.export(small_project, "safetensors", "cider", "all")
+        stages.export(small_project, "safetensors", "cider", "all").run()

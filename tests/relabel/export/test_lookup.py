@@ -4,6 +4,7 @@ lookup that would not be exact is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from relabel.corpus import SCHEMA, Corpus, References
 from relabel.corpus.build import Caption
 from relabel.export import lookup as export
 from relabel.stages import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, open_artefact
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import open_artefact
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
@@ -46,7 +47,7 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert not built
     assert open_artefact(job.out, "lookup") == manifest
     about = read_description(job.out)
-    encoding = stages.read_encoding(small_project, label, "all")
+    encoding = stages.encode(small_project, label, "all").open()
     assert (about.fingerprint, about.encoding, about.corpus) == (
         manifest.fingerprint,
         encoding.fingerprint,
@@ -77,9 +78,9 @@ def test_ids_are_indexed_in_chunks(
 
 def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -> None:
     with pytest.raises(UsageError, match=r"scores pair by pair.*relabel export plan --label meteor"):
-        stages.export_lookup(small_project, "meteor", "all")
+        stages.export_lookup(small_project, "meteor", "all").run()
     with pytest.raises(MissingError, match="relabel encode"):
-        stages.export_lookup(small_project, "cbow", "train")
+        stages.export_lookup(small_project, "cbow", "train").run()
 
 
 def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
@@ -109,17 +110,19 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     def fill(work: Work) -> None:
         work.facts |= {"rows": [0, 0], "split": "all"}
 
-    artefact = ArtefactSpec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
-    build(project.layout.neighbours("all", "captions", "cbow"), artefact, fill)
+    other = Recipe("neighbours", "cbow", lambda: {"within": "all"}, {"encoding": "another"}, fill)
+    build(project.layout.neighbours("all", "captions", "cbow"), other)
     with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
-        stages.export_lookup(project, "cbow", "all")
+        stages.export_lookup(project, "cbow", "all").run()
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
     project = in_new_folder(small_project, tmp_path)
     (tmp_path / "coco" / "neighbours").unlink()
     config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
-    stages.neighbours(project, "cider", config.neighbours).run()
+    near = project.config.model_copy(update={"neighbours": config.neighbours})
+    project = replace(project, config=near)
+    stages.neighbours(project, "cider").run()
     job = stages.export_lookup(project, "cider", "all", "val")
     job.run()
     lookup, val = open_lookup(job.out), project.corpus.splits["val"]

@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     source = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"}
     settings.append(f"sources={{cbow: {source}, meteor: {{source: meteor}}}}")
     built = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(built)
+    stages.ingest(built).build()
     for split in ("train", "val", "test", "all"):
         stages.encode(built, "cbow", split).run()
         stages.export_lookup(built, "cbow", split).run()
@@ -92,7 +92,7 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
     settings = ["ingest.dataset=mine", "ingest.format=scan", f"ingest.path={tmp_path}", "ingest.tokenizer=none"]
     settings += ["ingest.captions_per_image=5"]
     again = Project(load_config(None, settings), Runtime(threads=1), tmp_path / "labels")
-    stages.ingest(again)
+    stages.ingest(again).build()
     assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
     assert len(again.corpus) == 150
 
@@ -105,9 +105,9 @@ def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pyte
 
 def test_what_the_files_cannot_hold_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="3 images of val have fewer than 6 captions; first mine:112"):
-        stages.export(with_params(project, "scan", captions_per_image=6), "scan", "cbow", "val")
+        stages.export(with_params(project, "scan", captions_per_image=6), "scan", "cbow", "val").run()
     with pytest.raises(UsageError, match=r"the block of test takes .* --no-block"):
-        stages.export(with_params(project, "scan", max_bytes="1KiB"), "scan", "cbow", "test")
+        stages.export(with_params(project, "scan", max_bytes="1KiB"), "scan", "cbow", "test").run()
     other = with_params(project, "scan", captions_per_image=0, block=False)
     job = stages.export(replace(other, runtime=replace(other.runtime, replace=True)), "scan", "cbow", "test")
     manifest, _ = job.run()

@@ -59,7 +59,7 @@ def test_named_levels_replace_quantiles(small_project: Project) -> None:
     scores = [float(line.split()[4]) for line in (job.out / "val.run").read_text(encoding="utf-8").splitlines()]
     assert counts == {1: sum(0.5 <= s < 0.8 for s in scores), 2: sum(s >= 0.8 for s in scores)}
     with pytest.raises(UsageError, match="cut points must rise"):
-        stages.export(with_params(small_project, "trec", levels=(0.8, 0.5)), "trec", "cbow", "val")
+        stages.export(with_params(small_project, "trec", levels=(0.8, 0.5)), "trec", "cbow", "val").run()
 
 
 def test_a_score_has_the_grade_of_the_last_level_it_reaches() -> None:
@@ -69,7 +69,7 @@ def test_a_score_has_the_grade_of_the_last_level_it_reaches() -> None:
 def test_missing_neighbours_are_refused(small_project: Project) -> None:
     images: dict[str, Any] = {"of": "images"}
     with pytest.raises(MissingError, match="relabel neighbours --label cbow --within all --of images"):
-        stages.export(with_params(small_project, "trec", **images), "trec", "cbow", "all")
+        stages.export(with_params(small_project, "trec", **images), "trec", "cbow", "all").run()
 
 
 def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> N
         settings += ["export.trec.of=images", "export.trec.levels=[0.9]"]
         settings += [f"sources={{cbow: {{source: cbow, vectors: {words}, tokenizer: lower_split}}}}"]
         built = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
-        stages.ingest(built)
+        stages.ingest(built).build()
         stages.encode(built, "cbow", "test").run()
         stages.neighbours(built, "cbow").run()
         return built
@@ -95,4 +95,4 @@ def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> N
     assert {doc.query_id for doc in run} == {"mine:m0", "mine:m1"}
     assert run[0].doc_id in ("mine:c0", "mine:c1")
     with pytest.raises(CheckError, match="an id with a space"):
-        stages.export(project("c "), "trec", "cbow", "test")
+        stages.export(project("c "), "trec", "cbow", "test").run()

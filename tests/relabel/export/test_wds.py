@@ -9,6 +9,7 @@ import json
 import shutil
 import tarfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import SILENT
+from relabel.export.wds.build import MatchedKeys, SideCarWork
 from relabel.export.wds.keys import expand_shards
 from relabel.stages import Project
 from relabel.stages.verify import verify
-from relabel_train.lookup import open_lookup
+from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.webdataset import open_sidecar
 
 
@@ -101,12 +104,12 @@ def test_bytes_are_deterministic_resumable_and_verified(
     job.run()
     first = digests(job.out)
     assert not job.run()[1]
-    assert verify([job.out], project.runtime.data).problems == []
+    assert verify([job.out]).problems == []
     shutil.rmtree(job.out)
     from relabel.export.wds import build
 
     files_made: list[str] = []
-    members = build.SideCarTasks._members
+    members = build.SideCarWork._members
 
     def interrupted(self: Any, matched: Any) -> Any:
         files_made.append(matched.keys[0])
@@ -114,7 +117,7 @@ def test_bytes_are_deterministic_resumable_and_verified(
             raise KeyboardInterrupt
         return members(self, matched)
 
-    monkeypatch.setattr("relabel.export.wds.build.SideCarTasks._members", interrupted)
+    monkeypatch.setattr("relabel.export.wds.build.SideCarWork._members", interrupted)
     with pytest.raises(KeyboardInterrupt):
         job.run()
     assert not job.out.exists()
@@ -123,11 +126,8 @@ def test_bytes_are_deterministic_resumable_and_verified(
     assert digests(job.out) == first
     damaged = job.out / "00001.tar"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    (problem,) = verify([job.out], project.runtime.data).problems
-    assert problem.fault == "damaged"
-    assert "relabel export wds --split all --label cbow" in problem.todo
-    stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").run()
-    assert digests(job.out) == first
+    (problem,) = verify([job.out]).problems
+    assert (problem.fault, problem.file) == ("damaged", str(damaged))
 
 
 def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: list[str], tmp_path: Path) -> None:
@@ -138,7 +138,6 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
     ):
         stages.export_wds(params, "cbow", "all").run()
     assert not project.layout.export("all", "wds", "cbow").exists()
-    assert stages.estimate_wds(params, "cbow", "all").missing == 2
     job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
     manifest, _ = job.run()
     sidecar = open_sidecar(job.out)
@@ -149,23 +148,21 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
     assert sidecar.find(keys[3], "00000.tar") is not None
 
 
-def test_a_caption_without_an_encoding_is_no_vector(project: Project, keys: list[str], tmp_path: Path) -> None:
-    from relabel.export.wds.build import SideCarTasks
-
+def test_a_caption_without_an_encoding_is_no_vector(
+    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = write_images(tmp_path / "images", keys)
-    tasks = stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").tasks
-    assert tasks is not None
-    work = tasks()
-    assert isinstance(work, SideCarTasks)
-    failed = np.zeros(len(work.lookup), bool)
-    image = project.corpus.image_of[f"coco:{keys[0]}"]
-    failed[project.corpus.indptr[image] : project.corpus.indptr[image + 1]] = True
-    work.lookup.__dict__["failed"] = failed  # the value of the cached property
-    matched = work.match(work.shards["00000.tar"])
-    assert matched.missing == [keys[0]]
-    assert not failed[matched.captions].any()
+    corpus = project.corpus
+    failed = np.zeros(len(corpus), bool)
+    image = corpus.image_of[f"coco:{keys[0]}"]
+    failed[corpus.indptr[image] : corpus.indptr[image + 1]] = True
+    monkeypatch.setattr(Lookup, "failed", failed)
     with pytest.raises(CheckError, match="1 of 60 keys have no caption with an encoding"):
-        work.count_keys()
+        stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").run()
+    job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
+    manifest, _ = job.run()
+    assert (manifest.facts["missing"], manifest.facts["captions"]) == (1, len(corpus) - failed.sum())
+    assert open_sidecar(job.out).find(keys[0], "00000.tar") is None
 
 
 def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
@@ -235,7 +232,7 @@ def test_keys_after_the_name_of_their_shard_and_ids_in_json(project: Project, tm
     with pytest.raises(CheckError, match=r"a.tar: 0.json: no JSON object with 'cocoid'"):
         stages.export_wds(
             with_params(project, "wds", shards=str(tmp_path / "a.tar"), image_id_column="cocoid"), "cbow", "all"
-        )
+        ).run()
 
 
 def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list[str], tmp_path: Path) -> None:
@@ -260,18 +257,16 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
     with pytest.raises(CheckError, match="comes back in the same shard"):
         export(str(tmp_path / "twice"))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
-        stages.export_wds(with_params(project, "wds", keys="image"), "cbow", "all")
-    with pytest.raises(MissingError, match=r"no lookup of cbow.*relabel export lookup --label cbow --split train"):
-        stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train")
+        stages.export_wds(with_params(project, "wds", keys="image"), "cbow", "all").run()
+    with pytest.raises(MissingError, match=r"no lookup cbow.*relabel export lookup --label cbow --split train"):
+        stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train").run()
 
 
-def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project, tmp_path: Path) -> None:
-    from relabel.export.wds.build import MatchedKeys, SideCarTasks
-
-    tasks = stages.export_wds(with_params(small_project, "wds", layout="samples"), "cbow", "all").tasks
-    assert tasks is not None
-    work = tasks()
-    assert isinstance(work, SideCarTasks)
+def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
+    project = with_params(small_project, "wds", layout="samples")
+    opened = partial(open_lookup, project.layout.lookup("all", "cbow"))
+    spec = stages.export_wds(project, "cbow", "all").spec
+    work = SideCarWork(project.corpus, opened, (), "caption", project.config.export.wds, spec, SILENT)
     one = np.zeros(1, np.int64)
     with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
         list(work._samples(MatchedKeys(["7.jpg#0"], one, np.array([0, 1]), one, complete=True)))

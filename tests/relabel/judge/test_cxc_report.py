@@ -1,8 +1,8 @@
-"""Contract: the report has one row per label, task and subset, with the coefficients of the scored pairs; other pairs
-are counted and reported.
+"""Contract: the report has one record per label, task and subset, with the coefficients of the scored pairs; other
+pairs are counted and reported.
 
-same_image is always included. It is computed from the sampling methods alone and equals the source's own scores. A
-published figure is shown only for the measure, model and protocol that it was published for.
+The baseline is computed from the sampling methods alone and equals the scores of same_image. A published figure is
+shown only for the measure, model and protocol that it was published for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,10 @@ import pytest
 
 from relabel.core.numeric.statistics import kendall, pearson, round_relative, spearman
 from relabel.corpus import Corpus
+from relabel.judge import JudgeParams
+from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_report import AgreementRow, PairScores, baseline, correlate
+from relabel.judge.cxc_report import PairScores, agreement, baseline, cxc_report
 from relabel.judge.published_results import PAPERS, published_pearson, published_ranking
 from relabel.sources import source_class
 from relabel.sources.same_image import SameImage, SameImageRelevance
@@ -45,14 +48,15 @@ def new_work(folder: Path, label: str = "same_image") -> Work:
     return Work(folder, {"label": label, "params": {"source": label, "pooling": "max"}})
 
 
-def find(rows: list[AgreementRow], label: str, task: str, subset: str) -> AgreementRow:
-    (row,) = [r for r in rows if (r.label, r.task, r.subset) == (label, task, subset)]
-    return row
+def records(scored: PairScores, resamples: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the records of a report of one label, by task and subset."""
+    report = cxc_report([compare(scored, JudgeParams(resamples=resamples, draws=0))])
+    return {(record["task"], record["subset"]): record for record in report.records}
 
 
 def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
-    rows = correlate([same_image], resamples=200)
-    assert [(r.task, r.subset) for r in rows] == [
+    rows = records(same_image, resamples=200)
+    assert list(rows) == [
         ("sts", "all"),
         ("sts", "c2c_cocaption"),
         ("sts", "c2c_isim"),
@@ -61,31 +65,26 @@ def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
         ("sits", "c2i_intrasim"),
         ("sis", "all"),
     ]
-    all_pairs = find(rows, "same_image", "sits", "all")
-    assert all_pairs.figures.n == 44_833
-    assert all_pairs.figures.pearson == pytest.approx(0.7115, abs=5e-5)
-    assert all_pairs.figures.interval is not None
-    assert 0.705 < all_pairs.figures.interval.low < 0.7115 < all_pairs.figures.interval.high < 0.718
-    assert all_pairs.published is not None
-    assert (all_pairs.published.value, all_pairs.published.paper) == (0.711, "SAM")
-    assert all_pairs.own_image is None
-    other = find(rows, "same_image", "sits", "c2i_intrasim")
-    assert (other.figures.n, other.figures.pearson, other.figures.interval) == (19_833, None, None)
-    assert other.own_image is False
-    assert find(rows, "same_image", "sits", "c2i_original").own_image is True
-    assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.712, abs=5e-4)
-    assert find(rows, "same_image", "sis", "all").figures.pearson is None
+    all_pairs = rows["sits", "all"]
+    assert all_pairs["n"] == 44_833
+    assert all_pairs["pearson"] == pytest.approx(0.7115, abs=5e-5)
+    assert 0.705 < all_pairs["low"] < 0.7115 < all_pairs["high"] < 0.718
+    assert (all_pairs["paper"], all_pairs["paper_source"]) == (0.711, PAPERS["SAM"])
+    other = rows["sits", "c2i_intrasim"]
+    assert (other["n"], other["pearson"], other["low"]) == (19_833, None, None)
+    assert rows["sts", "all"]["pearson"] == pytest.approx(0.712, abs=5e-4)
+    assert rows["sis", "all"]["pearson"] is None
 
 
 def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
     work = new_work(tmp_path)
     relevance = SameImageRelevance(cxc_val, range(len(cxc_val)), "max")
     score_cxc(cxc_val, relevance, SameImage, "val", work, tasks=("sts", "sits"))
-    rows = correlate([PairScores.open(work.folder, work.facts)], resamples=0)
-    assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.644, abs=5e-4)
-    all_pairs = find(rows, "same_image", "sits", "all")
-    assert (all_pairs.figures.n, all_pairs.missing, all_pairs.published) == (44_722, 0, None)
-    assert all_pairs.figures.pearson == pytest.approx(0.688, abs=5e-4)
+    rows = records(PairScores.open(work.folder, work.facts))
+    assert rows["sts", "all"]["pearson"] == pytest.approx(0.644, abs=5e-4)
+    all_pairs = rows["sits", "all"]
+    assert (all_pairs["n"], all_pairs["missing"], all_pairs["paper"]) == (44_722, 0, None)
+    assert all_pairs["pearson"] == pytest.approx(0.688, abs=5e-4)
 
 
 def test_baseline_equals_the_source(same_image: PairScores) -> None:
@@ -93,30 +92,22 @@ def test_baseline_equals_the_source(same_image: PairScores) -> None:
         assert (columns.relevance == same_image.columns[task].relevance).all()
 
 
-def test_baseline_is_added_once_and_on_the_same_pairs(same_image: PairScores, partial_label: PairScores) -> None:
-    rows = correlate([partial_label], resamples=0)
-    assert {r.label for r in rows} == {"same_image", "odd"}
-    assert find(rows, "same_image", "sits", "all").figures.n == 44_833
-    assert len(correlate([same_image, partial_label], resamples=0)) == len(rows)
-    assert correlate([]) == []
-
-
 def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores) -> None:
-    rows = correlate([partial_label], resamples=50)
+    rows = {(record["task"], record["subset"]): record for record in agreement(partial_label, resamples=50)}
     table = partial_label.tables["sits"].to_pylist()
     for subset in ("all", "c2i_original", "c2i_intrasim"):
         inside = [r for r in table if subset in ("all", r["method"])]
         scored = [r for r in inside if r["relevance"] is not None]
         x, y = (np.array([r[c] for r in scored]) for c in ("relevance", "human"))
-        row = find(rows, "odd", "sits", subset)
-        assert (row.figures.n, row.missing) == (len(scored), len(inside) - len(scored))
-        assert row.figures.pearson == pearson(round_relative(x), y)
-        assert row.figures.spearman == spearman(round_relative(x), y)
-        assert row.figures.kendall == kendall(round_relative(x), y)
-        assert len(row.first_missing) == 5
+        row = rows["sits", subset]
+        assert (row["n"], row["missing"]) == (len(scored), len(inside) - len(scored))
+        assert row["pearson"] == pearson(round_relative(x), y)
+        assert row["spearman"] == spearman(round_relative(x), y)
+        assert row["kendall"] == kendall(round_relative(x), y)
+        assert len(row["first_missing"]) == 5
         first = next(r for r in inside if r["relevance"] is None)
-        assert row.first_missing[0] == f"{first['left']} {first['right']}: {first['missing']}"
-        assert row.published is None
+        assert row["first_missing"][0] == f"{first['left']} {first['right']}: {first['missing']}"
+    assert records(partial_label)["sits", "all"]["paper"] is None
 
 
 def params_of(source: str, **changed: object) -> dict[str, object]:
@@ -180,7 +171,7 @@ def test_a_model_of_a_folder_has_no_published_figure() -> None:
 
 def test_no_published_figure_without_the_caption_itself(same_image: PairScores) -> None:
     without = replace(same_image, include_self=False)
-    assert all(row.published is None for row in correlate([without], resamples=0))
+    assert all(record["paper"] is None for record in records(without).values())
 
 
 def test_no_published_figure_if_pairs_are_missing(same_image: PairScores) -> None:
@@ -190,6 +181,6 @@ def test_no_published_figure_if_pairs_are_missing(same_image: PairScores) -> Non
     relevances = [None if i == place else value for i, value in enumerate(table["relevance"].to_pylist())]
     at = table.schema.get_field_index("relevance")
     tables["sits"] = table.set_column(at, "relevance", pa.array(relevances, pa.float64()))
-    rows = correlate([replace(same_image, tables=tables)], resamples=0)
-    assert find(rows, "same_image", "sits", "all").published is None
-    assert find(rows, "same_image", "sits", "c2i_intrasim").published is not None  # no pair of this subset is missing
+    rows = records(replace(same_image, tables=tables))
+    assert rows["sits", "all"]["paper"] is None
+    assert rows["sits", "c2i_intrasim"]["paper"] is not None  # no pair of this subset is missing

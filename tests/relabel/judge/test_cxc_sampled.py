@@ -10,9 +10,11 @@ import pytest
 
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import human_scores
+from relabel.judge import JudgeParams
+from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_report import PairScores
-from relabel.judge.cxc_sampled import pair_units, sampled_report, sampled_rows
+from relabel.judge.cxc_report import CxcFigures, PairScores
+from relabel.judge.cxc_sampled import pair_units, sampled_agreement, sampled_report
 from relabel.sources.same_image import SameImage, SameImageRelevance
 from relabel.store.workdir import Work
 
@@ -24,6 +26,10 @@ def same_image(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pa
     work = Work(folder, {"label": "same_image", "params": {"source": "same_image", "pooling": "max"}})
     score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), SameImage, "test", work)
     return PairScores.open(work.folder, work.facts)
+
+
+def drawn(scored: PairScores, draws: int) -> CxcFigures:
+    return compare(scored, JudgeParams(resamples=0, draws=draws))
 
 
 def test_units() -> None:
@@ -40,18 +46,18 @@ def test_units() -> None:
 
 
 def test_the_known_figures_of_same_image(same_image: PairScores) -> None:
-    rows = {(row.task, row.subset): row.figures for row in sampled_rows([same_image], draws=300)}
-    assert list(rows) == [("sts", "all"), ("sis", "all"), ("sits", "all"), ("sits", "c2i_intrasim")]
-    sts, sits = rows["sts", "all"], rows["sits", "all"]
-    assert sts is not None
-    assert sits is not None
-    assert 100 * sts.mean == pytest.approx(69.9, abs=0.15)
-    assert 100 * sits.mean == pytest.approx(78.4, abs=0.15)
-    assert rows["sis", "all"] is rows["sits", "c2i_intrasim"] is None  # constant relevance
+    records = sampled_agreement(same_image, draws=300)
+    rows = {(record["task"], record["subset"]): record["sampled_spearman"] for record in records}
+    assert rows == {
+        ("sts_sampled", "all"): pytest.approx(0.699, abs=0.0015),
+        ("sis_sampled", "all"): None,  # constant relevance
+        ("sits_sampled", "all"): pytest.approx(0.784, abs=0.0015),
+        ("sits_sampled", "c2i_intrasim"): None,
+    }
 
 
 def test_the_report(same_image: PairScores) -> None:
-    report = sampled_report([same_image], draws=20)
+    report = sampled_report([drawn(same_image, 20)], draws=20)
     (table,) = report.tables
     assert table.header == ("label", "STS", "SIS", "SITS all", "SITS non-GT", "SITS as printed")
     assert table.rows[0][0] == "same_image"
@@ -62,7 +68,7 @@ def test_the_report(same_image: PairScores) -> None:
     assert "seed 0" in table.notes[0]
     assert [r["units"] for r in report.records] == [25_000, None, 5_000, None]
     assert report.records[0]["draws"] == 20
-    assert sampled_report([same_image], draws=0).tables == ()
+    assert sampled_report([drawn(same_image, 0)], draws=0).tables == ()
     assert sampled_report([]).tables == ()
 
 
@@ -70,6 +76,6 @@ def test_no_published_models_for_val(cxc_val: Corpus, tmp_path: Path) -> None:
     (tmp_path / ".done").mkdir()
     work = Work(tmp_path, {"label": "same_image", "params": {"source": "same_image", "pooling": "max"}})
     score_cxc(cxc_val, SameImageRelevance(cxc_val, range(len(cxc_val)), "max"), SameImage, "val", work)
-    (table,) = sampled_report([PairScores.open(work.folder, work.facts)], draws=5).tables
+    (table,) = sampled_report([drawn(PairScores.open(work.folder, work.facts), 5)], draws=5).tables
     assert table.header[-1] == "SITS non-GT"
     assert len(table.rows) == 1

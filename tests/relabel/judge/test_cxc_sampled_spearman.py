@@ -4,23 +4,17 @@ explicit loop over the same random numbers. It is seeded, and undefined if nothi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from relabel.judge.cxc_sampled import SampledSpearman, sampled_spearman
+from relabel.judge.cxc_sampled import sampled_spearman
 
 P = 60
 RNG = np.random.default_rng(7)
 HUMAN = RNG.integers(0, 6, P) / 2
 RELEVANCE = np.round(HUMAN + RNG.normal(size=P), 1)
 LEFT, RIGHT = RNG.integers(0, 21, P) * 10, RNG.integers(0, 21, P) * 10
-
-
-def spearman(relevance: np.ndarray, *options: Any) -> SampledSpearman | None:
-    return sampled_spearman([relevance], *options)[0]
 
 
 def by_loop(units: list[np.ndarray], draws: int, seed: int) -> list[float]:
@@ -45,7 +39,7 @@ def by_loop(units: list[np.ndarray], draws: int, seed: int) -> list[float]:
 @pytest.mark.parametrize("units", [[LEFT], [LEFT, RIGHT]])
 def test_equals_an_explicit_loop(units: list[np.ndarray]) -> None:
     expected = by_loop(units, 40, 3)
-    result = spearman(RELEVANCE, HUMAN, tuple(units), 40, 3)
+    result = sampled_spearman(RELEVANCE, HUMAN, tuple(units), 40, 3)
     assert result is not None
     assert result.mean == pytest.approx(np.mean(expected), abs=1e-12)
     assert result.deviation == pytest.approx(np.std(expected), abs=1e-12)
@@ -53,34 +47,26 @@ def test_equals_an_explicit_loop(units: list[np.ndarray]) -> None:
 
 
 def test_a_pair_of_one_unit_on_both_sides_counts_once() -> None:
-    one_side, two = spearman(RELEVANCE, HUMAN, LEFT, 30), spearman(RELEVANCE, HUMAN, (LEFT, LEFT), 30)
+    one_side, two = sampled_spearman(RELEVANCE, HUMAN, LEFT, 30), sampled_spearman(RELEVANCE, HUMAN, (LEFT, LEFT), 30)
     assert one_side == two
 
 
 def test_seeded_and_the_same_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
-    assert first == spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
-    other = spearman(RELEVANCE, HUMAN, LEFT, 500, 2)
+    first = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
+    assert first == sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
+    other = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 2)
     assert first is not None
     assert other is not None
     assert first != other
     assert first.mean == pytest.approx(other.mean, abs=0.05)
     monkeypatch.setattr("relabel.judge.cxc_sampled._CELLS", 600)
-    batches = spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
+    batches = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
     assert batches is not None
     assert batches.mean == pytest.approx(first.mean, abs=0.05)
     assert batches.draws == 500
 
 
 def test_undefined() -> None:
-    assert spearman(np.ones(P), HUMAN, LEFT, 10) is None
-    assert spearman(RELEVANCE, HUMAN, LEFT, 0) is None
-    assert spearman(RELEVANCE[:3], HUMAN[:3], np.arange(3), 10) is None
-
-
-def test_shared_draws_equal_separate_draws() -> None:
-    reverse = RELEVANCE[::-1].copy()
-    shared_draws = sampled_spearman([RELEVANCE, reverse, np.ones(P)], HUMAN, LEFT, 30, 5)
-    assert shared_draws == [spearman(values, HUMAN, LEFT, 30, 5) for values in (RELEVANCE, reverse, np.ones(P))]
-    assert shared_draws[0] != shared_draws[1]
-    assert shared_draws[2] is None
+    assert sampled_spearman(np.ones(P), HUMAN, LEFT, 10) is None
+    assert sampled_spearman(RELEVANCE, HUMAN, LEFT, 0) is None
+    assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], np.arange(3), 10) is None

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, read_eccv, read_eccv_scores, score_eccv
+from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, read_eccv, read_ranking, score_eccv
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.same_image import SameImage, SameImageRelevance
 from relabel.store.workdir import Work
@@ -44,8 +44,7 @@ def tiny(few: Corpus) -> Eccv:
 
 
 def figures(work: Work) -> dict[str, list[float]]:
-    tables = read_eccv_scores(work.folder)
-    return {d: [100 * t[c].to_numpy().mean() for c in ("ap_at_r", "r_precision", "r_at_1")] for d, t in tables.items()}
+    return {d: [f[n] for n in ("map_at_r", "r_precision", "r_at_1")] for d, f in work.facts["eccv"]["figures"].items()}
 
 
 def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
@@ -66,7 +65,11 @@ def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: 
     rows = figures(work)
     assert rows["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
     assert rows["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
-    assert work.facts["eccv"] == {"ties": "pessimistic", "pooling": "max", "gate": None, "gate_top": None}
+    assert {work.facts["eccv"][name] for name in ("ties", "gate", "gate_top")} == {"pessimistic", None}
+    # The figures are means over the queries.
+    for direction, table in read_ranking(work.folder).items():
+        assert rows[direction][0] == pytest.approx(100 * table["ap_at_r"].to_numpy().mean())
+        assert work.facts["eccv"]["figures"][direction]["n"] == len(table)
 
 
 def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
@@ -157,7 +160,7 @@ def test_equal_to_plain_sorting(
     gate = None if top is None else Gate("mean", Always(relevance, relevance.rows, "mean"), top)  # type: ignore[arg-type]
     source = odd.Source if top is None else odd.Pairs
     score_eccv(few, relevance, source, tiny, work, gate=gate)
-    table = read_eccv_scores(work.folder)[direction]
+    table = read_ranking(work.folder)[direction]
     assert table["query"].to_pylist() == tiny.queries[direction].ids
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
     rows = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
@@ -177,7 +180,7 @@ def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny:
                 return exact + noise * generator.uniform(-1, 1, exact.shape)
 
         score_eccv(few, Noisy(few, inner.rows), odd.Source, tiny, work)
-        return {d: t["ap_at_r"].to_numpy() for d, t in read_eccv_scores(work.folder).items()}
+        return {d: t["ap_at_r"].to_numpy() for d, t in read_ranking(work.folder).items()}
 
     exact, noisy = tables(0.0), tables(1e-6)
     assert all((exact[d] == noisy[d]).all() for d in DIRECTIONS)
@@ -186,7 +189,7 @@ def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny:
 def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work) -> None:
     excluded = int(tiny.images[0])
     score_eccv(few, odd.Relevance(few, range(len(few)), nan=excluded), odd.Source, tiny, work)
-    assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
+    assert not np.isnan(read_ranking(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
 
 
 def test_refusals(few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, tmp_path: Path) -> None:
@@ -198,5 +201,3 @@ def test_refusals(few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpu
         score_eccv(cxc_test, relevance, odd.Pairs, eccv, work)
     with pytest.raises(CheckError, match="not all captions of ECCV Caption are encoded"):
         score_eccv(cxc_test, relevance, odd.Source, eccv, work)
-    with pytest.raises(MissingError, match="relabel judge"):
-        read_eccv_scores(work.folder)

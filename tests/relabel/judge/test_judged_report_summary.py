@@ -4,17 +4,15 @@ figures of CxC and ECCV Caption come from their records, and costs are sums over
 
 from __future__ import annotations
 
-import numpy as np
-
 from relabel.core.numeric.statistics import Interval
 from relabel.datasets.judged import JudgedSet
 from relabel.judge.judged_figures import Figure
 from relabel.judge.judged_report import Column, Cost, Estimate, encoded_columns, set_column, summary_report
-from relabel.sources.texts import TextScores
 
 
 def test_one_row_per_label_with_the_best_marked() -> None:
-    cost = Cost.of([TextScores(np.zeros(1), 30, 2.0, 600), TextScores(np.zeros(1), 10, 2.0, 200)])
+    costs = [{"captions": 30, "seconds": 2.0, "bytes": 600}, {"captions": 10, "seconds": 2.0, "bytes": 200}]
+    cost = Cost.of(costs)
     assert cost == Cost(10.0, 20.0)
     columns = [
         Column("a", "Pearson", {"one": Estimate(0.5), "two": Estimate(None), "three": Estimate(0.25)}),

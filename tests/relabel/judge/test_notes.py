@@ -12,8 +12,10 @@ import pytest
 from relabel.config import Config
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import METHODS, TASKS, Task
+from relabel.judge import JudgeParams
+from relabel.judge.compare import compare
 from relabel.judge.cxc import SCHEMA
-from relabel.judge.cxc_report import PairScores, cxc_report
+from relabel.judge.cxc_report import PairScores, baseline, cxc_report
 from relabel.judge.notes import basis, first_rank_note, task_notes
 from relabel.sources import source_class
 from relabel.stages.judge import _image_vectors
@@ -105,7 +107,8 @@ def test_a_note_names_its_labels_where_labels_differ() -> None:
 
 
 def test_random_image_vectors_have_no_published_figure_and_no_note() -> None:
-    table = cxc_report([IMAGES], resamples=0).tables[0]
+    figures = [compare(scored, JudgeParams(resamples=0, draws=0)) for scored in (baseline(IMAGES), IMAGES)]
+    table = cxc_report(figures).tables[0]
     rows = {row[0]: row for row in table.rows}
     assert rows["images"][-2:] == ("", "")  # the columns are those of same_image's figure
     assert not any("CLIP" in note or "BCLS" in note or "first five captions" in note for note in table.notes)

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 from relabel.corpus import Corpus
+from relabel.judge import JudgeParams
 from relabel.judge.calibration import agreement_points, bin_pairs, calibration_points
+from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_report import PairScores, baseline, cxc_report
+from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
 from relabel.judge.plot import draw
 from relabel.store.workdir import Work
 
@@ -29,6 +31,10 @@ def scored(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathF
     return PairScores.open(folder, work.facts)
 
 
+def figures(labels: list[PairScores]) -> list[CxcFigures]:
+    return [compare(scored, JudgeParams(resamples=20, draws=0)) for scored in labels]
+
+
 def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: Path) -> None:
     import matplotlib.image
 
@@ -39,7 +45,7 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: 
             baseline(scored),
             *(replace(scored, label=f"odd{i}") for i in range(count - 1)),
         ]
-        draw(labels, cxc_report(labels, resamples=20).records, tmp_path / f"{count}.png")
+        draw(labels, cxc_report(figures(labels)).records, tmp_path / f"{count}.png")
         pixels = matplotlib.image.imread(tmp_path / f"{count}.png")
         heights.append(pixels.shape[0])
         assert pixels.shape[1] == 1725
@@ -56,7 +62,7 @@ def test_a_label_without_scores_is_drawn(scored: PairScores, tmp_path: Path) -> 
     at = scored.tables["sits"].schema.get_field_index("relevance")
     tables = {t: v.set_column(at, "relevance", pa.nulls(len(v), pa.float64())) for t, v in scored.tables.items()}
     labels = [replace(scored, label="nothing", tables=tables)]
-    draw(labels, cxc_report(labels, resamples=20).records, tmp_path / "a.png")
+    draw(labels, cxc_report(figures(labels)).records, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
@@ -84,7 +90,7 @@ def test_ties_share_a_bin() -> None:
 
 def test_points_are_flat_and_json(scored: PairScores) -> None:
     labels = [baseline(scored), scored]
-    points = agreement_points(cxc_report(labels, resamples=20).records)
+    points = agreement_points(cxc_report(figures(labels)).records)
     assert {p["label"] for p in points} == {"same_image", "odd"}
     assert all(isinstance(p["pearson"], float) for p in points)
     assert {(p["task"], p["subset"]) for p in points if p["label"] == "same_image"} == {("sts", "all"), ("sits", "all")}

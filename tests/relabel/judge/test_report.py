@@ -10,15 +10,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 
 from relabel.corpus import Corpus
+from relabel.judge import JudgeParams
+from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_report import PairScores, cxc_report
-from relabel.judge.eccv import SCHEMA
-from relabel.judge.eccv_report import QueryScores, eccv_report
+from relabel.judge.cxc_report import PairScores, baseline, cxc_report
+from relabel.judge.eccv_report import Ranking, eccv_report
 from relabel.judge.report import Report, metrics
 from relabel.sources.cider import CiderParams
 from relabel.sources.sbert import SbertParams
@@ -42,25 +43,20 @@ def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
     (folder / ".done").mkdir()
     work = Work(folder, {"label": "cider_lower", "params": CiderParams(tokenizer="lower_split").model_dump()})
     score_cxc(corpus, odd.Relevance(corpus, range(len(corpus))), odd.Source, "test", work)
-    return cxc_report([PairScores.open(folder, work.facts)], resamples=100)
+    scored = PairScores.open(folder, work.facts)
+    return cxc_report([compare(one, JudgeParams(resamples=100, draws=0)) for one in (baseline(scored), scored)], 100)
 
 
 @pytest.fixture
-def ranked() -> list[QueryScores]:
-    import pyarrow as pa
-
-    def table(n: int) -> pa.Table:
-        figures = np.linspace(0, 1, n)
-        values = [[f"q{i}" for i in range(n)], [3] * n, figures, figures / 2, figures.round()]
-        return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
-
-    facts = {"ties": "pessimistic", "pooling": "max", "gate": None, "gate_top": None}
-    tables = {"i2t": table(1261), "t2i": table(1332)}
-    gated = facts | {"gate": "sbert", "gate_top": 100}
-    return [
-        QueryScores(label="sbert", params=SbertParams().model_dump(), tables=tables, facts=facts),  # type: ignore[arg-type]
-        QueryScores(label="meteor", params={"source": "meteor", "pooling": "refs"}, tables=tables, facts=gated),  # type: ignore[arg-type]
-    ]
+def ranked() -> list[Ranking]:
+    figures = {"map_at_r": 50.0, "r_precision": 25.0, "r_at_1": 50.0}
+    facts = {"ties": "pessimistic", "figures": {"i2t": {"n": 1261, **figures}, "t2i": {"n": 1332, **figures}}}
+    params = {"sbert": SbertParams().model_dump(), "meteor": {"source": "meteor", "pooling": "refs"}}
+    gates: dict[str, dict[str, Any]] = {
+        "sbert": {"gate": None, "gate_top": None},
+        "meteor": {"gate": "sbert", "gate_top": 100},
+    }
+    return [Ranking.of({"label": n, "params": params[n], "eccv": facts | gates[n]}) for n in params]
 
 
 def test_text_is_aligned_and_fits(full_report: Report) -> None:
@@ -76,7 +72,7 @@ def test_text_is_aligned_and_fits(full_report: Report) -> None:
     assert rows["cider_lower"].endswith("0.734 / 0.453  SAM")
 
 
-def test_text_fits_terminals(full_report: Report, ranked: list[QueryScores]) -> None:
+def test_text_fits_terminals(full_report: Report, ranked: list[Ranking]) -> None:
     for report in (full_report, eccv_report(ranked)):
         assert max(map(len, report.render("text", 80).splitlines())) <= 80
 
@@ -131,7 +127,7 @@ def test_undefined_is_explained_once_under_the_tables(report: Report) -> None:
     assert all(len(table.notes) == len(set(table.notes)) for table in doubled.tables)
 
 
-def test_rankings(ranked: list[QueryScores]) -> None:
+def test_rankings(ranked: list[Ranking]) -> None:
     report = eccv_report(ranked)
     (table,) = report.tables
     assert table.rows[0][:3] == ("sbert", "50.00", "25.00")
@@ -146,7 +142,7 @@ def test_rankings(ranked: list[QueryScores]) -> None:
     assert (report + report).tables == (table, table)
 
 
-def test_columns_and_notes_of_a_paper_require_its_labels(ranked: list[QueryScores]) -> None:
+def test_columns_and_notes_of_a_paper_require_its_labels(ranked: list[Ranking]) -> None:
     tuned = replace(ranked[0], own_model=True)
     (table,) = eccv_report([tuned, ranked[1]]).tables
     assert table.header[-1] == "R@1"
@@ -154,10 +150,10 @@ def test_columns_and_notes_of_a_paper_require_its_labels(ranked: list[QueryScore
     assert not any("S-NDCG" in note for note in table.notes)
 
 
-def test_word_vectors_follow_the_label_and_models_are_noted(ranked: list[QueryScores]) -> None:
+def test_word_vectors_follow_the_label_and_models_are_noted(ranked: list[Ranking]) -> None:
     vectors = replace(ranked[0], label="cbow", uses="glove.6B.100d (400,000 words)")
     model = replace(ranked[0], uses="org/model")
-    report = eccv_report([vectors, model, replace(ranked[1], tables={}, facts={})])
+    report = eccv_report([vectors, model], ["meteor"])
     (table,) = report.tables
     assert [row[0] for row in table.rows] == ["cbow (glove.6B.100d)", "sbert"]
     assert table.notes[-1] == "Models: cbow: glove.6B.100d (400,000 words); sbert: org/model."

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.relabel.neighbours.searches import searched
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import References
-from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
 
@@ -54,7 +54,7 @@ def test_a_table_equals_loops(
 ) -> None:
     dataset.settings = [f"sources.{label}.pooling={pooling}"]
     project = dataset.encoded(make_lines(9, "train") + make_lines(12, "val", 50), labels=[label])
-    job = stages.neighbours(project, label, NeighboursParams(k=7, of=of, within=within))
+    job = searched(project, label, k=7, of=of, within=within)
     manifest, built = job.run()
     assert built
     assert len(manifest.parts) > 1 or within == "val"
@@ -68,7 +68,7 @@ def test_a_table_equals_loops(
         True,
     )
     assert facts["symmetric"] is (label == "near" and of == "captions")
-    assert not stages.neighbours(project, label, NeighboursParams(k=7, of=of, within=within)).run()[1]
+    assert not searched(project, label, k=7, of=of, within=within).run()[1]
 
 
 def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
@@ -76,7 +76,7 @@ def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines:
     captions = len(project.corpus)
     table = {}
     for of in ("captions", "images"):
-        job = stages.neighbours(project, "near", NeighboursParams(k=1000, of=of))
+        job = searched(project, "near", k=1000, of=of)
         assert job.run()[0].facts["width"] == captions - (of == "captions")
         table[of] = as_lists(read_table(job))
         assert table[of] == by_loops(project, "near", "all", of, 1000)
@@ -92,9 +92,9 @@ def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: A
 def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(2, "test"))
     with pytest.raises(UsageError, match="words has no neighbours: it scores pair by pair"):
-        stages.neighbours(project, "words")
+        stages.neighbours(project, "words").run()
     with pytest.raises(UsageError, match="same has no neighbours: it knows image ids alone"):
-        stages.neighbours(project, "same")
+        stages.neighbours(project, "same").run()
     assert stages.labels_with_neighbours(project) == ["cider", "near"]
 
 
@@ -102,18 +102,18 @@ def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: An
     project = dataset.encoded(make_lines(5, "test"))
     folder = project.layout.encoding("all", "near")
     with pytest.raises(MissingError, match="relabel encode --label cider"):
-        stages.neighbours(project, "cider")
+        stages.neighbours(project, "cider").run()
     folder.rename(project.layout.encoding("all", "cider"))
     with pytest.raises(CheckError, match=r"source \(cbow there, cider here\)"):
-        stages.neighbours(project, "cider")
+        stages.neighbours(project, "cider").run()
 
 
 def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
 
     def encoding(**params: str) -> str:
-        job = stages.neighbours(project, "near", NeighboursParams(**params))
-        return job.artefact.inputs["encoding"]
+        job = searched(project, "near", **params)
+        return job.spec.inputs["encoding"]
 
     fingerprint = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
     assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.neighbours.searches import searched
 
-from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.neighbours.faiss_index import QUERIES, RecallSample
-from relabel.neighbours.spec import NeighboursParams
 from relabel.sources.finder import Search
 
 
@@ -26,10 +25,10 @@ def test_an_exhaustive_index_is_exact(
     dataset.settings = [f"sources.near.pooling={pooling}"]
     texts = {line.text: line for line in make_lines(25, "train")}
     project = dataset.encoded(list(texts.values()))  # distinct texts: an index may choose any of equal ones
-    exact = stages.neighbours(project, "near", NeighboursParams(k=9, of=of))
+    exact = searched(project, "near", k=9, of=of)
     exact.run()
     table = read_table(exact)
-    job = stages.neighbours(project, "near", NeighboursParams(k=9, of=of, index="Flat"))
+    job = searched(project, "near", k=9, of=of, index="Flat")
     facts = job.run()[0].facts
     assert (facts["exact"], facts["recall"]["value"]) == (False, 1.0)
     assert facts["recall"]["queries"] == len(table)
@@ -40,11 +39,10 @@ def test_recall_is_measured_and_lists_have_k_rows(
     finders: str, dataset: Any, make_lines: Any, read_table: Any, read_files: Any
 ) -> None:
     project = dataset.encoded(make_lines(40, "train"))
-    exact = stages.neighbours(project, "near", NeighboursParams(k=20))
+    exact = searched(project, "near", k=20)
     exact.run()
     best = read_table(exact).to_pylist()
-    params = NeighboursParams(k=20, index="IVF16,Flat")
-    job = stages.neighbours(project, "near", params)
+    job = searched(project, "near", k=20, index="IVF16,Flat")
     facts = job.run()[0].facts
     lists = read_table(job).to_pylist()
     hits = []
@@ -62,7 +60,7 @@ def test_recall_is_measured_and_lists_have_k_rows(
     assert facts["recall"]["value"] == pytest.approx(np.mean(hits))
     first = read_files(job.out)
     job.out.rename("elsewhere")
-    stages.neighbours(dataset.project(threads=1), "near", params).run()
+    searched(dataset.project(threads=1), "near", k=20, index="IVF16,Flat").run()
     assert read_files(job.out) == first
 
 
@@ -79,10 +77,10 @@ def test_the_sample_follows_the_seed() -> None:
 def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
     with pytest.raises(UsageError, match="cider takes no index: faiss searches vectors"):
-        stages.neighbours(project, "cider", NeighboursParams(index="Flat"))
+        searched(project, "cider", index="Flat").run()
     with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
-        stages.neighbours(project, "near", NeighboursParams(index="Nonsense"))
-    job = stages.neighbours(project, "near", NeighboursParams(index="IVF100000,Flat"))
+        searched(project, "near", index="Nonsense").run()
+    job = searched(project, "near", index="IVF100000,Flat")
     with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
         job.run()
 
@@ -90,5 +88,5 @@ def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, bl
 def test_more_neighbours_than_captions_are_all_captions(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near"])
     for index in (None, "Flat"):
-        manifest, _ = stages.neighbours(project, "near", NeighboursParams(k=1_000_000, index=index)).run()
+        manifest, _ = searched(project, "near", k=1_000_000, index=index).run()
         assert manifest.facts["width"] == len(project.corpus) - 1

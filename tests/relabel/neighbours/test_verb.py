@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from typer.testing import CliRunner
-
-from relabel_cli.verbs.neighbours import app
+from tests.relabel_cli.runner import invoke
 
 
-def run(dataset: Any, *arguments: str) -> Any:
+def run(dataset: Any, *arguments: str) -> tuple[int, str]:
     body: dict[str, Any] = {}
     for setting in (*dataset.all_settings, "neighbours.k=100"):
         name, _, value = setting.partition("=")
@@ -24,23 +22,22 @@ def run(dataset: Any, *arguments: str) -> Any:
             inner = inner.setdefault(parent, {})
         inner[last] = yaml.safe_load(value)
     Path("params.yaml").write_text(yaml.safe_dump(body), encoding="utf-8")
-    return CliRunner().invoke(app, ["--quiet", *arguments])
+    return invoke("neighbours", *arguments)
 
 
 def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_finder: None) -> None:
     dataset.encoded(make_lines(6, "train") + make_lines(4, "val", 50), labels=["near", "cider"])
     for labels in (["--label", "near"], ["-l", "near,cider"], ["-l", "near", "--label", "cider"]):
-        result = run(dataset, *labels, "-k", "3", "--of", "images", "--within", "val")
-        assert result.exit_code == 0, result.output
+        code, output = run(dataset, *labels, "-k", "3", "--of", "images", "--within", "val")
+        assert code == 0, output
         names = [name for option in labels[1::2] for name in option.split(",")]
-        assert result.stdout.count("3 neighbours of each of 4 images; exact") == len(names)
+        assert output.count("3 neighbours of each of 4 images; exact") == len(names)
     assert Path("labels/coco/neighbours/val/images/near/manifest.json").exists()
-    result = run(dataset, "-k", "3", "--json", "--label", "near", "--index", "IVF2,Flat")
-    facts = json.loads(result.stdout)
+    facts = json.loads(run(dataset, "-k", "3", "--json", "--label", "near", "--index", "IVF2,Flat")[1])
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
-    repeated = run(dataset)
-    assert repeated.exit_code == 2
-    assert "of a trial" in repeated.stderr
-    every = run(dataset, "--replace")
-    assert [line.split(":")[0] for line in every.stdout.splitlines()[::2]] == ["neighbours cider", "neighbours near"]
+    code, output = run(dataset, "-k", "4", "--label", "near")
+    assert code == 2
+    assert "neighbours.k (3 there, 4 here)" in output
+    _, output = run(dataset)
+    assert [line.split(":")[0] for line in output.splitlines()[::2]] == ["neighbours cider", "neighbours near"]

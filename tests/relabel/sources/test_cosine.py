@@ -16,9 +16,9 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
 from relabel.sources.cosine import VectorRelevance, make_vector_table, read_vectors
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.workdir import Work, part_ranges
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
+from relabel.store.workdir import Work, part_name, part_ranges
 
 N, D = 40, 12
 REDUCE: dict[Pooling, Any] = {"paired": lambda x: x[0], "max": max, "mean": lambda x: sum(x) / len(x)}
@@ -103,9 +103,10 @@ def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32") ->
     def fill(work: Work) -> None:
         parts = part_ranges(range(len(vectors)), 16)
         for i, part in enumerate(parts):
-            work.part(i, len(parts), lambda part=part: make_vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
+            table = make_vector_table(part, vectors[part.start : part.stop], kind)
+            work.table(part_name(i, len(parts)), lambda table=table: table)  # type: ignore[misc]
 
-    return build(folder / "encoding", ArtefactSpec("encoding", "t", {"stored": kind}, {}), fill)[0]
+    return build(folder / "encoding", Recipe("encoding", "t", lambda: {"stored": kind}, {}, fill))[0]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])

@@ -6,18 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import encode
 
-from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, open_artefact
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work
 
 IMAGES = [5, 1, 7, 2]
 POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
@@ -33,20 +28,9 @@ def corpus() -> Corpus:
 
 @pytest.fixture
 def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
-    source, runtime, rows = SameImage(SameImageParams()), Runtime(), range(len(corpus))
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(corpus, rows, 4, runtime), work, runtime.progress)
-
-    artefact = ArtefactSpec(
-        "encoding", "same_image", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
-    )
-    manifest, _ = build(tmp_path / "same_image", artefact, fill)
+    relevance, manifest = encode(SameImage(SameImageParams()), corpus, tmp_path / "same_image", size=4)
     assert not manifest.files
-    return source.open(
-        OpenEncoding(corpus, tmp_path / "same_image", open_artefact(tmp_path / "same_image", "encoding"), runtime)
-    )
+    return relevance
 
 
 @pytest.mark.parametrize("pooling", [None, *POOLINGS])

@@ -1,70 +1,61 @@
-"""Contract: a row that a source cannot encode is a failed row, which the manifest counts and lists with its reason. The
-next run rebuilds only its shard. Once it succeeds, the files equal those of a run without failures.
+"""Contract: a row that a source cannot encode is a failed row, which the manifest counts and lists with its reason. A
+later run leaves it as it is unless it is told to retry; once it succeeds, the files equal those of a run without
+failures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.relabel.sources.encodings import make_steps
 
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import FailedRowsError, PartialError
-from relabel.core.runtime import SILENT, Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
-from relabel.store.artefact import build, is_current
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
-from relabel.store.tasks import Task, TaskGroup, make_all
+from relabel.sources.shards import Shards, mark_failed, read_failed_rows
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest, open_artefact
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 ROWS = range(2, 12)
 SUM = "sum.parquet"
 
 
-class Flaky(ShardTasks):
-    """Tasks whose shards hold the lengths of texts and fail for texts in `bad`; a further file holds their sum."""
+def lengths(bad: set[str], made: list[str], work: Work) -> Steps:
+    """Yield shards of the lengths of texts, which fail for texts in `bad`, and a file of their sum."""
+    shards = Shards(corpus(), ROWS, 3)
 
-    title = "lengths"
-    derived_files = (SUM,)
+    def make(rows: range) -> pa.Table:
+        made.append(f"{rows.start}")
+        texts = shards.corpus.texts[rows.start : rows.stop]
+        column = [np.nan if text in bad else len(text) for text in texts]
+        table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": column})
+        return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in bad})
 
-    def __init__(self, corpus: Corpus, bad: set[str], made: list[str], stop_at: int = -1) -> None:
-        super().__init__(corpus, ROWS, 3)
-        self.bad, self.made, self.stop_at = bad, made, stop_at
+    def total() -> pa.Table:
+        made.append("sum")
+        return pa.table({"sum": [np.nansum([np.nansum(c.to_numpy()) for c in shards.read_column(work, "length")])]})
 
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        if rows.start == self.stop_at:
-            raise KeyboardInterrupt
-        self.made.append(f"{rows.start}")
-        texts = self.corpus.texts[rows.start : rows.stop]
-        lengths = [np.nan if text in self.bad else len(text) for text in texts]
-        table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": lengths})
-        return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
-
-    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        yield TaskGroup("sum", "files", [Task(SUM, 1)])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        self.made.append("sum")
-        total = np.nansum([np.nansum(column.to_numpy()) for column in self.read_column(work, "length")])
-        work.table(SUM, lambda: pa.table({"sum": [total]}))
+    yield shards.step("lengths", make, last=False)
+    yield Step("sum", "files", [table_task(SUM, total)], last=True)
+    shards.record_failed(work)
 
 
 def corpus() -> Corpus:
     return Corpus.from_captions(Caption(f"t:{i}", f"t:{i // 2}", "test", "x" * (i + 1)) for i in range(13))
 
 
-def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
-    shards_made: list[str] = []
-    tasks = Flaky(corpus(), bad, shards_made, stop_at)
-    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[
-        0
-    ], shards_made
+def run(out: Path, bad: set[str], retry: bool = False) -> tuple[Manifest, list[str]]:
+    made: list[str] = []
+    recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_steps(lengths(bad, made, work), work))
+    return build(out, recipe, retry=retry)[0], made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
@@ -81,22 +72,17 @@ def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
     assert open_artefact(tmp_path / "e", "encoding") == manifest
 
 
-def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
-    complete, _ = run(tmp_path / "whole", set())
+def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
+    complete, every = run(tmp_path / "whole", set())
     assert "failed" not in complete.facts
     assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
-    first, _ = run(tmp_path / "e", BAD)
-    assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
-    kept_parts = [first.parts[0], first.parts[2]]
-    times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts}
-    second, shards_made = run(tmp_path / "e", {"x" * 12})
-    assert shards_made == ["5", "11", "sum"]
-    assert second.failed == 1
-    third, shards_made = run(tmp_path / "e", set())
-    assert shards_made == ["11", "sum"]
-    assert (third.files, third.facts) == (complete.files, complete.facts)
-    assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts} == times
+    run(tmp_path / "e", BAD)
     assert run(tmp_path / "e", set())[1] == []
+    second, shards_made = run(tmp_path / "e", {"x" * 12}, retry=True)
+    assert (second.failed, shards_made) == (1, every)
+    third, _ = run(tmp_path / "e", set(), retry=True)
+    assert (third.files, third.facts) == (complete.files, complete.facts)
+    assert run(tmp_path / "e", set(), retry=True)[1] == []
 
 
 def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:

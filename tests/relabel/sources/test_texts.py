@@ -80,8 +80,8 @@ def test_a_kept_encoding_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     words = ("dog", "runs", "two", "cats", "sofa", "wave")
     file.write_text("".join(f"{word} {n + 1} {(7 * n) % 5} 1\n" for n, word in enumerate(words)))
     source = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split"))
-    tasks, encoded = Cbow.tasks, []
-    monkeypatch.setattr(Cbow, "tasks", lambda self, *a: encoded.append(1) or tasks(self, *a))
+    steps, encoded = Cbow.steps, []
+    monkeypatch.setattr(Cbow, "steps", lambda self, *a: encoded.append(1) or steps(self, *a))
     first = score_texts(source, SETS, TEXTS, Runtime(), folder=tmp_path / "kept", label="near")
     again = score_texts(source, SETS, TEXTS, Runtime(), folder=tmp_path / "kept", label="near")
     assert len(encoded) == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.relabel.sources.encodings import Counted
 
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
@@ -80,13 +82,15 @@ def images(vectors: Vectors, k: int, pooling: Pooling, each: int = 5) -> Case:
 
 
 def find_all(finder: VectorFinder, folder: Path, order: int = 0) -> tuple[Rows, Scores]:
-    work = Work(folder)
-    group = finder.preliminary(work)
-    tasks = list(group.tasks) if group else []
+    """Make the tasks in any order, each of which reports its size as progress, and search."""
+    work, progress = Work(folder), Counted()
+    finder = replace(finder, runtime=replace(finder.runtime, progress=progress))
+    step = finder.build(work)
+    tasks = step.tasks if step else ()
     for i in np.random.default_rng(order).permutation(len(tasks)):
-        progress: list[int] = []
-        finder.prepare(work, tasks[i], progress.append)
-        assert sum(progress) == tasks[i].size
+        done, progress.amounts[:] = work.done(tasks[i].file), []
+        work.file(tasks[i].file, tasks[i].write)
+        assert done or sum(progress.amounts) == tasks[i].size
     return finder.find(work, range(len(finder.search.queries)), lambda _: None)
 
 
@@ -165,16 +169,17 @@ def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
 def test_a_resumed_run_with_another_memory_limit_has_the_same_result(tmp_path: Path) -> None:
     case = SHAPES["copies"]
     work, before = Work(tmp_path), case.finder("float32", memory=1 << 17)
-    group = before.preliminary(work)
-    assert group is not None
-    assert len(group.tasks) == 10
-    for task in group.tasks[3:8]:
-        before.prepare(work, task, lambda _: None)
+    step = before.build(work)
+    assert step is not None
+    files = [task.file for task in step.tasks]
+    assert len(files) == 10
+    for task in step.tasks[3:8]:
+        work.file(task.file, task.write)
     for memory, keeps_work in ((1 << 26, True), (1 << 15, False)):  # more memory keeps finished work, much less cannot
         finder = case.finder("bfloat16", memory=memory)
-        again = finder.preliminary(work)
+        again = finder.build(work)
         assert again is not None
-        assert (again.tasks == group.tasks) == keeps_work
+        assert ([task.file for task in again.tasks] == files) == keeps_work
         assert [work.done(u.file) for u in again.tasks[3:8]] == [keeps_work] * 5
         check(case, find_all(finder, tmp_path))
 
@@ -204,8 +209,8 @@ def search(vectors, k, memory):
     finder = VectorFinder(vectors, 0, Search(References.single(rows), rows, rows, k), "max", Runtime(memory=memory))
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder))
-        for task in finder.preliminary(work).tasks:
-            finder.prepare(work, task, lambda _: None)
+        for task in finder.build(work).tasks:
+            work.file(task.file, task.write)
         for a in range(0, len(vectors), 512):
             finder.find(work, range(a, min(a + 512, len(vectors))), lambda _: None)
 

@@ -13,14 +13,14 @@ from relabel.config import load_config
 from relabel.core.runtime import Runtime
 from relabel.datasets.registry import load_manifest
 from relabel.stages import Project
-from relabel.stages.dry_run import Step, plan_run
+from relabel.stages.dry_run import PlannedStep, plan_run
 from relabel.stages.run import run
 from relabel.store.artefact import work_folder
 
 RESULTS = Path(__file__).parents[3] / "benchmarks/results"
 
 
-def plan(split: str, labels: list[str], *settings: str, data: str = "data") -> dict[tuple[str, str], Step]:
+def plan(split: str, labels: list[str], *settings: str, data: str = "data") -> dict[tuple[str, str], PlannedStep]:
     project = Project(load_config(None, list(settings)), Runtime(data=Path(data)))
     return {(step.stage, step.name): step for step in plan_run(project, split, labels)}  # type: ignore[arg-type]
 
@@ -124,7 +124,7 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine", "ingest.tokenizer=none"]
     settings.append("sources={mine: {source: cider, tokenizer: lower_split}}")
     project = Project(load_config(None, settings), Runtime())
-    stages.ingest(project)
+    stages.ingest(project).build()
 
     def states() -> dict[str, tuple[str, int | None]]:
         return {step.stage: (step.state, step.rows) for step in plan_run(project, "all", ["mine"])}
@@ -132,7 +132,7 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     ahead = dict.fromkeys(("encode", "neighbours", "export"), ("to do", 10)) | {"report": ("to do", None)}
     assert states() == {"ingest": ("done", 10), **ahead}
     job = stages.encode(project, "mine", "all")
-    begun = work_folder(job.out, job.artefact.fingerprint)
+    begun = work_folder(job.out, job.spec.fingerprint)
     begun.mkdir(parents=True)
     assert states() == {"ingest": ("done", 10), **ahead, "encode": ("partly", 10)}
     begun.rmdir()

@@ -18,7 +18,6 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus, References
-from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
 from relabel_train.batches import Plan, open_plan
 
@@ -28,6 +27,7 @@ SETTINGS = [
     "ingest.path=captions.jsonl",
     "sources.cider.tokenizer=lower_split",
     "export.plan.batch_size=24",
+    "neighbours.k=60",
 ]
 
 
@@ -46,17 +46,13 @@ def project(*settings: str) -> Project:
     return Project(Config(**load_config(None, [*SETTINGS, *settings]).model_dump()), Runtime(threads=1))
 
 
-def find_neighbours(built: Project, k: int) -> None:
-    stages.neighbours(built, "cider", NeighboursParams(k=k, within="train")).run()
-
-
 @pytest.fixture
 def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Return 400 images of COCO, ingested and encoded."""
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 400, "test")
     project_of = project("ingest.tokenizer=none")
-    stages.ingest(project_of)
+    stages.ingest(project_of).build()
     for label in ("same_image", "cider"):
         stages.encode(project_of, label, "train").run()
     return project_of
@@ -73,7 +69,7 @@ def reopened(*settings: str) -> Project:
 
 
 def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project) -> None:
-    find_neighbours(small, 60)
+    stages.neighbours(small, "cider", "train").run()
     graded, facts = plan_of(reopened("export.plan.sampler=graded", "export.plan.depth=60"), "cider")
     levels = facts["grading"]["levels"]
     assert len(levels) == 3
@@ -89,7 +85,7 @@ def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project
 
 
 def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) -> None:
-    find_neighbours(small, 60)
+    stages.neighbours(small, "cider", "train").run()
     settings = ["export.plan.sampler=neighbour", "export.plan.k=3", "export.plan.batches=4", "export.plan.epochs=2"]
     plan, facts = plan_of(reopened(*settings), "cider")
     assert (len(plan), facts["neighbours"], facts["sampler"]["k"]) == (8, "cider", 3)
@@ -129,35 +125,30 @@ def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
     assert inside.start <= rows.min() <= rows.max() < inside.stop
 
 
-def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project) -> None:
-    before = sorted(small.layout.root.rglob("*"))
-    estimated = stages.estimate_plan(small, "cider", "train")
-    assert sorted(small.layout.root.rglob("*")) == before
-    job = stages.export_plan(small, "cider", "train")
-    manifest, _ = job.run()
-    assert estimated.bytes == sum(entry.bytes for entry in manifest.files.values())
+def test_the_cost_is_noted_and_absurd_plans_are_refused(small: Project) -> None:
+    manifest, _ = stages.export_plan(small, "cider", "train").run()
+    assert manifest.runtime["estimate"]["bytes"] == sum(entry.bytes for entry in manifest.files.values())
     with pytest.raises(UsageError, match="--max-bytes"):
         stages.export_plan(reopened("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
 
 
 def test_missing_inputs_are_named(small: Project) -> None:
-    with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
-        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train")
+    with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train"):
+        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train").run()
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
-        stages.export_plan(small, "cider", "val")
-    find_neighbours(small, 10)
-    with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*--depth"):
-        stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
-    _, facts = plan_of(reopened("export.plan.sampler=graded"), "cider")
+        stages.export_plan(small, "cider", "val").run()
+    graded = ("neighbours.k=10", "export.plan.sampler=graded")
+    stages.neighbours(reopened(*graded), "cider", "train").run()
+    with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*depth"):
+        stages.export_plan(reopened(*graded, "export.plan.depth=20"), "cider", "train").run()
+    _, facts = plan_of(reopened(*graded), "cider")
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
-    stages.ingest(reopened())
+    stages.ingest(reopened()).build()
     stages.encode(reopened(), "same_image", "train").run()
     with pytest.raises(CheckError, match="another corpus"):
-        stages.export_plan(
-            reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
-        )
+        stages.export_plan(reopened(*graded, "export.plan.neighbours=cider"), "same_image", "train").run()
 
 
 @pytest.mark.java
@@ -165,7 +156,7 @@ def test_meteor_is_planned_pair_by_pair(tmp_path: Path, coco: Corpus, monkeypatc
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 12, "test")
     project_of = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
-    stages.ingest(project_of)
+    stages.ingest(project_of).build()
     stages.encode(project_of, "meteor", "train").run()
     job = stages.export_plan(project_of, "meteor", "train")
     job.run()

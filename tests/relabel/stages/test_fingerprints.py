@@ -8,7 +8,7 @@ import dataclasses
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -24,26 +24,29 @@ from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTING
 
 from relabel import stages
 from relabel.config import Config, load_config
-from relabel.core.errors import RelabelError
+from relabel.core.errors import CheckError, RelabelError
 from relabel.core.runtime import Runtime, SilentProgress
-from relabel.corpus import ingest as ingesting
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts import tune as cross_tuning
-from relabel.sources.cbow import tune as tuning
-from relabel.sources.fuse import tune as fuse_tuning
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store import versions
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import MODELS, Spec
+from relabel.store.versions import version_of
+from relabel_train import sidecar
+from relabel_train.batches import plan
+from relabel_train.lookup import format as lookup
 
 
 def fake(job: Job) -> None:
     """Write a folder that has the fingerprint of an artefact and none of its files."""
     facts = {"width": 8, "kind": "vectors", "rows": [0, 6], "neighbours": None, "split": "train"}
-    dataclasses.replace(job, fill=lambda work: work.facts.update(facts)).run()
+    recipe = dataclasses.replace(job.recipe, fill=lambda work: work.facts.update(facts))
+    dataclasses.replace(job, recipe=recipe).run()
 
 
 def write_shards(folder: str, keys: str) -> None:
@@ -73,8 +76,10 @@ def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "read_judged_set", lambda corpus, sentences: Namespace(digest=corpus.digest))
-        patch.setattr(encoder_tuning, "read_sentence_sets", lambda names, runtime: [])
-        patch.setattr(cross_tuning, "find_stsb_files", lambda runtime: {"dev": Path("words.txt")})
+        patch.setattr(encoder_tuning, "read_sentence_sets", stand_in_sets)
+        patch.setattr(
+            cross_tuning, "find_stsb_files", lambda _: dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
+        )
         _make()
         yield folder
 
@@ -103,12 +108,12 @@ def _make() -> None:
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     project_of = project(base())
-    stages.ingest(project_of)
-    near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").artefact.semantic))
+    stages.ingest(project_of).build()
+    near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
         model = FuseModel({"near": near}, {"set": head, "single": head})
-        build(Path(name), ArtefactSpec("fuse_model", name, {"weight": i}, {}), model.write)
+        build(Path(name), Recipe("fuse_model", name, lambda i=i: {"weight": i}, {}, model.write))
     for label in project_of.config.sources:
         for split in ("train", "val", "test", "all"):
             fake(stages.encode(project_of, label, split))
@@ -120,6 +125,10 @@ class Model:
 
     def sha256(self) -> str:
         return self.name
+
+
+def stand_in_sets(names: Iterable[str], _: Runtime) -> list[Namespace]:
+    return [Namespace(name=name, sha256=name) for name in names]
 
 
 def write_captions(file: str, texts: tuple[str, ...], **last_line: str) -> None:
@@ -176,25 +185,12 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
 
 
-def spec_of(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
-    """Return the spec that a stage would build."""
-    artefacts: list[ArtefactSpec] = []
-
-    class Seen(Exception):  # noqa: N818
-        pass
-
-    def build(out: Path, artefact: ArtefactSpec, *_: Any) -> Any:
-        artefacts.append(artefact)
-        raise Seen
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "build", build)
-        with pytest.raises(Seen):
-            work()
-    return artefacts[0]
+def corpus_spec(project_of: Project) -> Spec:
+    """Return the spec of the corpus that would be ingested."""
+    return stages.ingest(project_of).spec
 
 
-Make = Callable[[Project], ArtefactSpec]
+Make = Callable[[Project], Spec]
 
 
 def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:
@@ -205,45 +201,48 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         each = [with_value(with_value(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
         url = Path("captions.jsonl").absolute().as_uri()
         each.append(with_value(with_value(config, place, "path", None), place, "url", url))
-        return [(one, lambda p: spec_of(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
+        return [(one, lambda p: corpus_spec(p)) for one in each]
     if place == "tune.cbow":
-        return [(config, lambda p: spec_of(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
+        return [(config, lambda p: stages.tune_cbow(p).spec)]
     if place == "tune.bert_sts":
-        return [(config, lambda p: spec_of(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
+        return [(config, lambda p: stages.tune_bert_sts(p).spec)]
     if place == "tune.sbert":
         each = [config, with_value(config, place, "folds", 3)]
-        tune = lambda p: spec_of(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned")))  # noqa: E731
-        return [(one, tune) for one in each]
+        return [(one, lambda p: stages.tune_sbert(p, Path("tuned")).spec) for one in each]
     if place == "tune.fuse":
-        return [(config, lambda p: spec_of(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
+        return [(config, lambda p: stages.tune_fuse(p, Path("fuse3")).spec)]
     if place == "encode":
-        return [(config, lambda p: stages.encode(p, "cider", "train").artefact)]
+        return [(config, lambda p: stages.encode(p, "cider", "train").spec)]
     if place == "judge":
-        return [(config, partial(lambda name, p: stages.judge(p, name).artefact, name)) for name in ("cider", "meteor")]
+        for label in ("cider", "meteor"):
+            fake(stages.judge(project(config), label))
+        kept = (stages.judge, stages.figures, stages.ranking)
+        each = [(make, name) for make in kept for name in ("cider", "meteor")]
+        return [(config, partial(lambda make, name, p: make(p, name).spec, *one)) for one in each]
     if place == "neighbours":
-        return [(config, lambda p: stages.neighbours(p, "near").artefact)]
+        return [(config, lambda p: stages.neighbours(p, "near").spec)]
     if place == "export":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").artefact)]
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
     if place == "export.lookup":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").artefact)]
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
     if place == "export.plan":
         fake(stages.neighbours(project(with_value(config, "neighbours", "within", "train")), "cider"))
         samplers = [with_value(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
-        return [(each, lambda p: stages.export_plan(p, "cider", "train").artefact) for each in samplers]
+        return [(each, lambda p: stages.export_plan(p, "cider", "train").spec) for each in samplers]
     if place == "export.wds":
         fake(stages.export_lookup(project(config), "near", "train"))
         each = [config, with_value(config, place, "shards", "shards")]
-        return [(one, lambda p: stages.export_wds(p, "near", "train").artefact) for one in each]
+        return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in each]
     if (kind := place.removeprefix("export.")) in EXPORTS:
         within = with_value(config, "neighbours", "within", "train")
         for of in ("captions", "images"):
             fake(stages.neighbours(project(with_value(within, "neighbours", "of", of)), "near"))
         if kind == "scan":  # images of two captions
             config = with_value(config, place, "captions_per_image", 2)
-        return [(config, lambda p: stages.export(p, kind, "near", "train").artefact)]
+        return [(config, lambda p: stages.export(p, kind, "near", "train").spec)]
     label = place.removeprefix("sources.")
     labels = [label, "ladder"] if label == "cbow" else [label]
-    return [(config, partial(lambda name, p: stages.encode(p, name, "train").artefact, name)) for name in labels]
+    return [(config, partial(lambda name, p: stages.encode(p, name, "train").spec, name)) for name in labels]
 
 
 def models() -> dict[str, type[BaseModel]]:
@@ -303,13 +302,13 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
     before, after = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
-    assert stages.encode(before, name, "train").artefact == stages.encode(after, name, "train").artefact
-    assert stages.judge(before, name).artefact.fingerprint != stages.judge(after, name).artefact.fingerprint
+    assert stages.encode(before, name, "train").spec == stages.encode(after, name, "train").spec
+    assert stages.judge(before, name).spec.fingerprint != stages.judge(after, name).spec.fingerprint
     if name in stages.labels_with_neighbours(before):
-        one, two = (stages.neighbours(p, name).artefact.fingerprint for p in (before, after))
+        one, two = (stages.neighbours(p, name).spec.fingerprint for p in (before, after))
         assert one != two
     if before.config.source(name).supports("lookup") is None:
-        one, two = (stages.export_lookup(p, name, "train").artefact.fingerprint for p in (before, after))
+        one, two = (stages.export_lookup(p, name, "train").spec.fingerprint for p in (before, after))
         assert one != two
 
 
@@ -320,6 +319,7 @@ RUNTIME: dict[str, Any] = {
     "memory": 1 << 30,
     "workers": 3,
     "scheduler": "tcp://127.0.0.1:8786",
+    "shard": (2, 8),
     "progress": SilentProgress(),
     "replace": True,
 }
@@ -341,21 +341,37 @@ def test_resources_change_no_fingerprint(field: str, folder: Path, monkeypatch: 
 )
 def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], folder: Path) -> None:
     before = project(base())
-    artefacts = [stages.encode(before, label, "train").artefact.fingerprint for label in SOURCES]
+    artefacts = [stages.encode(before, label, "train").spec.fingerprint for label in SOURCES]
     write_captions("captions.jsonl", TEXTS, **change)
     after = project(base())
-    assert stages.ingest(after)[1]
+    assert stages.ingest(after).run()[1]
     for label, artefact in zip(SOURCES, artefacts, strict=True):
         for part in after.config.source(label).input_labels():
             fake(stages.encode(after, part, "train"))
-        assert stages.encode(after, label, "train").artefact.fingerprint != artefact
+        assert stages.encode(after, label, "train").spec.fingerprint != artefact
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = stages.encode(project(base()), name, "train").artefact.fingerprint
-    source = source_class(name)
-    monkeypatch.setattr(source, "spec", dataclasses.replace(source.spec, version=source.spec.version + 1))
-    assert stages.encode(project(base()), name, "train").artefact.fingerprint != before
+    before = stages.encode(project(base()), name, "train")
+    fake(before)
+    fingerprint = before.open().fingerprint
+    others = {source: version_of("encoding", source) for source in SOURCES if source != name}
+    changed = {kind: version_of(kind) for kind in ("manifest", "corpus", *MODELS)}
+    monkeypatch.setattr(versions, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
+    today = stages.encode(project(base()), name, "train")
+    assert today.spec.fingerprint != fingerprint
+    with pytest.raises(CheckError, match="version"):
+        today.open()
+
+
+def test_everything_that_is_written_has_a_version() -> None:
+    kinds = {*EXPORTS, *MODELS, "corpus", "neighbours", "neighbour_ids", "report", "page"}
+    kinds |= {"judgement", "ranking", "scores", "figures"}
+    assert {kind for kind in kinds if version_of(kind) is None} == set()
+    assert {source for source in SOURCES if version_of("encoding", source) is None} == set()
+    # relabel_train reads these without the file.
+    formats = {"lookup": lookup.FORMAT, "plan": plan.FORMAT, "wds": sidecar.FORMAT}
+    assert {kind: version_of(kind) for kind in formats} == formats

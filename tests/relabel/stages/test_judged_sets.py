@@ -5,6 +5,8 @@ must be available, and a file of scores belongs to one set.
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from relabel.config import load_config
+from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.datasets.judged import JudgedSet, Judgements, set_names
+from relabel.judge.judged_figures import set_figures
+from relabel.judge.judged_scores import score_judgements
 from relabel.stages import Project, judged_sets
 from relabel.stages.correlate import correlate
 
@@ -46,7 +50,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         )  # fmt: skip
 
     monkeypatch.setattr(judged_sets, "judged_set", open_set)
-    config = load_config(None, ["ingest.dataset=mine", "judge.resamples=20", "sources.cider.tokenizer=lower_split"])
+    settings = ["ingest.dataset=mine", "judge.resamples=20", "sources={cider: {source: cider, tokenizer: lower_split}}"]
+    # Parameters as a file gives them, so that the report of all of its labels is written.
+    config = Config(**load_config(None, settings).model_dump())
     return Project(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
 
 
@@ -60,12 +66,40 @@ def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp
             name == "vsts"
         )
     assert any("cxc and eccv, which judge COCO's captions" in note for note in table.notes)
-    folder = result.paths["tables, pictures"]
+    folder = result.paths["tables, pictures"] / "judged"
     assert {path.name for path in folder.iterdir()} >= {"judged.csv", "judged.json", "judged.md", "judged.tex"}
     assert (folder / "judged.png").read_bytes().startswith(b"\x89PNG")
     assert result.draw is not None
     result.draw(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").is_file()
+
+
+def test_figures_are_kept_until_texts_parameters_or_judgements_change(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(judged_sets, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
+    monkeypatch.setattr(judged_sets, "set_figures", lambda *a, **k: calls.append("compare") or set_figures(*a, **k))
+
+    def figures(**judge: int) -> dict[str, Any]:
+        """Return the record of cider, under edited parameters of `judge`."""
+        update = {"judge": project.config.judge.model_copy(update=judge)}
+        calls.clear()
+        edited = replace(project, config=project.config.model_copy(update=update))
+        return correlate(edited, ["cider"], ["vsts"]).report.records[0]
+
+    first = figures()
+    assert calls == ["score", "compare"]
+    assert figures() == first
+    assert calls == []
+    figures(seed=1)
+    assert calls == ["compare"]
+    monkeypatch.setattr(sys.modules[__name__], "TEXTS", [("a dog", "a brown dog", 1), *TEXTS[1:]])
+    assert figures()["pearson"] != first["pearson"]
+    assert calls == ["compare"]
+    monkeypatch.setattr(sys.modules[__name__], "TEXTS", [("a dog", "a cat", 4), *TEXTS[1:]])
+    figures()
+    assert calls == ["score", "compare"]
 
 
 def test_a_set_requested_by_name_must_be_available(project: Project) -> None:

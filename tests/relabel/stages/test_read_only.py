@@ -20,8 +20,7 @@ from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.stages.run import run
 from relabel.stages.verify import verify
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Recipe, build
 from relabel.store.workdir import Work
 
 
@@ -51,16 +50,18 @@ def read_only_folder(
 
 
 def project(*settings: str) -> Project:
-    return Project(load_config(Path("params.yaml"), list(settings)), Runtime(data=Path("data"), threads=1))
+    # Other parameters than those of the file, by options.
+    runtime = Runtime(data=Path("data"), threads=1, replace=bool(settings))
+    return Project(load_config(Path("params.yaml"), list(settings)), runtime)
 
 
 def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
     before = files(read_only_folder)
     one = project()
     assert run(one).problems == []  # ingest, tune, encode, judge, correlate, neighbours, export
-    assert not stages.ingest(one)[1]
-    assert not stages.tune_cbow(one)[1]
+    assert not stages.ingest(one).run()[1]
     for job in (
+        stages.tune_cbow(one),
         stages.encode(one, "cider", "val"),
         stages.judge(one, "cbow"),
         stages.export_lookup(one, "cbow", "val"),
@@ -68,7 +69,7 @@ def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
     ):
         assert not job.run()[1]
     assert datasets.fetch("eccv", Path("data"))
-    assert verify([Path("labels"), Path("data")], Path("data")).problems == []
+    assert verify([Path("labels"), Path("data")]).problems == []
     assert files(read_only_folder) == before
 
 
@@ -80,24 +81,26 @@ def test_new_work_names_the_folder_and_the_permission(read_only_folder: Path) ->
     assert files(read_only_folder) == before
 
 
-def fill(work: Work) -> None:
-    work.file("a.txt", lambda path: path.write_text("a") and None)
+def recipe(size: int) -> Recipe:
+    def fill(work: Work) -> None:
+        work.file("a.txt", lambda path: path.write_text("a"))
+
+    return Recipe("encoding", "out", lambda: {"size": size}, {}, fill)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
 def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, artefact = tmp_path / "out", ArtefactSpec("encoding", "out", {}, {})
-    build(out, artefact, fill)
-    (out / ".done").mkdir()
+    out = tmp_path / "out"
+    build(out, recipe(1))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number), str(tmp_path))
 
     for name in ("open", "mkdir", "rename", "replace", "unlink"):
         monkeypatch.setattr(os, name, refuse)
-    assert not build(out, artefact, fill)[1]
+    assert not build(out, recipe(1))[1]
     with pytest.raises(CheckError, match=os.strerror(number)) as error:
-        build(out, ArtefactSpec("encoding", "out", {"size": 2}, {}), fill)
+        build(out, recipe(2))
     assert "space" not in str(error.value)

@@ -51,7 +51,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def project(*settings: str) -> Project:
-    """Return a project whose parameters count as those of a file: they may change, and the project is no trial."""
+    """Return a project whose parameters count as those of a file."""
     return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
 
 
@@ -87,7 +87,7 @@ def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
     other_seed = {s.stage: s.state for s in plan_run(project("judge.seed=1"))}
     assert other_seed["report"] != "done"
     for name in ("cxc.csv", "cxc.json", "cxc.md", "cxc.tex", "cxc.png", "cxc.agreement.csv", "cxc.calibration.csv"):
-        assert (outcome.paths["tables, pictures"] / name).stat().st_size > 0
+        assert (outcome.paths["tables, pictures"] / "cxc" / name).stat().st_size > 0
 
 
 def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
@@ -99,31 +99,43 @@ def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     changed = {p.parent.relative_to(small).as_posix() for p, t in before.items() if p.stat().st_mtime_ns != t}
     artefacts = {p.parent.relative_to(small).as_posix() for p in before}
     assert changed == {name for name in artefacts if name.endswith("/cider")} | {
-        "labels/coco/report/val",
+        "labels/coco/report/val/cxc",
         "labels/coco/page/val",
     }
 
 
-def test_reports_of_trials_are_separate(small: Path) -> None:
+def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
     outcome = run(project())
     assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
     before = {p: p.read_bytes() for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock"}
-    folders = set()
-    for settings, labels in (
-        ([], ["cider"]),
-        (["judge.include_self=false"], []),
-        (["judge.resamples=10"], []),
-        (["sources.cider.pooling=max"], []),
-        (["sources.more={source: cider, tokenizer: lower_split, sigma: 3}"], []),
-    ):
-        Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+    more = "sources.more={source: cider, tokenizer: lower_split, sigma: 3}"
+    for settings, labels in (([], ["cider"]), ([more], ["cider", "more"])):
         trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
-        folders.add(trial.paths["tables, pictures"])
-        assert (trial.paths["tables, pictures"] / "cxc.png").exists()
-    assert len(folders) == 5
-    assert all(folder.name.startswith("val-") for folder in folders)
+        assert trial.paths == {}
+        assert {r["label"] for r in trial.report.records} == {"same_image", "cider", *labels}
+    # What the file describes is not replaced by options.
+    for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.include_self", "false")):
+        with pytest.raises(UsageError, match=name):
+            correlate(Project(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
     assert {p: p.read_bytes() for p in before} == before
-    assert correlate(project(), ["cider", "same_image"], ["cxc"]).paths["tables, pictures"].name == "val"
+    written = correlate(Project(load_config(None), Runtime()), ["cider", "same_image"], ["cxc"])
+    assert written.paths["tables, pictures"].name == "val"
+
+
+def test_figures_do_not_depend_on_the_other_labels(small: Path) -> None:
+    """A report is assembled from the figures of its labels, each of them computed once."""
+    both = records(correlate(project(), [], ["cxc"]))
+    before = {p: p.stat().st_mtime_ns for p in Path("labels/coco/figures").rglob("figures.json")}
+    assert {p.parent.name for p in before} == {"same_image", "cider"}
+    one = records(correlate(project(), ["cider"], ["cxc"]))
+    assert one.items() <= both.items()
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    replaced = Project(project("judge.seed=1").config, Runtime(replace=True))
+    other = records(correlate(replaced, ["cider"], ["cxc"]))
+    key = ("cider", "sits", "all")
+    assert (other[key]["pearson"], other[key]["low"]) != (one[key]["pearson"], one[key]["low"])
+    assert other[key]["pearson"] == one[key]["pearson"]
 
 
 def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path) -> None:
@@ -132,7 +144,7 @@ def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path
         stages.open_label(project("sources.cider.sigma=3"), "cider", "val")
     text = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(text)
-    assert stages.ingest(project())[1]
+    assert stages.ingest(project()).run()[1]
     with pytest.raises(CheckError, match="another corpus"):
         stages.open_label(project(), "cider", "val")
 

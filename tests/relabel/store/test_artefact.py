@@ -1,33 +1,34 @@
-"""Contract: an artefact is complete or absent, is reused only under the same fingerprint, and resumes file by file.
-A reader refuses files that differ from the manifest and names them. One run at a time works on an artefact; a second
-one waits.
+"""Contract: an artefact is complete or absent, is reused only under the same fingerprint without reading its files,
+and resumes file by file. Rows that failed are tried again on request only. A reader names a file that is missing or of
+another size. One run at a time works on an artefact; a second one waits.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.core.runtime import SilentProgress
 from relabel.store import artefact as artefacts
-from relabel.store.artefact import build, exclusive, holder_file, work_folder
-from relabel.store.manifest import ArtefactSpec, open_artefact, read_parts
+from relabel.store import workdir
+from relabel.store.artefact import Recipe, build, exclusive, work_folder
+from relabel.store.manifest import MANIFEST, Manifest, Spec, open_artefact, read_parts
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
 
 
-def artefact(**semantic: object) -> ArtefactSpec:
-    return ArtefactSpec("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
+def recipe(fill: Callable[[Work], None], corpus: str = "abc", **semantic: object) -> Recipe:
+    return Recipe("encoding", "demo", lambda: {"size": 3, **semantic}, {"corpus": corpus}, fill)
 
 
 def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
@@ -41,136 +42,169 @@ def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None
                 made.append(i)
                 return pa.table({"row": pa.array(rows, pa.int32())})
 
-            work.part(i, len(parts), make)
+            work.table(part_name(i, len(parts)), make)
         work.facts["rows"] = [ROWS.start, ROWS.stop]
 
     return fill
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "manifest.json"}
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != MANIFEST}
 
 
-def test_shards_have_fixed_rows_and_their_number_in_the_name() -> None:
-    assert part_ranges(ROWS, 3) == [range(3, 6), range(6, 9), range(9, 10)]
-    assert part_name(2, 13) == "part-00002-of-00013.parquet"
+def never(*_: object) -> Any:
+    raise AssertionError("called")
 
 
 def test_build_then_read(tmp_path: Path) -> None:
-    manifest, built = build(tmp_path / "out", artefact(), filler([]))
+    manifest, built = build(tmp_path / "out", recipe(filler([])))
     assert built
     assert manifest.parts == [part_name(i, 3) for i in range(3)]
     opened = open_artefact(tmp_path / "out", "encoding")
     assert opened == manifest
     assert read_parts(tmp_path / "out", opened)["row"].to_pylist() == list(ROWS)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", *opened.parts]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [MANIFEST, *opened.parts]
 
 
-def test_the_second_build_does_nothing(tmp_path: Path) -> None:
-    build(tmp_path / "out", artefact(), filler([]))
-    files_made: list[int] = []
-    _, built = build(tmp_path / "out", artefact(), filler(files_made))
-    assert (built, files_made) == (False, [])
+def test_the_second_build_reads_no_file_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest, _ = build(tmp_path / "out", recipe(filler([])))
+    for name in manifest.files:
+        (tmp_path / "out" / name).chmod(0)
+    for module in (artefacts, workdir):
+        monkeypatch.setattr(module, "sha256_file", never, raising=module is workdir)
+    again, built = build(tmp_path / "out", recipe(never))
+    assert (again, built) == (manifest, False)
+    assert open_artefact(tmp_path / "out", "encoding") == manifest
 
 
 def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
-    build(tmp_path / "out", artefact(), filler([]))
-    for other in (artefact(sigma=6.0), ArtefactSpec("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
+    build(tmp_path / "out", recipe(filler([])))
+    for change in ({"sigma": 6.0}, {"corpus": "abd"}):
         files_made: list[int] = []
-        manifest, built = build(tmp_path / "out", other, filler(files_made))
+        other = recipe(filler(files_made), **change)
+        manifest, built = build(tmp_path / "out", other)
         assert (built, files_made) == (True, [0, 1, 2])
-        assert manifest.fingerprint == other.fingerprint
+        assert manifest.fingerprint == other.spec.fingerprint
+
+
+def test_a_check_may_keep_the_artefact_that_would_be_replaced(tmp_path: Path) -> None:
+    kept, _ = build(tmp_path / "out", recipe(filler([])), check=never)
+    before = bytes_of(tmp_path / "out")
+
+    def check(previous: Manifest) -> None:
+        assert previous == kept
+        raise UsageError("kept")
+
+    with pytest.raises(UsageError, match="kept"):
+        build(tmp_path / "out", recipe(never, sigma=6.0), check=check)
+    assert bytes_of(tmp_path / "out") == before
+    # The same artefact is not asked about, neither when it is found nor when it is built again.
+    assert not build(tmp_path / "out", recipe(never), check=never)[1]
+    (tmp_path / "out" / part_name(0, 3)).unlink()
+    assert build(tmp_path / "out", recipe(filler([])), check=never)[1]
 
 
 def test_the_name_of_a_label_does_not_change_the_fingerprint() -> None:
-    assert artefact().fingerprint == ArtefactSpec("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
+    names = [Spec("encoding", name, {"size": 3}, {"corpus": "abc"}) for name in ("demo", "other")]
+    assert names[0].fingerprint == names[1].fingerprint
 
 
 def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
-    build(tmp_path / "out", artefact(), filler([]))
+    build(tmp_path / "out", recipe(filler([])))
     old = bytes_of(tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", artefact(new=1), filler([], stop_at=2))
+        build(tmp_path / "out", recipe(filler([], stop_at=2), new=1))
     assert bytes_of(tmp_path / "out") == old
     files_made: list[int] = []
-    build(tmp_path / "out", artefact(new=1), filler(files_made))
+    build(tmp_path / "out", recipe(filler(files_made), new=1))
     assert files_made == [2]
-    build(tmp_path / "whole", artefact(new=1), filler([]))
+    build(tmp_path / "whole", recipe(filler([]), new=1))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
 
 
 def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
     """Check a rebuild after DVC deleted the outs of a stage, as it does before a run."""
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", artefact(), filler([], stop_at=1))
+        build(tmp_path / "out", recipe(filler([], stop_at=1)))
     files_made: list[int] = []
-    build(tmp_path / "out", artefact(), filler(files_made))
+    build(tmp_path / "out", recipe(filler(files_made)))
     assert files_made == [1, 2]
 
 
-def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_built(tmp_path: Path) -> None:
-    """Check that a run which finds the artefact keeps such work, and that a run which builds the artefact removes
-    it.
-    """
-    out = tmp_path / "out"
-    build(out, artefact(), filler([]))
-    for other in (out, tmp_path / "out-longer"):
+def test_a_finished_build_removes_the_unfinished_work_on_its_artefact_only(tmp_path: Path) -> None:
+    out, longer = tmp_path / "out", tmp_path / "out-longer"
+    for path in (out, longer):
         with pytest.raises(KeyboardInterrupt):
-            build(other, artefact(new=1), filler([], stop_at=2))
-    build(out, artefact(), filler([]))
-    unfinished = [work_folder(path, artefact(new=1).fingerprint) for path in (out, tmp_path / "out-longer")]
-    assert sorted(path for path in (tmp_path / ".work").iterdir() if path.is_dir()) == sorted(unfinished)
-    build(out, artefact(new=2), filler([]))
-    assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == unfinished[1:]
+            build(path, recipe(filler([], stop_at=2), new=1))
+    build(out, recipe(filler([])))
+    kept = work_folder(longer, recipe(never, new=1).spec.fingerprint)
+    assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == [kept]
     files_made: list[int] = []
-    build(tmp_path / "out-longer", artefact(new=1), filler(files_made))
+    build(longer, recipe(filler(files_made), new=1))
     assert files_made == [2]
 
 
-def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["missing", "shorter"])
+def test_a_file_of_another_size_is_refused_by_name_and_rebuilt(tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
-    manifest, _ = build(out, artefact(), filler([]))
+    manifest, _ = build(out, recipe(filler([])))
     victim = out / manifest.parts[1]
-    body = bytearray(victim.read_bytes())
-    body[len(body) // 2] ^= 1
-    victim.write_bytes(bytes(body))
-    with pytest.raises(CheckError, match=f"{victim.name}.*expected sha256 .*found"):
-        open_artefact(out, "encoding")
-    victim.unlink()
+    if damage == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-1])
     with pytest.raises(CheckError, match=victim.name):
         open_artefact(out, "encoding")
-    assert build(out, artefact(), filler([]))[1]
-    open_artefact(out, "encoding")
+    assert build(out, recipe(filler([])))[1]
+    assert open_artefact(out, "encoding").files == manifest.files
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_failed_rows_are_built_again_on_request_only(tmp_path: Path, rows: int) -> None:
+    def fill(work: Work) -> None:
+        filler([])(work)
+        work.facts["failed"] = {"rows": rows, "sha256": "abc"}
+
+    out = tmp_path / "out"
+    manifest, _ = build(out, recipe(fill))
+    assert manifest.identity == (f"{manifest.fingerprint} without abc" if rows else manifest.fingerprint)
+    assert not build(out, recipe(never))[1]
+    assert build(out, recipe(fill), retry=True)[1] == bool(rows)
+    mended, built = build(out, recipe(filler([])), retry=True)
+    assert built == bool(rows)
+    assert mended.identity == manifest.fingerprint
 
 
 def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="none: no corpus here"):
         open_artefact(tmp_path / "none", "corpus")
     out = tmp_path / "out"
-    build(out, artefact(), filler([]))
+    build(out, recipe(filler([])))
     with pytest.raises(CheckError, match="expected corpus"):
         open_artefact(out, "corpus")
-    body = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").write_text(json.dumps(body | {"format": 99}))
+    body = json.loads((out / MANIFEST).read_text())
+    (out / MANIFEST).write_text(json.dumps(body | {"format": 99}))
     with pytest.raises(CheckError, match="format 99"):
         open_artefact(out, "encoding")
-    (out / "manifest.json").write_text("{")
+    (out / MANIFEST).write_text("{")
     with pytest.raises(CheckError, match="not a manifest"):
         open_artefact(out, "encoding")
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     big = pa.table({"text": [str(hash((i, "x"))) for i in range(50_000)]})
+    made = []
 
     def fill(work: Work) -> None:
-        work.part(0, 2, lambda: pa.table({"row": [1]}))
-        work.part(1, 2, lambda: big)
+        work.table(part_name(0, 2), lambda: made.append(0) or pa.table({"row": [1]}))
+        work.table(part_name(1, 2), lambda: big)
 
     with file_size_limit(64 << 10), pytest.raises(PartialError, match="run it again"):
-        build(tmp_path / "out", artefact(), fill)
+        build(tmp_path / "out", recipe(fill))
     assert not (tmp_path / "out").exists()
     assert not list((tmp_path / ".work").rglob("*.part"))
-    manifest, _ = build(tmp_path / "out", artefact(), fill)
+    manifest, _ = build(tmp_path / "out", recipe(fill))
+    assert made == [0]
     assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
 
 
@@ -185,9 +219,8 @@ def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_p
     def fill(work: Work) -> None:
         raise error
 
-    with pytest.raises(PartialError, match="could not write") as raised:
-        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
-    assert "Free some space" in str(raised.value)
+    with pytest.raises(PartialError):
+        build(tmp_path / "out", recipe(fill))
 
 
 def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
@@ -195,7 +228,7 @@ def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
+        build(tmp_path / "out", recipe(fill))
 
 
 class Notes(SilentProgress):
@@ -208,7 +241,7 @@ class Notes(SilentProgress):
         self.written.set()
 
 
-def test_a_second_run_waits_and_names_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artefacts, "_PATIENCE", 0.05)
     out, folder, order, notes = tmp_path / "out", tmp_path / ".work", [], Notes()
 
@@ -223,10 +256,27 @@ def test_a_second_run_waits_and_names_the_holder(tmp_path: Path, monkeypatch: py
         order.append("first")
     thread.join(20)
     assert order == ["first", "second"]
-    assert notes.lines == [f"waiting for another run on {out} (pid {os.getpid()})"]
-    assert not holder_file(out, folder).exists()
+    assert notes.lines == [f"waiting for another run on {out}"]
+
+
+def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path) -> None:
+    out, begun, made, results = tmp_path / "out", threading.Event(), list[int](), list[bool]()
+
+    def slow(work: Work) -> None:
+        begun.set()
+        thread.join(0.3)  # the other build waits for the lock by now
+        filler(made)(work)
+
+    thread = threading.Thread(target=lambda: results.append(begun.wait(20) and build(out, recipe(filler(made)))[1]))
+    thread.start()
+    assert build(out, recipe(slow))[1]
+    thread.join(20)
+    assert results == [False]
+    assert made == [0, 1, 2]
 
 
 def test_the_lock_of_another_artefact_is_free(tmp_path: Path) -> None:
+    order = []
     with exclusive(tmp_path / "a", tmp_path / ".work"), exclusive(tmp_path / "b", tmp_path / ".work"):
-        assert holder_file(tmp_path / "b", tmp_path / ".work").read_text() == str(os.getpid())
+        order.append("both")
+    assert order == ["both"]

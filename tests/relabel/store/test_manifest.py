@@ -1,102 +1,55 @@
-"""Contract: damage is an error of its own, and values of an artefact that was rebuilt with other parameters reach no
-other artefact."""
+"""Contract: a manifest is read exactly as it was written, or refused with its path. It names no file outside its
+folder."""
 
 from __future__ import annotations
 
-import shutil
+import json
+import random
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from relabel import stages
-from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus
-from relabel.corpus.build import Caption
-from relabel.sources import cosine
-from relabel.stages import Project
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest, is_replaced, read_artefact, refuse_replaced
+from relabel.core.errors import CheckError
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 
-def make(out: Path, value: int, shards: int = 3) -> Manifest:
-    """Build an artefact whose shards all hold one value."""
-
-    def fill(work: Work) -> None:
-        for i in range(shards):
-            work.part(i, shards, lambda: pa.table({"value": [value]}))
-        work.facts["value"] = value
-
-    return build(out, ArtefactSpec("encoding", "x", {"value": value}, {}), fill)[0]
+def fill(work: Work) -> None:
+    work.file("deep/a.txt", lambda path: path.write_text("a"))
+    work.facts |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
 
 
-def test_damage_is_not_mistaken_for_a_rebuild(tmp_path: Path) -> None:
-    manifest = make(tmp_path / "x", 1)
-    (tmp_path / "x" / manifest.parts[1]).write_bytes(b"damaged")
-    with pytest.raises(CheckError, match=r"expected .* bytes, found 7"):
-        read_artefact(tmp_path / "x", "encoding", lambda m: m)
-    make(tmp_path / "y", 1)
-    with pytest.raises(ZeroDivisionError):
-        read_artefact(tmp_path / "y", "encoding", lambda m: 1 // 0)
-    assert not is_replaced(tmp_path / "y", make(tmp_path / "y", 1))
-    shutil.rmtree(tmp_path / "y")
-    assert is_replaced(tmp_path / "y", manifest)
-    with pytest.raises(MissingError):
-        read_artefact(tmp_path / "y", "encoding", lambda m: m)
+def make(out: Path) -> Manifest:
+    return build(out, Recipe("encoding", "demo", lambda: {"sizes": (3, 4)}, {"corpus": "abc"}, fill))[0]
 
 
-def test_values_of_another_build_are_refused(tmp_path: Path) -> None:
-    manifest = make(tmp_path / "x", 1)
-    shutil.rmtree(tmp_path / "x")
-    make(tmp_path / "x", 1)
-    refuse_replaced(tmp_path / "x", manifest)  # rebuilt with the same values
-    make(tmp_path / "x", 2)
-    with pytest.raises(CheckError, match="rebuilt by another run after it was opened"):
-        refuse_replaced(tmp_path / "x", manifest)
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    manifest = make(tmp_path / "out")
+    read = read_manifest(tmp_path / "out", "encoding")
+    assert read.to_json() == manifest.to_json() == (tmp_path / "out" / MANIFEST).read_text()
+    assert (read.semantic, read.facts) == ({"sizes": [3, 4]}, manifest.facts)
 
 
-def project(folder: Path, *settings: str) -> Project:
-    sources = "sources={given: {source: cbow, vectors: %s, tokenizer: lower_split}}" % (folder / "words.txt")
-    config = load_config(None, ["ingest.tokenizer=none", "encode.rows_per_shard=4", sources, *settings])
-    project_of = Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
-    captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"a{i % 5} b") for i in range(12)]
-    project_of.__dict__["corpus"] = Corpus.from_captions(captions)
-    return project_of
+def test_any_changed_byte_is_refused_with_the_path(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    path = tmp_path / "out" / MANIFEST
+    body = path.read_bytes()
+    draw = random.Random(7)
+    places = [draw.randrange(len(body)) for _ in range(100)]
+    damaged = [body[:at] + bytes([body[at] ^ 1 << draw.randrange(8)]) + body[at + 1 :] for at in places]
+    for content in [*damaged, body[:-10], body + b"\n", b"", b"[]", json.dumps(json.loads(body)).encode()]:
+        path.write_bytes(content)
+        with pytest.raises(CheckError) as caught:
+            read_manifest(tmp_path / "out")
+        assert caught.value.where == str(path)
 
 
-def write_words(folder: Path, scale: float) -> None:
-    words = [f"a{i} {i + 1} {scale} 1" for i in range(5)]
-    (folder / "words.txt").write_text("\n".join([*words, f"b 1 0 {scale}"]) + "\n")
-
-
-def test_a_lookup_of_a_rebuilt_encoding_is_discarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relabel_train.lookup import open_lookup
-
-    write_words(tmp_path, 1.0)
-    old = project(tmp_path)
-    stages.encode(old, "given", "train").run()
-    stages.export_lookup(old, "given", "train").run()
-    out = old.layout.lookup("train", "given")
-    expected = open_lookup(out).block(range(12))
-    shutil.rmtree(out)
-    real = cosine.write_vectors
-
-    def rebuilt(*args: Any) -> None:
-        write_words(tmp_path, 2.0)
-        stages.encode(project(tmp_path), "given", "train").run()
-        real(*args)
-
-    monkeypatch.setattr(cosine, "write_vectors", rebuilt)
-    with pytest.raises(CheckError, match="rebuilt by another run after it was opened"):
-        stages.export_lookup(old, "given", "train").run()
-    monkeypatch.undo()
-    assert not out.exists()
-    write_words(tmp_path, 1.0)
-    again = project(tmp_path)
-    stages.encode(again, "given", "train").run()
-    stages.export_lookup(again, "given", "train").run()  # with the fingerprint of the refused run
-    assert (open_lookup(out).block(range(12)) == expected).all()
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
+    manifest = make(tmp_path / "out")
+    for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt"):
+        manifest.files[name] = manifest.files["deep/a.txt"]
+        (tmp_path / "out" / MANIFEST).write_text(manifest.to_json())
+        with pytest.raises(CheckError, match="outside its folder"):
+            read_manifest(tmp_path / "out")
+        del manifest.files[name]

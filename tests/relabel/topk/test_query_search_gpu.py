@@ -12,11 +12,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
+from relabel.store.tasks import make_step
 from relabel.store.workdir import Work
 from relabel.topk import query_search
 from relabel.topk.merge import TopK
@@ -112,10 +113,9 @@ def test_gpu_equals_cpu(tmp_path: Path) -> None:
         for device in ("cuda", "cpu")
     ]
     work = Work(tmp_path)
-    assert lists[0].preliminary(work) is None
-    group = lists[1].preliminary(work)
-    for task in group.tasks if group is not None else ():
-        lists[1].prepare(work, task, lambda _: None)
+    assert lists[0].build(work) is None
+    if step := lists[1].build(work):
+        make_step(step, work, SILENT)
     ours, theirs = (finder.find(work, range(5000), lambda _: None) for finder in lists)
     np.testing.assert_array_equal(ours[0], theirs[0])
     np.testing.assert_array_equal(ours[1], theirs[1])

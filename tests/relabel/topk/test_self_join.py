@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import Counted
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
@@ -33,13 +34,14 @@ def test_lists_equal_those_of_the_reference(
     for name, value in (("_MIN_GROUP", 32), ("_FIXED_BYTES", 0), ("_THREAD_BYTES", 0)):
         monkeypatch.setattr(blocking, name, value)
     vectors, positions = draw(260, 19, copies, zeros), np.arange(3, 260)
-    join, work = SelfJoin(vectors, positions, 9, Runtime(threads=2, memory=1 << 17), arithmetic), Work(tmp_path)
-    tasks = join.task_group(work).tasks
+    progress, work = Counted(), Work(tmp_path)
+    join = SelfJoin(vectors, positions, 9, Runtime(threads=2, memory=1 << 17, progress=progress), arithmetic)
+    tasks = join.step(work).tasks
     assert len(tasks) > 5
     for task in reversed(tasks):
-        done: list[int] = []
-        join.make(work, task, done.append)
-        assert sum(done) == task.size
+        progress.amounts.clear()
+        work.file(task.file, task.write)
+        assert sum(progress.amounts) == task.size
     expected = reference(vectors, References.single(positions), positions, 9, "max")
     for ours, theirs in zip(join.read(work, np.arange(len(positions))), expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import References
-from relabel.neighbours.faiss_index import FILE, IndexFinder
+from relabel.neighbours.faiss_index import IndexFinder
 from relabel.sources.finder import Search
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import Task
+from relabel.store.artefact import Recipe, build
+from relabel.store.tasks import make_step
 from relabel.store.workdir import Work
 from relabel.topk.vector_index import change_index, import_faiss, make_index, to_device
 
@@ -144,10 +143,10 @@ def test_neighbours_are_searched_on_the_gpu(
     results = {}
 
     def fill(work: Work) -> None:
-        finder.prepare(work, Task(FILE, len(rows)), lambda n: None)
+        make_step(finder.build(work), work, SILENT)
         results["rows"] = finder.find(work, range(len(rows)), lambda n: None)[0]
 
-    build(tmp_path / "neighbours", ArtefactSpec("neighbours", "t", {}, {}), fill)
+    build(tmp_path / "neighbours", Recipe("neighbours", "t", dict, {}, fill))
     cosine = VECTORS @ VECTORS.T
     np.fill_diagonal(cosine, -np.inf)
     np.testing.assert_array_equal(results["rows"][:, 0], cosine.argmax(axis=1))

@@ -33,11 +33,13 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def torchrun(*arguments: str) -> str:
-    """Run two processes on this machine and return their output."""
+def torchrun(*arguments: str, folder: Path | None = None) -> str:
+    """Run two processes on this machine, in a folder, and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    process = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
 
@@ -45,9 +47,12 @@ def torchrun(*arguments: str) -> str:
 def fit_under_torchrun(options: FitOptions, **more: str) -> str:
     """Run `relabel fit` of a tiny model in two processes and return its output."""
     values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
+    values |= {"namespace": "coco", "batch_size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
     verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    return torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    own = [f"--device={values.pop('device')}"] if "device" in values else []
+    # The parameter file of this repository does not describe the labels.
+    folder = options.out.parent
+    return torchrun("--no-python", *verb, *own, *(f"--set={n}={v}" for n, v in values.items()), folder=folder)
 
 
 @pytest.mark.slow

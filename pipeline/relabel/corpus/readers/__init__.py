@@ -34,7 +34,7 @@ from relabel.corpus.readers.tables import (
     read_parquet,
 )
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
@@ -94,7 +94,7 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
     files = _hashes(paths)
     if params.splits is not None:
-        files["splits"] = sha256_file(check_regular(params.splits))
+        files["splits"] = input_sha256(check_regular(params.splits))
         split = partial(split_by_file, params.splits)
     else:
         # The two lists of ids are inputs of the corpus as well, so their values are hashed.
@@ -145,10 +145,10 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         counts.clear()
 
     if params.format == "webdataset":
-        digests = {_name(file, path): webdataset_digest(file, columns) for file in files}
+        digests = {_name(file, path): _captions_digest(file, columns) for file in files}
         note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
-        digests, note = {_name(file, path): sha256_file(check_regular(file)) for file in files}, columns.describe()
+        digests, note = {_name(file, path): input_sha256(check_regular(file)) for file in files}, columns.describe()
     if note and len(set(splits)) > 1:
         note = f"{note.partition('; splits')[0]}; splits: names of files"
     return Input(digests, {**semantic, "format": params.format}, captions, note, skipped)
@@ -241,4 +241,9 @@ def _fetched(params: IngestParams, runtime: Runtime) -> Path:
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {path.name: sha256_file(check_regular(path)) for path in paths}
+    return {path.name: input_sha256(check_regular(path)) for path in paths}
+
+
+def _captions_digest(file: Path, columns: Columns) -> str:
+    """Return the digest of the captions in a shard, remembered between processes."""
+    return input_sha256(file, partial(webdataset_digest, columns=columns), repr(columns))

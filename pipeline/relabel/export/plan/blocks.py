@@ -12,19 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.runtime import Advance
+from relabel.core.runtime import Advance, Progress
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
-from relabel.store.tasks import Blocks, Task
-from relabel.store.workdir import Work
+from relabel.store.tasks import Step, Task
 
 Block = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -33,7 +31,6 @@ PAIR_BYTES = 16
 """Bytes of a pair on disk, until the plan is complete."""
 
 _PART = 1 << 18  # pairs per part, counted with repeats: 30 MB of memory
-_FIRST = 256  # pairs of the first block of a part
 _STEP = 1 << 14  # pairs scored per call
 
 
@@ -59,6 +56,15 @@ def block_of(relevance: Relevance, rows: Rows, pooling: Pooling) -> Block:
     return relevance.rounded_block(references, rows, pooling)
 
 
+class HasRelevance(Protocol):
+    """Something that opens a label when it is first needed."""
+
+    @property
+    def relevance(self) -> Relevance:
+        """The opened label."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """The distinct pairs of all batches of a plan, divided into parts.
@@ -77,14 +83,20 @@ class Pairs:
         return [f"pairs-{part:05d}-of-{count:05d}.npy" for part in range(count)]
 
     @cached_property
-    def tasks(self) -> list[Task]:
-        """One task per part; its size is the number of distinct pairs."""
-        return [Task(file, len(self.keys(part))) for part, file in enumerate(self.files)]
+    def sizes(self) -> list[int]:
+        """Number of distinct pairs of each part."""
+        return [len(self.keys(part)) for part in range(len(self.files))]
 
     @cached_property
     def distinct(self) -> int:
         """Distinct pairs of the plan."""
-        return sum(task.size for task in self.tasks)
+        return sum(self.sizes)
+
+    def step(self, title: str, opened: HasRelevance, progress: Progress) -> Step:
+        """Return the step that scores the pairs, one part per task."""
+        parts = enumerate(zip(self.files, self.sizes, strict=True))
+        tasks = [Task(file, partial(self._score, part, opened, progress), size) for part, (file, size) in parts]
+        return Step(title, "pairs", tasks)
 
     def keys(self, part: int) -> Keys:
         """Return the distinct pairs of a part, ascending."""
@@ -94,23 +106,16 @@ class Pairs:
         keys = self._key(owner[slots], self.rows[slots // self.rows.shape[1]])
         return np.unique(keys[keys >= 0])
 
-    def score(self, work: Work, task: Task, relevance: Relevance, advance: Advance) -> None:
-        """Score the pairs of a part and write its file."""
-        keys = self.keys(self.files.index(task.file))
-
-        def score(numbers: Keys) -> pa.Table:
-            scores = np.empty(len(numbers))
-            for a in range(0, len(numbers), _STEP):
-                references, captions = self.unpack(keys[numbers[a : a + _STEP]])
-                scores[a : a + _STEP] = relevance.pairs(references, captions, self.pooling)
-                advance(len(captions))
-            return pa.table({"score": scores})
-
-        blocks = Blocks(work, task.file, first=_FIRST)
-        scores = blocks.make(np.arange(len(keys)), score, advance)["score"].to_numpy()
+    def _score(self, part: int, opened: HasRelevance, progress: Progress, path: Path) -> None:
+        """Score the pairs of a part."""
+        keys = self.keys(part)
+        scores = np.empty(len(keys))
+        for a in range(0, len(keys), _STEP):
+            references, captions = self.unpack(keys[a : a + _STEP])
+            scores[a : a + _STEP] = opened.relevance.pairs(references, captions, self.pooling)
+            progress.advance(len(captions))
         # Keys and the bits of their scores in one array of one type: 16 bytes per pair, and one file to map.
-        work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
-        blocks.drop()
+        save_array(path, np.stack([keys, scores.view(np.int64)]))
 
     def unpack(self, keys: Keys) -> tuple[References, Rows]:
         """Return the reference sets and the caption rows of some pairs."""
@@ -171,7 +176,3 @@ class Pairs:
         """Return the (Q, B) keys of (Q,) owners and (Q, B) rows; -1 where a row is -1."""
         # The owner in the upper 32 bits, the caption in the lower: keys are ordered by owner, then by caption.
         return np.where(rows < 0, np.int64(-1), (owner.astype(np.int64) << 32)[:, None] | rows)
-
-
-def _write(array: NDArray[np.int64], path: Path) -> None:
-    save_array(path, array)

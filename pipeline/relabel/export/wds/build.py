@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,14 +13,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import Advance, Progress
+from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
-from relabel.store.files import write_text
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import Task, TaskGroup, Tasks
+from relabel.store.files import sha256_file, write_text
+from relabel.store.manifest import Spec
+from relabel.store.tasks import Step, Steps, Task
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
@@ -61,7 +60,7 @@ class MatchedKeys:
         return [self.keys[i] for i in np.flatnonzero(self.images < 0)]
 
 
-class SideCarTasks(Tasks):
+class SideCarWork:
     """Work on one side-car: a task per shard.
 
     `lookup`: opens the lookup; called once per worker. `keys`: meaning of the keys.
@@ -74,7 +73,7 @@ class SideCarTasks(Tasks):
         shards: Sequence[KeyShard],
         keys: Keys,
         params: ExportWdsParams,
-        artefact: ArtefactSpec,
+        artefact: Spec,
         progress: Progress,
     ) -> None:
         self.corpus, self._open, self.keys, self.params = corpus, lookup, keys, params
@@ -84,27 +83,22 @@ class SideCarTasks(Tasks):
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._complete = True
 
-    def start(self, work: Work) -> None:
-        """Match all keys, and raise if some have no label, before anything is written."""
-        self.count_keys()
-
-    def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Yield one group: the shards."""
-        yield TaskGroup("side-car", "keys", [Task(name, shard.count) for name, shard in self.shards.items()])
-
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write one shard."""
-        work.file(task.file, partial(self._write, self.shards[task.file]), rows=task.size)
-        advance(task.size)
-
-    def finish(self, work: Work) -> None:
-        """Write the index of all keys and the description."""
+    def steps(self, work: Work) -> Steps:
+        """Yield the shards; then write the index of all keys and the description."""
+        tasks = [Task(name, partial(self._write, shard), shard.count) for name, shard in self.shards.items()]
+        step = Step("side-car", "keys", tasks, last=True)
+        if step.missing(work):
+            # Keys without a label are an error before anything is written.
+            self.count_keys()
+        yield step
+        if not self._counts:
+            self.count_keys()
         if self.keys != "shard" and self.params.layout == "arrays":
             hashes = np.concatenate([_hash_keys(shard) for shard in self.shards.values()])
             order = np.argsort(hashes, kind="stable")
             write_array(work, "index.hashes", hashes[order].astype("<u8"))
             write_array(work, "index.order", order.astype("<i8"))
-        files, about = work.entries(), self.lookup.about
+        about = self.lookup.about
         description = SideCarDescription(
             layout=self.params.layout,
             keys=self.keys,
@@ -122,18 +116,19 @@ class SideCarTasks(Tasks):
             dtype=self.params.dtype if self._has_vectors else None,
             width=self.lookup.arrays["vectors"].shape[1] if self._has_vectors else 0,
             k=self.k,
-            shards={name: ShardEntry(*counts, files[name].sha256) for name, counts in self._counts.items()},
+            shards={
+                name: ShardEntry(*counts, sha256_file(work.folder / name)) for name, counts in self._counts.items()
+            },
         )
         # A resumed run may have other counts than the one before it: the description is never reused.
-        work.drop(DESCRIPTION)
-        work.file(DESCRIPTION, lambda path: write_text(path, description.to_json()))
+        write_text(work.folder / DESCRIPTION, description.to_json())
         totals = np.sum(list(self._counts.values()), axis=0).tolist()
         work.facts |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
         work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
         work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
 
-    def count_keys(self) -> tuple[int, int, int]:
-        """Match all keys; return the numbers of keys, captions, and keys without a label."""
+    def count_keys(self) -> None:
+        """Match and count all keys; raise CheckError for keys without a label if these are not allowed."""
         missing: list[str] = []
         with self.progress.bar("match keys", sum(shard.count for shard in self.shards.values()), "keys") as bar:
             for name, shard in self.shards.items():
@@ -143,7 +138,7 @@ class SideCarTasks(Tasks):
                 self._counts[name] = shard.count, len(matched.captions), len(absent)
                 self._complete &= matched.complete
                 bar.advance(shard.count)
-        keys, captions, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        keys, _, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
         if total and not self.params.allow_missing:
             more = f", and {total - len(missing):,} more" if total > len(missing) else ""
             about = self.lookup.about
@@ -154,7 +149,6 @@ class SideCarTasks(Tasks):
                 todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
                 "--allow-missing, which marks and counts such keys.",
             )
-        return keys, captions, total
 
     def match(self, shard: KeyShard) -> MatchedKeys:
         """Look up the captions of a shard's keys, by id."""
@@ -179,12 +173,6 @@ class SideCarTasks(Tasks):
         all_captions = arrays["indptr"][images + 1] - arrays["indptr"][images]
         complete = bool((np.diff(indptr) == all_captions)[images >= 0].all())
         return MatchedKeys(keys, images, indptr, captions[usable], complete)
-
-    def shard_bytes(self, shard: KeyShard) -> int:
-        """Return the size of one shard, which is made in memory."""
-        buffer = io.BytesIO()
-        write_tar(buffer, self._members(self.match(shard)))
-        return len(buffer.getvalue())
 
     @cached_property
     def lookup(self) -> Lookup:

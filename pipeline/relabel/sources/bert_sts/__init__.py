@@ -8,9 +8,9 @@ relevance of other pairs. Both orders of a pair are averaged, which the paper do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
@@ -28,8 +28,10 @@ from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Or
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.files import ModelFiles, find_model
-from relabel.sources.models.tasks import ModelTasks
+from relabel.sources.models.tasks import model_step, record_model
+from relabel.sources.shards import Shards
 from relabel.store.manifest import MANIFEST, Manifest, read_parts
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -91,7 +93,6 @@ class BertSts(Source[BertStsParams]):
         kind="pairs",
         bounds=(0.0, 1.0),
         symmetric=True,
-        version=1,
         params=BertStsParams,
         refused_poolings={"refs": "a cross-encoder reads two captions, not a set"},
     )
@@ -125,15 +126,32 @@ class BertSts(Source[BertStsParams]):
         params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
         return params | {"model": {"sha256": self._files(runtime).sha256()}}
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderTasks:
-        """Divide the encoding into shards of token ids. Pairs are scored when they are needed."""
-        p, files = self.params, self._files(runtime)
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make shards of token ids without special tokens: row int32, ids list<int32>. Pairs are scored when needed."""
+        p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
         # torch is loaded by the work, not with the parameters.
         from relabel.sources.bert_sts.scorer import check_labels
 
         check_labels(files.folder)
-        settings = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
-        return CrossEncoderTasks(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), settings)
+        scorer = cache(partial(self._scorer, files, runtime))
+
+        def load_model() -> tuple[dict[str, Any], dict[str, Any]]:
+            properties = {"max_length": scorer().limit, "output": scorer().output, "scale": scorer().scale}
+            return properties, {name: getattr(scorer(), name) for name in ("backend", "device", "left_out")}
+
+        def make_shard(part: range) -> pa.Table:
+            texts = corpus.texts[part.start : part.stop]
+            # `dict.fromkeys` keeps the order, so shards have the same bytes in every run.
+            distinct = list(dict.fromkeys(texts))
+            ids = dict(zip(distinct, scorer().tokenize(distinct), strict=True))
+            row = np.arange(part.start, part.stop, dtype=np.int32)
+            return pa.table({"row": row, "ids": pa.array([ids[text] for text in texts], pa.list_(pa.int32()))})
+
+        yield model_step(files, load_model)
+        yield shards.step(f"token ids ({files.name})", make_shard)
+        record_model(files, len(rows), work)
+        work.facts |= {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
 
     @override
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:
@@ -186,53 +204,3 @@ class BertSts(Source[BertStsParams]):
 
         p = self.params
         return PairScorer(files.folder, p.max_length, p.output, p.scale, p.dtype, runtime)
-
-
-class CrossEncoderTasks(ModelTasks):
-    """Work on an encoding of bert_sts.
-
-    `rows`: corpus rows to encode. `load`: loads the model. `settings`: facts of the manifest that follow from the
-    parameters alone.
-    """
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        files: ModelFiles,
-        load: Callable[[], PairScorer],
-        settings: dict[str, Any],
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard)
-        self.files, self._load, self.settings = files, load, settings
-
-    @cached_property
-    def scorer(self) -> PairScorer:
-        """The loaded model."""
-        return self._load()
-
-    @override
-    @property
-    def title(self) -> str:
-        """Title of the progress bar of the shards."""
-        return f"token ids ({self.files.name})"
-
-    @override
-    def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        properties = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
-        return properties, {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row (int32) and ids (list<int32>), without special tokens. Each distinct text is tokenized once."""
-        texts = self.corpus.texts[rows.start : rows.stop]
-        # `dict.fromkeys` keeps the order, so shards have the same bytes in every run.
-        distinct = list(dict.fromkeys(texts))
-        ids = dict(zip(distinct, self.scorer.tokenize(distinct), strict=True))
-        row = np.arange(rows.start, rows.stop, dtype=np.int32)
-        return pa.table({"row": row, "ids": pa.array([ids[text] for text in texts], pa.list_(pa.int32()))})
-
-    def finish(self, work: Work) -> None:
-        """Record the settings in the manifest."""
-        super().finish(work)
-        work.facts |= self.settings

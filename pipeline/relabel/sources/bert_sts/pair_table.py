@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.runtime import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
-from relabel.store.tasks import Blocks, Task, TaskGroup
+from relabel.store.tasks import Step, table_task
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 I8 = NDArray[np.int64]
 _OWNERS = 256  # owners per task, behind a gate
 _PAIRS = 1 << 17  # approximate number of pairs per task, without a gate
-_FIRST = 256  # pairs of the first block of a task
 _SAMPLE = 256  # owners whose pairs are counted for the estimate
 SCHEMA = pa.schema([pa.field("one", pa.int32()), pa.field("two", pa.int32()), pa.field("score", pa.float64())])
 """Two distinct captions (query and candidate, if the order counts) and their refined score."""
@@ -167,8 +165,8 @@ class PairTable:
         parts = [self.owners[a : a + size] for a in range(0, len(self.owners), size)]
         return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}
 
-    def task_group(self, work: Work) -> TaskGroup:
-        """Return the tasks; log the estimated number of pairs that are not done, and refuse too many."""
+    def step(self, work: Work) -> Step:
+        """Return the step that makes the table; log the estimated number of missing pairs, and refuse too many."""
         missing = [owners for file, owners in self.tasks.items() if not work.done(file)]
         if missing:
             remaining = np.concatenate(missing)
@@ -176,37 +174,25 @@ class PairTable:
             one, two = self._owned_pairs(sample)
             keys = np.unique(self._keys(one, two))
             self.captions.relevance.check_limit(round(len(keys) * len(remaining) / len(sample)))
-        return TaskGroup("refined pairs", "texts", [Task(file, len(owners)) for file, owners in self.tasks.items()])
+        tasks = [table_task(f, partial(self._refine, part), len(part), plain=True) for f, part in self.tasks.items()]
+        return Step("refined pairs", "texts", tasks)
 
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Refine the pairs of a task and write its file."""
-        relevance, owners, advanced = self.captions.relevance, self.tasks[task.file], 0
-        blocks = Blocks(work, task.file, first=_FIRST)
+    def _refine(self, owners: I8) -> pa.Table:
+        """Refine the pairs of some owners."""
+        relevance, done, advanced = self.captions.relevance, 0, 0
+        one, two = self._owned_pairs(owners)
+        # Distinct captions may share a text: each pair of texts is scored once.
+        keys, which = np.unique(self._keys(one, two), return_inverse=True)
 
-        def table() -> pa.Table:
-            one, two = self._owned_pairs(owners)
-            # Distinct captions may share a text: each pair of texts is scored once.
-            keys, which = np.unique(self._keys(one, two), return_inverse=True)
-            done, refined = 0, pa.table({"score": np.empty(0)})
+        def count(increment: int) -> None:
+            nonlocal done, advanced
+            done += increment
+            target = min(len(owners), done * len(owners) // max(1, len(keys)))
+            relevance.runtime.progress.advance(target - advanced)
+            advanced = target
 
-            def count(increment: int) -> None:
-                nonlocal done, advanced
-                done += increment
-                target = min(task.size, done * task.size // max(1, len(keys)))
-                advance(target - advanced)
-                advanced = target
-
-            def refine(numbers: I8) -> pa.Table:
-                return pa.table({"score": relevance.refine(keys[numbers], count)})
-
-            if len(keys):
-                refined = blocks.make(np.arange(len(keys)), refine, count)
-            scores = refined["score"].to_numpy()[which.reshape(-1)]
-            return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
-
-        work.table(task.file, table, plain=True)
-        blocks.drop()
-        advance(task.size - advanced)
+        scores = relevance.refine(keys, count)[which.reshape(-1)] if len(keys) else np.empty(0)
+        return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
 
     def scores(self, work: Work, queries: I8) -> tuple[I8, I8, Scores]:
         """Read the refined pairs of some queries.

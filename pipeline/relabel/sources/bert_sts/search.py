@@ -19,7 +19,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.bert_sts.pair_table import DistinctCaptions, PairTable
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -36,14 +36,9 @@ class GatedFinder(Finder):
         self.relevance, self.search, self.pooling, self.runtime = relevance, search, pooling, runtime
 
     @override
-    def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the task group that makes the table of refined pairs."""
-        return self._pair_table.task_group(work) if len(self._pair_table.owners) else None
-
-    @override
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Refine the pairs of one task."""
-        self._pair_table.make(work, task, advance)
+    def build(self, work: Work) -> Step | None:
+        """Return the step that makes the table of refined pairs."""
+        return self._pair_table.step(work) if len(self._pair_table.owners) else None
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

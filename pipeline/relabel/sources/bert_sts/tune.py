@@ -14,6 +14,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,17 +26,16 @@ from relabel.core.numeric.statistics import pearson, round_relative, spearman
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import ProgressBar, Runtime, pick_device
-from relabel.datasets import fetch, locate
+from relabel.datasets import locate
 from relabel.datasets.judged.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.models.loading import load_from_folder, quiet, training_type
-from relabel.store.artefact import Guard, build
+from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import sha256_file
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.workdir import Work, check_kind
+from relabel.store.workdir import Work
 
 KIND = "cross_encoder"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS = ".checkpoints"
 _STATE = "trainer_state.json"  # the file that the trainer writes last into a checkpoint
 _SORTED_BATCHES = 50  # batches whose pairs are sorted by length together
 _METRIC = "dev_pearson"
@@ -63,39 +63,29 @@ class TuneBertStsParams(Parameters):
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
 
-def tune_bert_sts(
-    params: TuneBertStsParams, out: Path, runtime: Runtime, guard: Guard | None = None
-) -> tuple[Manifest, bool]:
-    """Tune a cross-encoder on STS-B, unless the tuned model exists already. STS-B is fetched if it is missing.
+def tune_bert_sts(params: TuneBertStsParams, runtime: Runtime) -> Recipe:
+    """Return the recipe of a cross-encoder that is tuned on STS-B: the model's files, as `bert_sts` loads them.
 
     The checkpoint with the highest Pearson's r on dev is kept. An interrupted run resumes from its last checkpoint.
-
-    `out`: folder of the artefact (kind `cross_encoder`): the model's files and a manifest with Pearson and Spearman on
-    dev and test. `bert_sts` and sentence-transformers' CrossEncoder load the folder. `guard`: keeps an existing model
-    from being replaced. Returns `built`: False if the model existed already.
     """
-    check_kind(out, KIND)
-    paths = find_stsb_files(runtime)
-    base = find_model(params.base, params.revision, runtime.progress)
-    semantic = params.model_dump(mode="json", exclude={"base", "revision"})
-    inputs = {"base": base.sha256()} | {f"stsb {split}": sha256_file(path) for split, path in paths.items()}
+    paths = cache(partial(find_stsb_files, runtime))
+    find_base = cache(partial(find_model, params.base, params.revision, runtime.progress))
+    semantic = partial(params.model_dump, mode="json", exclude={"base", "revision"})
+    inputs: Inputs = {"base": lambda: find_base().sha256()}
+    inputs |= {f"stsb {split}": lambda split=split: sha256_file(paths()[split]) for split in FILES}  # type: ignore[misc]
 
     def fill(work: Work) -> None:
-        pairs = {split: read_stsb(path) for split, path in paths.items()}
+        base = find_base()
+        pairs = {split: read_stsb(path) for split, path in paths().items()}
         results = train(params, base.folder, pairs, work, runtime)
         work.facts |= {"base": base.name, "pairs": {split: len(rows) for split, rows in pairs.items()}} | results
         work.runtime["base"] = base.record()
 
-    artefact = ArtefactSpec(KIND, f"{base.name.split('/')[-1]} on stsb", semantic, inputs)
-    return build(out, artefact, fill, runtime.progress, guard)
+    return Recipe(KIND, f"{Path(params.base).name} on stsb", semantic, inputs, fill)
 
 
 def find_stsb_files(runtime: Runtime) -> dict[str, Path]:
-    """Return STS-B's files by split, after fetching them if they are missing."""
-    try:
-        return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
-    except MissingError:
-        fetch("stsb", runtime.data, None, runtime.progress)
+    """Return STS-B's files by split."""
     return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
 
 
@@ -285,7 +275,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 def _write_model(model: Any, work: Work) -> None:
     """Write the model's files through `work`."""
-    saved = work.folder / "saved"
+    saved = work.folder / ".saved"
     shutil.rmtree(saved, ignore_errors=True)
     model.save_pretrained(str(saved), create_model_card=False, safe_serialization=True)
     for path in sorted(saved.rglob("*")):

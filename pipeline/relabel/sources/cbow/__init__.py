@@ -12,10 +12,9 @@ no cosine. Here, every label is a cosine.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Advance, Progress, Runtime
+from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
@@ -35,23 +34,23 @@ from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
     VectorSource,
-    VectorTasks,
     make_vector_spec,
     make_vector_table,
     read_vectors,
     vectors_from_table,
 )
+from relabel.sources.shards import Shards
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import (
     VECTORS_FILE,
     WordBags,
-    WordTasks,
+    WordWork,
     coverage,
-    make_vectors_table,
     vectors_of_words,
 )
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 _CAPTIONS = 8192  # captions per product, which bounds the memory for sums
@@ -75,7 +74,7 @@ class CbowParams(WordVectorParams):
 class Cbow(VectorSource[CbowParams]):
     """Cosine of mean word vectors."""
 
-    spec = make_vector_spec("cbow", CbowParams, version=1)
+    spec = make_vector_spec("cbow", CbowParams)
 
     @override
     def tokenizer(self) -> str | None:
@@ -91,11 +90,18 @@ class Cbow(VectorSource[CbowParams]):
             params["tokenizer"] = self.params.tokenizer
         return params | {"vectors": self.params.file_fingerprint(runtime.data)}
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowTasks:
-        """Divide the encoding into shards of unit vectors (see `make_vector_table`).
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make shards of unit vectors (see `make_vector_table`); zeros for a caption without a known word."""
+        shards, file = Shards(corpus, rows, rows_per_shard), self.params.find_file(runtime.data)
+        tokenizer = self.params.tokenizer if self.params.weighting == "mean" else "spacy"
+        words = WordWork(shards, work, file, tokenizer)
 
-        A caption without a known word has a vector of zeros.
-        """
+        @cache
+        def vectors() -> tuple[dict[str, int], NDArray[np.float32]]:
+            """Row of each word, and the vectors of all words."""
+            table = pq.read_table(work.folder / VECTORS_FILE)
+            return {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
 
         def bags(part: range) -> WordBags:
             if self.tokenizer() == "ptb":
@@ -103,7 +109,27 @@ class Cbow(VectorSource[CbowParams]):
             tokens = None if corpus.table["tokens"].null_count else corpus.read("tokens", part)
             return self.split_words(corpus.read("text", part), runtime, tokens)
 
-        return CbowTasks(corpus, rows, rows_per_shard, self.params, runtime, bags)
+        def make_shard(part: range) -> pa.Table:
+            bags = words.bags(part)
+            word_vectors = vectors_of_words(*vectors(), bags.vocabulary)
+            unit = np.empty((len(part), word_vectors.shape[1]), np.float32)
+            # Sums are in float64, so they are computed for some captions at a time.
+            for a in range(0, len(part), _CAPTIONS):
+                some = slice(a, min(a + _CAPTIONS, len(part)))
+                unit[some] = bags.unit_vectors(word_vectors, some)
+                runtime.progress.advance(some.stop - some.start)
+            return make_vector_table(part, unit, self.params.stored)
+
+        yield from words.steps(bags, partial(read_word_vectors, file))
+        yield shards.step(f"mean word vectors ({file.name})", make_shard, plain=True)
+        zeros = 0
+        for column in shards.read_column(work, "vector"):
+            # A vector of zeros marks a caption without a known word.
+            zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
+        counts, table = words.count_words(), words.record_vectors()
+        work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
+        # The vectors of words are needed only to make the shards.
+        work.excluded.add(VECTORS_FILE)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
@@ -169,70 +195,6 @@ class _TextEncoder:
             self.file = self.source.params.find_file(self.runtime.data, self.manifest)
         read = read_word_vectors(self.file, words)
         return vectors_of_words(read.index, read.vectors, words)
-
-
-class CbowTasks(WordTasks, VectorTasks):
-    """Work on an encoding of cbow.
-
-    `rows`: corpus rows to encode. `bags`: splits the captions of a range of rows into weighted words.
-    """
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        params: CbowParams,
-        runtime: Runtime,
-        bags: Callable[[range], WordBags],
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params.stored)
-        tokenizer = params.tokenizer if params.weighting == "mean" else "spacy"
-        self.configure(params.find_file(runtime.data), bags, tokenizer)
-        self._loaded: tuple[dict[str, int], NDArray[np.float32]] | None = None
-
-    @override
-    @property
-    def title(self) -> str:
-        """Title of the progress bar of the shards."""
-        return f"mean word vectors ({self.file.name})"
-
-    @override
-    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
-        """Read the vectors of the words that occur."""
-        return make_vectors_table(read_word_vectors(self.file, counts))
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make the columns row and vector; the vector is zeros for a caption without a known word."""
-        bags, (index, vectors) = self.read_shard_bags(work, rows), self._vectors(work)
-        word_vectors = vectors_of_words(index, vectors, bags.vocabulary)
-        unit = np.empty((len(rows), word_vectors.shape[1]), np.float32)
-        # Sums are in float64, so they are computed for some captions at a time.
-        for a in range(0, len(rows), _CAPTIONS):
-            part = slice(a, min(a + _CAPTIONS, len(rows)))
-            unit[part] = bags.unit_vectors(word_vectors, part)
-            advance(part.stop - part.start)
-        return make_vector_table(rows, unit, self.stored)
-
-    def finish(self, work: Work) -> None:
-        """Record the word vectors and the coverage in the manifest."""
-        super().finish(work)
-        zeros = 0
-        for column in self.read_column(work, "vector"):
-            # A vector of zeros marks a caption without a known word.
-            zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
-        counts = self.count_words(work)
-        table = self.record_vectors(work)
-        work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
-        # The vectors of words are needed only to make the shards.
-        work.excluded.add(VECTORS_FILE)
-
-    def _vectors(self, work: Work) -> tuple[dict[str, int], NDArray[np.float32]]:
-        """Return the row of each word and the vectors of all words, read once."""
-        if self._loaded is None:
-            table = pq.read_table(work.folder / VECTORS_FILE)
-            self._loaded = {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
-        return self._loaded
 
 
 @lru_cache(maxsize=1)

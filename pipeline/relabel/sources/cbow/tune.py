@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -37,8 +38,7 @@ from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer
-from relabel.store.artefact import Guard, build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
 
 _STEP = 1000  # documents between two moves of the bar
@@ -69,20 +69,14 @@ class TuneCbowParams(Parameters):
     seed: Seed = Field(1, description="Seed of the random start, skipping and negative samples.")
 
 
-def tune_cbow(
-    params: TuneCbowParams, corpus: Corpus, out: Path, runtime: Runtime, guard: Guard | None = None
-) -> tuple[Manifest, bool]:
-    """Train word vectors, unless they exist already.
+def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recipe:
+    """Return the recipe of word vectors: a text file with words by descending frequency.
 
-    Training uses one thread, so the same corpus, parameters and machine give the same bytes.
-
-    `out`: folder of the artefact (kind `word_vectors`): a text file with words by descending frequency, and a manifest.
-    `guard`: keeps an existing model from being replaced. Returns `manifest`: its name appears in cbow labels: `word2vec
-    coco-train 100d`; `built`: False if the vectors existed already.
+    Training uses one thread, so the same corpus, parameters and machine give the same bytes. The name appears in cbow
+    labels: `word2vec coco-train 100d`.
     """
     rows = corpus.rows(params.splits)
-    dataset = corpus.table["caption_id"][rows.start].as_py().partition(":")[0]
-    trained_on = f"{dataset}-{'+'.join(params.splits)}"
+    trained_on = f"{corpus.namespace}-{'+'.join(params.splits)}"
     file = f"word2vec.{trained_on}.{params.width}d.txt"
 
     def fill(work: Work) -> None:
@@ -97,8 +91,8 @@ def tune_cbow(
         }
 
     name = f"word2vec {trained_on} {params.width}d"
-    artefact = ArtefactSpec("word_vectors", name, params.model_dump(mode="json"), {"corpus": corpus.digest})
-    return build(out, artefact, fill, runtime.progress, guard)
+    semantic = partial(params.model_dump, mode="json")
+    return Recipe("word_vectors", name, semantic, {"corpus": corpus.digest}, fill)
 
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:

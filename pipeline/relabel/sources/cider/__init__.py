@@ -11,9 +11,8 @@ Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,17 +23,17 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
-from relabel.sources.shards import ShardTasks
+from relabel.sources.shards import Shards
 from relabel.store.arrays import view_column
-from relabel.store.manifest import Manifest, read_columns, read_parts, refuse_replaced
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.manifest import read_columns, read_parts
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 VOCABULARY = "vocabulary.parquet"
@@ -66,7 +65,6 @@ class Cider(Source[CiderParams]):
         kind="features",
         bounds=BOUNDS,
         symmetric=False,
-        version=1,
         params=CiderParams,
     )
 
@@ -85,15 +83,55 @@ class Cider(Source[CiderParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderTasks:
-        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderTasks`)."""
-        p = self.params
-        facts = {"tokenizer": p.tokenizer, "variant": p.variant}
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make `vocabulary.parquet`, then shards of counted n-grams.
+
+        The vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
+        COCO. Columns of shards: row int32, ngrams and counts list<int32> (ids ascending), words int32.
+        """
+        p, documents = self.params, self._documents(corpus, rows)
         # PTB tokens are split at any white space, as in CiderScorer.
-        texts, split = (
-            (lambda: corpus.texts, lower_split) if p.tokenizer == "lower_split" else (corpus.ptb_tokens, str.split)
-        )
-        return CiderTasks(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, facts)
+        read: Callable[[], list[str]] = corpus.ptb_tokens
+        split: Callable[[str], list[str]] = str.split
+        if p.tokenizer == "lower_split":
+            read, split = lambda: corpus.texts, lower_split
+        shards = Shards(corpus, rows, rows_per_shard)
+        vocabulary = cache(lambda: Vocabulary.read(work.folder / VOCABULARY))
+
+        def count_documents() -> pa.Table:
+            # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
+            used, texts = np.union1d(np.arange(rows.start, rows.stop), documents.rows), read()
+            ngrams = number_ngrams([texts[i] for i in used.tolist()], split, p.n)
+            local = References(documents.indptr, np.searchsorted(used, documents.rows).astype(np.int32))
+            return ngrams.vocabulary.table(ngrams.document_frequency(local))
+
+        def make_shard(part: range) -> pa.Table:
+            ngrams = number_ngrams(read()[part.start : part.stop], split, p.n)
+            indptr, local, counts = ngrams.counts(0, len(part))
+            # Ids of the shard and of the corpus have the same order, so a caption's ids stay ascending.
+            ids = vocabulary().find(ngrams.vocabulary)[local]
+            offsets = pa.array(indptr.astype(np.int32))
+            return pa.table(
+                {
+                    "row": np.arange(part.start, part.stop, dtype=np.int32),
+                    "ngrams": pa.ListArray.from_arrays(offsets, pa.array(ids)),
+                    "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
+                    "words": np.diff(ngrams.indptr).astype(np.int32),
+                }
+            )
+
+        task = table_task(VOCABULARY, count_documents, len(rows))
+        yield Step(f"vocabulary ({p.tokenizer})", "captions", [task])
+        yield shards.step(f"n-grams ({p.tokenizer})", make_shard)
+        empty = sum(int((words.to_numpy() == 0).sum()) for words in shards.read_column(work, "words"))
+        work.facts |= {
+            "tokenizer": p.tokenizer,
+            "variant": p.variant,
+            "documents": len(documents),
+            "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
+            "warnings": _warnings(len(documents), empty),
+        }
 
     @override
     def open(self, encoding: OpenEncoding) -> CiderRelevance:
@@ -116,7 +154,7 @@ class Cider(Source[CiderParams]):
             pooling=self.params.pooling,
             features=features_of(indptr, ids, counts, words, weighting),
             weighting=weighting,
-            open_vocabulary=partial(_open_vocabulary, encoding.folder, encoding.manifest),
+            open_vocabulary=partial(Vocabulary.read, encoding.folder / VOCABULARY),
             split=partial(split_words, tokenizer=self.params.tokenizer),
             unseen_idf=float(np.log(documents)),
             sigma=sigma,
@@ -132,93 +170,6 @@ class Cider(Source[CiderParams]):
         else:
             images = corpus.images([self.params.df])
         return corpus.references(images)
-
-
-def _open_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:
-    """Read the vocabulary of an encoding that was opened before."""
-    vocabulary = Vocabulary.read(folder / VOCABULARY)
-    # The vocabulary is read long after the features. If the encoding was replaced in between, their ids differ.
-    refuse_replaced(folder, manifest)
-    return vocabulary
-
-
-class CiderTasks(ShardTasks):
-    """Work on one encoding of cider.
-
-    Making the vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
-    COCO. Shards need nothing but the vocabulary file, so any worker can make any of them.
-
-    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `documents`: reference sets whose n-grams are counted, by corpus
-    row. `texts`: returns the texts of the corpus by row. `split`: splits one text into words. `n`: longest n-gram.
-    `facts`: parameters that the manifest repeats among its facts: `tokenizer` and `variant`.
-    """
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        documents: References,
-        texts: Callable[[], list[str]],
-        split: Callable[[str], list[str]],
-        n: int,
-        facts: dict[str, Any],
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard)
-        self.documents, self.texts, self.split, self.n, self.facts = documents, texts, split, n, facts
-        self._vocabulary: Vocabulary | None = None
-
-    @property
-    @override
-    def title(self) -> str:
-        return f"n-grams ({self.facts['tokenizer']})"
-
-    @override
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        yield TaskGroup(f"vocabulary ({self.facts['tokenizer']})", "captions", [Task(VOCABULARY, len(self.rows))])
-
-    @override
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        if task.file != VOCABULARY:
-            return super().make_other(work, task, advance)
-        return work.table(VOCABULARY, self._count_documents)
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard: row int32, ngrams and counts list<int32> (ids ascending), words int32."""
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary.read(work.folder / VOCABULARY)
-        ngrams = number_ngrams(self.texts()[rows.start : rows.stop], self.split, self.n)
-        indptr, local, counts = ngrams.counts(0, len(rows))
-        # Ids of the shard and of the corpus have the same order, so a caption's ids stay ascending.
-        ids = self._vocabulary.find(ngrams.vocabulary)[local]
-        offsets = pa.array(indptr.astype(np.int32))
-        return pa.table(
-            {
-                "row": np.arange(rows.start, rows.stop, dtype=np.int32),
-                "ngrams": pa.ListArray.from_arrays(offsets, pa.array(ids)),
-                "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
-                "words": np.diff(ngrams.indptr).astype(np.int32),
-            }
-        )
-
-    @override
-    def finish(self, work: Work) -> None:
-        super().finish(work)
-        empty = sum(int((words.to_numpy() == 0).sum()) for words in self.read_column(work, "words"))
-        work.facts |= self.facts | {
-            "documents": len(self.documents),
-            "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
-            "warnings": _warnings(len(self.documents), empty),
-        }
-
-    def _count_documents(self) -> pa.Table:
-        """Make the vocabulary with document frequencies."""
-        # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
-        used = np.union1d(np.arange(self.rows.start, self.rows.stop), self.documents.rows)
-        texts = self.texts()
-        ngrams = number_ngrams([texts[i] for i in used.tolist()], self.split, self.n)
-        local = References(self.documents.indptr, np.searchsorted(used, self.documents.rows).astype(np.int32))
-        return ngrams.vocabulary.table(ngrams.document_frequency(local))
 
 
 def _warnings(documents: int, empty: int) -> list[str]:

@@ -22,7 +22,6 @@ from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.shards import NoTasks
 from relabel.store.manifest import Manifest
 
 
@@ -59,7 +58,6 @@ class Fuse(Source[FuseParams]):
         kind="others",
         bounds=BOUNDS,
         symmetric=False,
-        version=1,
         params=FuseParams,
     )
 
@@ -101,10 +99,6 @@ class Fuse(Source[FuseParams]):
                 message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
                 todo = "Fit it again with `relabel tune fuse`."
                 raise CheckError(message, where=str(self.params.folder), todo=todo)
-
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
-        """Return no tasks: the parts are encoded by their own sources."""
-        return NoTasks()
 
     @override
     def open(self, encoding: OpenEncoding) -> FuseRelevance:

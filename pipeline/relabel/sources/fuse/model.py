@@ -24,7 +24,8 @@ from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.store.arrays import save_array
 from relabel.store.files import write_text
-from relabel.store.manifest import Manifest, read_artefact, read_manifest
+from relabel.store.manifest import Manifest, open_artefact, read_manifest
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 I4 = NDArray[np.int32]
@@ -104,7 +105,6 @@ def _compile_sum() -> Callable[..., None]:
 
 KIND = "fuse_model"
 MODEL = "model.json"
-FORMAT = 2
 BOUNDS = (0.0, 1.0)
 """Range of relevance: human scores 0..5, divided by 5."""
 
@@ -186,7 +186,7 @@ class FuseModel:
             for name, head in self.heads.items()
         }
         parts = {label: asdict(part) for label, part in self.parts.items()}
-        text = json.dumps({"format": FORMAT, "parts": parts, "heads": heads}, indent=1) + "\n"
+        text = json.dumps({"format": version_of(KIND), "parts": parts, "heads": heads}, indent=1) + "\n"
         work.file(MODEL, lambda path: write_text(path, text))
 
 
@@ -196,13 +196,9 @@ def read_parts(folder: Path) -> dict[str, Part]:
 
 
 def read_model(folder: Path) -> FuseModel:
-    """Read a model and verify the sha256 of its files."""
+    """Read a model."""
     _check_present(folder)
-    return read_artefact(folder, KIND, lambda _: _model(folder))
-
-
-def _model(folder: Path) -> FuseModel:
-    """Read the files of a model."""
+    open_artefact(folder, KIND)
     body, parts = _read(folder)
     heads: dict[HeadName, Head] = {}
     for name in HEADS:
@@ -221,8 +217,9 @@ def model_manifest(folder: Path) -> Manifest:
 
 
 def without_rows(semantic: Mapping[str, Any]) -> Any:
-    """Return an encoding's parameters without its rows and its storage, as JSON-able values."""
-    return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE}))
+    """Return an encoding's parameters and version without its rows and its storage, as JSON-able values."""
+    version = version_of("encoding", semantic.get("source"))
+    return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE} | {"version": version}))
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -231,8 +228,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
     path, todo = folder / MODEL, "Fit it again with `relabel tune fuse`."
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-        if body["format"] != FORMAT:
-            raise CheckError(f"expected format {FORMAT}, found {body['format']}", where=str(path), todo=todo)
+        if body["format"] != (expected := version_of(KIND)):
+            raise CheckError(f"expected format {expected}, found {body['format']}", where=str(path), todo=todo)
         return body, {label: Part(**entry) for label, entry in body["parts"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckError(f"not the model of a fuse ({error!r})", where=str(path), todo=todo) from error

@@ -27,7 +27,7 @@ from relabel.sources.fuse.features import Feature, Scorer, block_features, pair_
 from relabel.sources.fuse.model import FuseModel, HeadName
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.arrays import write_array
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step
 from relabel.store.workdir import Work
 
 _CELLS = 1 << 21  # features held at a time: 16 MiB
@@ -205,12 +205,8 @@ class GatedFinder(Finder):
     coarse: Finder
 
     @override
-    def preliminary(self, work: Work) -> TaskGroup | None:
-        return self.coarse.preliminary(work)
-
-    @override
-    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        self.coarse.prepare(work, task, advance)
+    def build(self, work: Work) -> Step | None:
+        return self.coarse.build(work)
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
@@ -283,7 +279,7 @@ def _write_heads(model: FuseModel, work: Work) -> None:
         leaves = np.add.reduceat(head.trees.nodes[:, 0] < 0, head.trees.roots) if len(head.trees.roots) else [0]
         if (most := int(np.max(leaves))) > LEAVES:
             message = f"a tree of this fuse has {most} leaves, but a lookup reads at most {LEAVES}"
-            raise UsageError(message, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
+            raise UsageError(message, todo=f"Fit it again with --set tune.fuse.leaves={LEAVES}, or use a batch plan.")
         write_array(work, f"{name}.weights", np.concatenate([[head.intercept], head.weights]))
         write_array(work, f"{name}.plateau", np.array(head.plateau))
         for array, values in head.trees._asdict().items():
@@ -298,5 +294,5 @@ class _PrefixedWork(Work):
         self._work, self._prefix = work, prefix
 
     @override
-    def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
-        self._work.file(self._prefix + name, write, rows)
+    def file(self, name: str, write: Callable[[Path], object]) -> None:
+        self._work.file(self._prefix + name, write)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -41,9 +42,9 @@ from relabel.sources.fuse.tune_data import (
 )
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
-from relabel.store.artefact import Guard, build
+from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import sha256_file
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 
 SPLIT: Literal["val"] = "val"
@@ -112,16 +113,14 @@ def tune_fuse(
     params: TuneFuseParams,
     parts: Mapping[str, FuseInput],
     corpus: Corpus,
-    out: Path,
     runtime: Runtime,
-    guard: Guard | None = None,
-) -> tuple[Manifest, bool]:
-    """Fit a fuse, unless it exists already. A killed run keeps the features that were computed.
+) -> Recipe:
+    """Return the recipe of a fuse. A killed run keeps the features that were computed.
 
-    `parts`: labels in `params.parts`. `corpus`: COCO's, with Karpathy's val split. `out`: folder of the artefact (kind
-    `fuse_model`): the model (see `FuseModel`), the features of all judged pairs (`sits-LABEL.parquet`, ...), those of
-    altered copies, and a manifest that reports cross-validated figures. `guard`: protects an older model that would be
-    replaced. Returns `built`: False if it existed.
+    Its files are the model (see `FuseModel`), the features of all judged pairs (`sits-LABEL.parquet`, ...) and those of
+    altered copies; the manifest reports cross-validated figures.
+
+    `parts`: labels in `params.parts`. `corpus`: COCO's, with Karpathy's val split.
     """
     if not params.parts or len(set(params.parts)) < len(params.parts):
         labels = ", ".join(params.parts) or "none"
@@ -130,10 +129,14 @@ def tune_fuse(
     if unknown := [label for label in params.free if label not in params.parts]:
         message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
         raise UsageError(message, where="tune.fuse.free", todo="Name parts of the fuse, or none.")
-    described = {label: one.part() for label, one in parts.items()}
-    semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
-    inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.identity for label, one in parts.items()}
-    inputs |= {f"cxc {task} {SPLIT}": cxc.sha256(task, SPLIT) for task in TASKS}
+    described = cache(lambda: {label: one.part() for label, one in parts.items()})
+
+    def semantic() -> dict[str, Any]:
+        return params.model_dump(mode="json") | {"made_of": {n: asdict(part) for n, part in described().items()}}
+
+    inputs: Inputs = {"corpus": corpus.digest}
+    inputs |= {f"encoding {label}": one.identity for label, one in parts.items()}
+    inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
         pairs = {task: JudgedPairs.of(task, corpus) for task in TASKS}
@@ -143,12 +146,11 @@ def tune_fuse(
         heads, facts = {}, {}
         for task in TASKS:
             heads[_HEAD[task]], facts[task] = _fit_task(params, parts, pairs[task], work, runtime)
-        FuseModel(described, heads).write(work)
+        FuseModel(described(), heads).write(work)
         work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": facts}
         work.runtime["scikit-learn"] = metadata.version("scikit-learn")
 
-    artefact = ArtefactSpec(KIND, f"fuse of {', '.join(parts)}", semantic, inputs)
-    return build(out, artefact, fill, runtime.progress, guard)
+    return Recipe(KIND, f"fuse of {', '.join(parts)}", semantic, inputs, fill)
 
 
 def _write_features(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field
 from typing_extensions import override
 
@@ -25,12 +26,14 @@ from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.meteor.encode import MeteorTasks
 from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
+from relabel.sources.shards import Shards
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
+from relabel.store.tasks import Steps
+from relabel.store.workdir import Work
 
 BEAM = 40
 """Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""
@@ -57,7 +60,6 @@ class Meteor(Source[MeteorParams]):
         kind="pairs",
         bounds=(0.0, 1.0),
         symmetric=False,
-        version=2,
         params=MeteorParams,
         refused={"neighbours": "it scores pair by pair, and all pairs are too many"},
     )
@@ -69,15 +71,24 @@ class Meteor(Source[MeteorParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_table(self.params.language)}
-        hashes = {name: sha256_file(path) for name, path in files.items()}
+        hashes = {name: input_sha256(path) for name, path in files.items()}
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorTasks:
-        """Divide the work that pairs share: each row's normalised text (`words`).
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make the work that pairs share: each row's normalised text (row int32, words string).
 
         Pairs themselves are scored by the opened encoding.
         """
-        return MeteorTasks(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
+
+        def make_shard(part: range) -> pa.Table:
+            tokens = corpus.ptb_tokens()[part.start : part.stop]
+            words = normalise(tokens, self.params.language, self.params.silence)
+            row = np.arange(part.start, part.stop, dtype=np.int32)
+            return pa.table({"row": row, "words": pa.array(words, pa.string())})
+
+        yield Shards(corpus, rows, rows_per_shard).step("METEOR's words", make_shard)
+        work.facts["tokenizer"] = "ptb"
 
     @override
     def open(self, encoding: OpenEncoding) -> MeteorRelevance:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from typing import Any, Literal
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, check_weights, read_modules
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -53,11 +52,7 @@ class ModelFiles:
 
     def sha256(self) -> str:
         """Return the sha256 over the sha256 and relative path of every file that can change a vector."""
-        lines = []
-        for name in value_files(self.folder):
-            path = self.folder / name
-            facts = path.stat()
-            lines.append(f"{_sha256(path, (facts.st_size, facts.st_mtime_ns))}  {name}\n")
+        lines = [f"{input_sha256(self.folder / name)}  {name}\n" for name in value_files(self.folder)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def check_unchanged(self, manifest: Manifest) -> str:
@@ -129,12 +124,6 @@ def _matters(name: str, beside: set[str]) -> bool:
     if path.name in _SLOW_TOKENIZER or path.suffix == ".model":
         return not fast
     return path.suffix in (".json", ".safetensors")
-
-
-@lru_cache(maxsize=256)
-def _sha256(path: Path, _state: tuple[int, int]) -> str:
-    """Return the sha256 of a file, computed once per size and modification time."""
-    return sha256_file(path)
 
 
 def _check_complete(model: ModelFiles) -> ModelFiles:

@@ -7,7 +7,7 @@ name their checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import Advance, Device, Runtime
+from relabel.core.runtime import Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, SourceParams
@@ -27,16 +27,15 @@ from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
     VectorSource,
-    VectorTasks,
     make_vector_spec,
     make_vector_table,
     read_vectors,
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.models.tasks import ModelTasks
-from relabel.sources.shards import mark_failed, read_failed_rows
+from relabel.sources.models.tasks import model_step, record_model
+from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task, exclude_blocks, write_in_blocks
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class SbertParams(SourceParams):
 class Sbert(VectorSource[SbertParams]):
     """Cosine of sentence embeddings."""
 
-    spec = make_vector_spec("sbert", SbertParams, version=2)
+    spec = make_vector_spec("sbert", SbertParams)
 
     @override
     def model_folder(self) -> Path | None:
@@ -88,14 +87,46 @@ class Sbert(VectorSource[SbertParams]):
         params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype", "stored"})
         return params | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertTasks:
-        """Divide the encoding into shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
 
-        A caption for which the model returns no finite vector is a failed row.
+        A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
         """
-        files = self._files(runtime)
-        load = partial(self._encoder, files, runtime)
-        return SbertTasks(corpus, rows, rows_per_shard, self.params, files, load)
+        p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
+        encoder = cache(partial(self._encoder, files, runtime))
+
+        def load_model() -> tuple[dict[str, Any], dict[str, Any]]:
+            first = corpus.read("text", range(rows.start, min(rows.start + _TRIED, rows.stop)))
+            if not np.isfinite(encoder().encode(first).vectors).any():
+                where, todo = corpus.caption_ids[rows.start], "Use dtype float32, or another model."
+                raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
+            properties = {name: getattr(encoder(), name) for name in ("width", "prompt", "max_length")}
+            return properties, {name: getattr(encoder(), name) for name in ("backend", "device", "left_out")}
+
+        def make_shard(part: range) -> pa.Table:
+            embeddings = encoder().encode(corpus.read("text", part), runtime.progress.advance)
+            broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
+            # A vector with one infinite component would otherwise have a cosine with other vectors.
+            embeddings.vectors[broken] = np.nan
+            table = make_vector_table(part, embeddings.vectors, p.stored)
+            table = table.append_column("truncated", pa.array(embeddings.truncated))
+            return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
+
+        yield model_step(files, load_model)
+        yield shards.step(f"sentence embeddings ({files.name})", make_shard, plain=True)
+        shards.record_failed(work)
+        record_model(files, len(rows), work)
+        truncated = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
+        limit = work.facts["max_length"]
+        warning = f"{truncated} captions are longer than {limit} tokens: the rest is not seen"
+        work.facts |= {
+            "unit_length": True,
+            "dtype": p.dtype,
+            "stored": p.stored,
+            "truncated": truncated,
+            "warnings": [warning] if truncated else [],
+        }
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
@@ -153,83 +184,3 @@ def _load_encoder(
     from relabel.sources.models.encoder import SentenceEncoder
 
     return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))
-
-
-class SbertTasks(ModelTasks, VectorTasks):
-    """Work on an encoding of sbert. The model is loaded by the first task that needs it.
-
-    A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
-
-    `rows`: corpus rows to encode. `load`: loads the model.
-    """
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        params: SbertParams,
-        files: ModelFiles,
-        load: Callable[[], SentenceEncoder],
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params.stored)
-        self.files, self.dtype, self._load = files, params.dtype, load
-
-    @cached_property
-    def encoder(self) -> SentenceEncoder:
-        """The loaded model."""
-        return self._load()
-
-    @override
-    @property
-    def title(self) -> str:
-        """Title of the progress bar of the shards."""
-        return f"sentence embeddings ({self.files.name})"
-
-    @override
-    def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        first = self.corpus.read("text", range(self.rows.start, min(self.rows.start + _TRIED, self.rows.stop)))
-        if not np.isfinite(self.encoder.encode(first).vectors).any():
-            where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."
-            raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
-        properties = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
-        return properties, {name: getattr(self.encoder, name) for name in ("backend", "device", "left_out")}
-
-    @override
-    def make(self, work: Work, task: Task, advance: Advance) -> None:
-        # Only a vector that has the same bytes in any batch allows a shard to be encoded block by block.
-        if task.file not in self.parts or not self.encoder.batch_invariant:
-            return super().make(work, task, advance)
-        first = self.parts[task.file].start
-
-        def encode(rows: range, advance: Advance) -> pa.Table:
-            return self.make_shard(work, range(first + rows.start, first + rows.stop), advance)
-
-        return write_in_blocks(work, encode, task, advance, plain=self.plain)
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make the columns row, vector and truncated (bool) of some rows."""
-        embeddings = self.encoder.encode(self.corpus.read("text", rows), advance)
-        broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
-        # A vector with one infinite component would otherwise have a cosine with other vectors.
-        embeddings.vectors[broken] = np.nan
-        table = make_vector_table(rows, embeddings.vectors, self.stored)
-        table = table.append_column("truncated", pa.array(embeddings.truncated))
-        return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
-
-    def finish(self, work: Work) -> None:
-        """Record the truncated captions in the manifest, and leave the blocks of a killed run out of the artefact."""
-        super().finish(work)
-        exclude_blocks(work)
-        truncated = sum(int(column.to_numpy().sum()) for column in self.read_column(work, "truncated"))
-        warnings = []
-        if truncated:
-            limit = work.facts["max_length"]
-            warnings.append(f"{truncated} captions are longer than {limit} tokens: the rest is not seen")
-        work.facts |= {
-            "unit_length": True,
-            "dtype": self.dtype,
-            "stored": self.stored,
-            "truncated": truncated,
-            "warnings": warnings,
-        }

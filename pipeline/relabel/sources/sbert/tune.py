@@ -25,6 +25,7 @@ import json
 import shutil
 import tempfile
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,9 +51,8 @@ from relabel.sources.sbert.tune_data import (
     read_sentence_sets,
     sort_pairs,
 )
-from relabel.store.artefact import Guard, build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.workdir import Work, check_kind
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.workdir import Work
 
 KIND = "sentence_encoder"
 FOLDS = "folds.json"
@@ -106,38 +106,30 @@ class TuneSbertParams(Parameters):
     seed: Seed = Field(1, description="Seed of batches, folds and dropout.")
 
 
-def tune_sbert(
-    params: TuneSbertParams, corpus: Corpus, out: Path, runtime: Runtime, guard: Guard | None = None
-) -> tuple[Manifest, bool]:
-    """Fine-tune a sentence encoder on CxC's val split, unless the tuned model exists already.
+def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Recipe:
+    """Return the recipe of a sentence encoder that is fine-tuned on CxC's val split.
 
-    `corpus`: all of COCO, or at least its val images. `out`: folder of the artefact (kind `sentence_encoder`): the
-    model and, with folds, `fold-0`, ..., `folds.json` and `out_of_fold.parquet`. `guard`: keeps an existing model from
-    being replaced. Returns `built`: False if the model existed already.
+    Its files are the model and, with folds, `fold-0`, ..., `folds.json` and `out_of_fold.parquet`.
+
+    `corpus`: all of COCO, or at least its val images.
     """
-    check_kind(out, KIND)
     if params.folds == 1:
         raise UsageError("one fold holds out everything", where="folds", todo="Use 0, or 2 or more.")
     if params.merge and not params.folds:
         raise UsageError("without folds there is nothing to merge", where="merge", todo="Add --folds 3.")
-    base = find_model(params.base, params.revision, runtime.progress)
-    sentences = read_sentence_sets(params.also, runtime)
-    judged = read_judged_set(corpus, sentences)
-    run = _Tuner(params, base, judged, runtime)
-    artefact = ArtefactSpec(
+    base = cache(lambda: find_model(params.base, params.revision, runtime.progress))
+    sentences = cache(lambda: {one.name: one for one in read_sentence_sets(params.also, runtime)})
+    judged = cache(lambda: read_judged_set(corpus, list(sentences().values())))
+    inputs: Inputs = {"base": lambda: base().sha256(), "captions": lambda: judged().digest}
+    inputs |= {f"cxc {t} val": partial(sha256, t, "val") for t in ("sts", "sits", *(("sis",) if params.sis else ()))}
+    inputs |= {f"{name} train": lambda name=name: sentences()[name].sha256 for name in params.also}  # type: ignore[misc]
+    return Recipe(
         KIND,
-        f"{base.name} on cxc-val",
-        params.model_dump(mode="json", exclude={"base", "revision"}),
-        {
-            "base": base.sha256(),
-            "captions": judged.digest,
-            "cxc sts val": sha256("sts", "val"),
-            "cxc sits val": sha256("sits", "val"),
-        }
-        | ({"cxc sis val": sha256("sis", "val")} if params.sis else {})
-        | {f"{one.name} train": one.sha256 for one in sentences},
+        f"{Path(params.base).name} on cxc-val",
+        partial(params.model_dump, mode="json", exclude={"base", "revision"}),
+        inputs,
+        lambda work: _Tuner(params, base(), judged(), runtime).fill(work),
     )
-    return build(out, artefact, run.fill, runtime.progress, guard)
 
 
 @dataclass
@@ -217,7 +209,7 @@ class _Tuner:
             self.hidden,
         )
         self.hidden = model.hidden
-        checkpoint = work.folder / f"{prefix.strip('/') or 'model'}.{dtype}.{_CHECKPOINT}"
+        checkpoint = work.folder / f".{prefix.strip('/') or 'model'}.{dtype}.{_CHECKPOINT}"
         try:
             trainer = Trainer(model, Batches(self.judged, images, p.batch_images, p.seed, p.also_share), p, checkpoint)
             trainer.run(self.runtime.progress, title)
@@ -246,7 +238,7 @@ class _Tuner:
         """Write the model with sentence-transformers to a temporary folder, and commit its files one by one."""
         from relabel.sources.models.loading import quiet
 
-        with tempfile.TemporaryDirectory(dir=work.folder) as folder:
+        with tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as folder:
             with quiet():
                 model.save(folder, create_model_card=False)
             for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()):

@@ -25,13 +25,15 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.shards import read_failed_rows
-from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
+from relabel.sources.shards import Shards, read_failed_rows
+from relabel.sources.spice.encode import WORDS, collapsed, encoding_steps
 from relabel.sources.spice.parse_cache import cached_parser
 from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
+from relabel.store.tasks import Steps
+from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
     from relabel.sources.spice.load import Scenes
@@ -60,7 +62,6 @@ class Spice(Source[SpiceParams]):
         kind="features",
         bounds=(0.0, 1.0),
         symmetric=False,
-        version=1,
         params=SpiceParams,
     )
 
@@ -76,13 +77,15 @@ class Spice(Source[SpiceParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
-        return parameters | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
+        return parameters | {"synonyms": input_sha256(find_meteor_jar())} | parser_files()
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphTasks:
-        """Cut the work into shards of tuples and `words.parquet` (see `SceneGraphTasks`)."""
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make shards of tuples and `words.parquet` (see `encoding_steps`)."""
         p = self.params
         texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
-        return SceneGraphTasks(corpus, rows, rows_per_shard, texts, runtime, p.heap, p.silence)
+        parser = cached_parser(runtime, p.heap, p.silence)
+        yield from encoding_steps(Shards(corpus, rows, rows_per_shard), texts, parser, work, runtime.progress)
 
     @override
     def open(self, encoding: OpenEncoding) -> SceneGraphRelevance:

@@ -7,28 +7,25 @@ part of the finished encoding. Where a shard is made again, its texts are in the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.runtime import Advance, Runtime
-from relabel.corpus import Corpus
-from relabel.sources.shards import FAILED, ShardTasks, mark_failed
-from relabel.sources.spice.parse_cache import cached_parser
+from relabel.core.runtime import Progress
+from relabel.sources.shards import FAILED, Shards, mark_failed
 from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 CHUNK = 500
@@ -50,109 +47,65 @@ class CaptionParser(Protocol):
         ...
 
 
-class SpiceTasks(ShardTasks):
-    """Work on the shards of one encoding of spice: row int32, and tuples of type `TUPLES`.
+@dataclass(frozen=True)
+class _ChunkPlan:
+    """The work on one shard.
+
+    `chunks`: texts of each chunk, by file name.
+    `text_of`: (n,) int64; number of each caption's text among the distinct texts of the shard.
+    """
+
+    chunks: dict[str, list[str]]
+    text_of: NDArray[np.int64]
+
+
+def encoding_steps(
+    shards: Shards, read: Callable[[], list[str]], parser: CaptionParser, work: Work, progress: Progress
+) -> Steps:
+    """Parse distinct captions chunk by chunk, and make the shards (row int32, tuples of type `TUPLES`) and `WORDS`.
 
     A caption that crashes the parser, that it refuses or that takes it too long is a failed row, and its tuples are
     null.
 
-    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `texts`: returns the text of every corpus row. The parser reads
-    it with collapsed white space (see `collapsed`). `runtime`: its data folder holds CoreNLP. `heap`: largest heap of
-    Java, as `2G`. `silence`: seconds that one caption may take. `parser`: by default a CachedParser, whose process
-    starts with the first new text.
+    `read`: returns the text of every corpus row. The parser reads it with collapsed white space (see `collapsed`).
     """
 
-    title = "scene graphs"
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        texts: Callable[[], list[str]],
-        runtime: Runtime,
-        heap: str = "2G",
-        silence: float = 120.0,
-        parser: CaptionParser | None = None,
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard)
-        self._texts = texts
-        self._parser: CaptionParser = parser or cached_parser(runtime, heap, silence)
-        self._plan = lru_cache(maxsize=None)(self._make_plan)
-
-    @override
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        chunks = [chunk for name in self.parts if not work.done(name) for chunk in self._plan(name).chunks.items()]
-        yield TaskGroup("SPICE's parser", "captions", [Task(chunk, len(texts)) for chunk, texts in chunks])
-
-    @override
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        match = _CHUNK.fullmatch(task.file)
-        if match is None:
-            return super().make_other(work, task, advance)
-        texts = self._plan(list(self.parts)[int(match[1])]).chunks[task.file]
-        return work.table(task.file, lambda: _chunk_table(self._parser.parse(texts, advance)))
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard from its chunks."""
-        plan = self._plan(next(name for name, part in self.parts.items() if part == rows))
-        distinct = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in plan.chunks])
-        table = distinct.take(pa.array(plan.text_of))
-        row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
-        reasons = {i: reason for i, reason in enumerate(table[FAILED].to_pylist()) if reason is not None}
-        return mark_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
-
-    @override
-    def finish(self, work: Work) -> None:
-        super().finish(work)
-        lengths = [pc.list_value_length(column) for column in self.read_column(work, "tuples")]
-        empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
-        work.facts |= {"captions": len(self.rows), "without_tuples": empty}
-        # Chunks serve a killed run only. They stay out of the artefact.
-        for name in self.parts:
-            work.excluded.update(self._plan(name).chunks)
-
-    def _make_plan(self, name: str) -> _ChunkPlan:
+    @cache
+    def plan(rows: range) -> _ChunkPlan:
         """Cut the distinct texts of a shard into chunks."""
-        rows = self.parts[name]
-        texts = self._texts()
-        numbers: dict[str, int] = {}
+        texts, numbers = read(), dict[str, int]()
         text_of = [numbers.setdefault(collapsed(texts[row]), len(numbers)) for row in rows]
-        distinct, shard = list(numbers), list(self.parts).index(name)
+        distinct, shard = list(numbers), list(shards.files.values()).index(rows)
         starts = range(0, len(distinct), CHUNK)
         chunks = {f"chunk-{shard:05d}-{i:05d}.parquet": distinct[a : a + CHUNK] for i, a in enumerate(starts)}
         return _ChunkPlan(chunks, np.array(text_of, np.int64))
 
+    def parse(texts: list[str]) -> pa.Table:
+        return _chunk_table(parser.parse(texts, progress.advance))
 
-class SceneGraphTasks(SpiceTasks):
-    """Work on one encoding of spice: the shards of SpiceTasks, then `words.parquet`."""
+    def make_shard(rows: range) -> pa.Table:
+        distinct = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in plan(rows).chunks])
+        table = distinct.take(pa.array(plan(rows).text_of))
+        row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
+        reasons = {i: reason for i, reason in enumerate(table[FAILED].to_pylist()) if reason is not None}
+        return mark_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
 
-    derived_files: ClassVar[tuple[str, ...]] = (WORDS,)
+    def make_words() -> pa.Table:
+        words: set[str] = set()
+        for column in shards.read_column(work, "tuples"):
+            words.update(pc.unique(spelled(column)[2]).to_pylist())
+        return words_table(words, find_meteor_jar())
 
-    @override
-    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        yield from super().after_shards(work)
-        yield TaskGroup("synonyms", "files", [Task(WORDS, 1)])
-
-    @override
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        if task.file != WORDS:
-            return super().make_other(work, task, advance)
-        return work.table(WORDS, lambda: self._words(work))
-
-    def _words(self, work: Work) -> pa.Table:
-        distinct: set[str] = set()
-        for column in self.read_column(work, "tuples"):
-            distinct.update(pc.unique(spelled(column)[2]).to_pylist())
-        return words_table(distinct, find_meteor_jar())
-
-
-@dataclass(frozen=True)
-class _ChunkPlan:
-    """Distinct texts of a shard, by chunk, and the number of each row's text among them."""
-
-    chunks: dict[str, list[str]]
-    text_of: NDArray[np.int64]
+    chunks = [chunk for rows in shards.files.values() for chunk in plan(rows).chunks.items()]
+    tasks = [table_task(chunk, partial(parse, texts), len(texts)) for chunk, texts in chunks]
+    yield Step("SPICE's parser", "captions", tasks)
+    yield shards.step("scene graphs", make_shard, last=False)
+    yield Step("synonyms", "files", [table_task(WORDS, make_words)], last=True)
+    shards.record_failed(work)
+    lengths = [pc.list_value_length(column) for column in shards.read_column(work, "tuples")]
+    empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
+    work.facts |= {"captions": len(shards.rows), "without_tuples": empty}
+    work.excluded.update(name for name in work.names() if name.startswith("chunk-"))
 
 
 def collapsed(text: str) -> str:

@@ -25,7 +25,7 @@ from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
 from relabel.datasets import Content, load_manifest, locate
 from relabel.datasets.registry import check_file
 from relabel.sources.spice import worker
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 
 INSTALL = "pip install 'relabel-itr[spice]'"
 _FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
@@ -72,7 +72,7 @@ class SpiceParser:
 
     def version(self) -> str:
         """Return the sha256 of all that the tuples of a text depend on: the jars, and the program that calls them."""
-        depends = parser_files() | {"program": sha256_file(Path(worker.__file__))}
+        depends = parser_files() | {"program": input_sha256(Path(worker.__file__))}
         return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
     def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
@@ -175,7 +175,7 @@ def parser_files() -> dict[str, str]:
     The hashes of CoreNLP are those of its dataset manifest: the files are checked when the parser starts.
     """
     corenlp = {file.name.removesuffix(".jar"): file.sha256 for file in load_manifest("corenlp").files}
-    return {"spice": sha256_file(find_jar(_SPICE)), "scene_graphs": sha256_file(find_jar(_GRAPHS)), **corenlp}
+    return {"spice": input_sha256(find_jar(_SPICE)), "scene_graphs": input_sha256(find_jar(_GRAPHS)), **corenlp}
 
 
 def _check_jar(path: Path, contents: Sequence[Content]) -> Path:

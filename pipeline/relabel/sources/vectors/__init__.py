@@ -8,9 +8,9 @@ its model. With vectors of images alone, a caption has the vector of its image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Paths, SourceParams
@@ -31,7 +31,6 @@ from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
     VectorSource,
-    VectorTasks,
     make_vector_spec,
     make_vector_table,
     read_vectors,
@@ -39,11 +38,11 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, positions_in
+from relabel.sources.shards import Shards
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.store.arrays import write_array
-from relabel.store.files import write_plain
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 Length = Literal["normalise", "refuse"]
@@ -88,7 +87,7 @@ class Vectors(VectorSource[VectorsParams]):
     """Cosine of embeddings from files."""
 
     spec = replace(
-        make_vector_spec("vectors", VectorsParams, version=1),
+        make_vector_spec("vectors", VectorsParams),
         refused_poolings={},
         refused={"query": "given vectors have no model, so that a new text has no vector"},
     )
@@ -117,12 +116,50 @@ class Vectors(VectorSource[VectorsParams]):
             )
         return params
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> ExternalVectorTasks:
-        """Divide the encoding into shards of unit vectors (see `make_vector_table`) and a file of image vectors."""
-        p = self.params
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make shards of unit vectors (see `make_vector_table`) and a file of image vectors.
+
+        Without vectors of captions, a caption has that of its image.
+        """
+        p, shards = self.params, Shards(corpus, rows, rows_per_shard)
         self._check_files()
-        captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return ExternalVectorTasks(corpus, rows, rows_per_shard, p, captions, images)
+        captions, images = cache(self._opener(p.captions, p.caption_ids)), cache(self._opener(p.images, p.image_ids))
+        numbers = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
+
+        def sides() -> list[tuple[ExternalVectors, list[str], str]]:
+            """Each file of vectors, with the ids it must hold and their name in messages."""
+            found = []
+            if p.captions is not None:
+                found.append((captions(), corpus.caption_ids[rows.start : rows.stop], "captions"))
+            if p.images is not None:
+                found.append((images(), corpus.image_ids[numbers.start : numbers.stop], "images"))
+            return found
+
+        def image_table() -> pa.Table:
+            vectors = _unit_vectors(images(), np.array(numbers), corpus.image_ids, p.length)
+            return make_vector_table(numbers, vectors, p.stored)
+
+        def make_shard(part: range) -> pa.Table:
+            if p.captions is None:
+                owners = corpus.image[part.start : part.stop]
+                vectors = _unit_vectors(images(), owners, corpus.image_ids, p.length)
+            else:
+                vectors = _unit_vectors(captions(), np.arange(part.start, part.stop), corpus.caption_ids, p.length)
+            return make_vector_table(part, vectors, p.stored)
+
+        # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
+        for side, ids, kind in sides():
+            side.rows_of(ids, kind)
+        if len({side.width for side, _, _ in sides()}) > 1:
+            listing = ", ".join(f"{side.path.name} {side.width}" for side, _, _ in sides())
+            raise CheckError(f"vectors of captions and images differ in width: {listing}")
+        if p.images is not None:
+            task = table_task(IMAGES, image_table, len(numbers), plain=True)
+            yield Step("given vectors of images", "images", [task])
+        yield shards.step("given vectors", make_shard, plain=True)
+        work.facts |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored, "length": p.length}
+        work.facts["given"] = {kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()}
 
     @override
     def write_lookup(
@@ -143,11 +180,9 @@ class Vectors(VectorSource[VectorsParams]):
             first = int(encoding.corpus.image[rows.start])
         return ExternalVectorRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
 
-    def _opener(self, file: str | None, ids: str | None) -> Callable[[], ExternalVectors] | None:
-        """Return a function that opens a file of vectors; None without a file."""
-        if file is None:
-            return None
-        return partial(read_vector_file, _path(file), None if ids is None else _path(ids), self.params.tensor)
+    def _opener(self, file: str | None, ids: str | None) -> Callable[[], ExternalVectors]:
+        """Return a function that opens a file of vectors."""
+        return lambda: read_vector_file(_path(str(file)), None if ids is None else _path(ids), self.params.tensor)
 
     def _check_files(self) -> None:
         """Raise if no file of vectors is set."""
@@ -172,123 +207,28 @@ def _no_text(_: str) -> NDArray[np.float32]:
     raise UsageError("given vectors have no model: a new text has no vector", todo="Ask by a caption's id.")
 
 
-class ExternalVectorTasks(VectorTasks):
-    """Work on an encoding of external vectors.
-
-    `rows`: corpus rows to encode. `captions`, `images`: open the files of vectors; at most one is None. Without vectors
-    of captions, a caption has that of its image.
-    """
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        rows: range,
-        rows_per_shard: int,
-        params: VectorsParams,
-        captions: Callable[[], ExternalVectors] | None,
-        images: Callable[[], ExternalVectors] | None,
-    ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, params.stored)
-        self._captions, self._images, self.length = captions, images, params.length
-
-    @override
-    @property
-    def title(self) -> str:
-        """Title of the progress bar of the shards."""
-        return "given vectors"
-
-    def start(self, work: Work) -> None:
-        """Check that every id has a vector and all vectors have one width, before anything is written."""
-        super().start(work)
-        widths = {}
-        for vectors, ids, kind in self._sides:
-            vectors.rows_of(ids, kind)
-            widths[vectors.path.name] = vectors.width
-        # Vectors of images and captions must lie in one space.
-        if len(set(widths.values())) > 1:
-            listing = ", ".join(f"{name} {width}" for name, width in widths.items())
-            raise CheckError(f"vectors of captions and images differ in width: {listing}")
-
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task group that gathers the vectors of images."""
-        if self._images is not None:
-            yield TaskGroup("given vectors of images", "images", [Task(IMAGES, len(self.images))])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the vectors of images."""
-        if task.file != IMAGES:
-            return super().make_other(work, task, advance)
-        vectors = self._vectors(self._image_vectors, np.array(self.images), self.corpus.image_ids)
-        table = make_vector_table(self.images, vectors, self.stored)
-        return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema), rows=len(table))
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make the columns row and vector."""
-        if self._captions is None:
-            # Without vectors of captions, a caption has the vector of its image.
-            owners = self.corpus.image[rows.start : rows.stop]
-            vectors = self._vectors(self._image_vectors, owners, self.corpus.image_ids)
-        else:
-            vectors = self._vectors(self._caption_vectors, np.arange(rows.start, rows.stop), self.corpus.caption_ids)
-        return make_vector_table(rows, vectors, self.stored)
-
-    def finish(self, work: Work) -> None:
-        """Record the files and the width in the manifest."""
-        super().finish(work)
-        work.facts |= {"width": self._sides[0][0].width, "unit_length": True, "stored": self.stored}
-        work.facts["given"] = {
-            kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in self._sides
-        }
-        work.facts["length"] = self.length
-
-    @property
-    def images(self) -> range:
-        """Numbers of the images whose captions are encoded."""
-        image = self.corpus.image
-        return range(int(image[self.rows.start]), int(image[self.rows.stop - 1]) + 1)
-
-    @property
-    def _sides(self) -> list[tuple[ExternalVectors, list[str], str]]:
-        """Each file of vectors, with the ids it must hold and their name in messages."""
-        sides = []
-        if self._captions is not None:
-            sides.append((self._caption_vectors, self.corpus.caption_ids[self.rows.start : self.rows.stop], "captions"))
-        if self._images is not None:
-            sides.append((self._image_vectors, self.corpus.image_ids[self.images.start : self.images.stop], "images"))
-        return sides
-
-    def _vectors(self, source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:
-        """Return vectors of unit length for some ids; raise if one is not a vector."""
-        names = [ids[n] for n in numbers.tolist()]
-        # In float64: float16 vectors of a model may have lengths that overflow in their own type.
-        raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
-        where = str(source.path)
-        if len(bad := np.flatnonzero(~np.isfinite(raw).all(axis=1))):
-            raise CheckError(f"{len(bad):,} vectors hold NaN or infinity; first {names[bad[0]]}", where=where)
-        if len(bad := np.flatnonzero(~raw.any(axis=1))):
-            raise CheckError(f"{len(bad):,} vectors are zero; first {names[bad[0]]}", where=where)
-        # Lengths out of range overflow to inf or underflow to 0, and are refused below.
-        with np.errstate(over="ignore", under="ignore"):
-            norm = np.linalg.norm(raw, axis=1, keepdims=True)
-        if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
-            message = f"{len(bad):,} vectors are too long or too short to have a length; first {names[bad[0]]}"
-            raise CheckError(message, where=where, todo=f"Scale them: lengths from {_SHORTEST:.0e} on are read.")
-        if self.length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT_TOLERANCE)):
-            message = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
-            raise CheckError(message, where=where, todo="Set `length: normalise`, or divide them by their length.")
-        return np.asarray(raw / norm, np.float32)
-
-    @cached_property
-    def _caption_vectors(self) -> ExternalVectors:
-        """Vectors of captions, opened once."""
-        assert self._captions is not None
-        return self._captions()
-
-    @cached_property
-    def _image_vectors(self) -> ExternalVectors:
-        """Vectors of images, opened once."""
-        assert self._images is not None
-        return self._images()
+def _unit_vectors(
+    source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str], length: str
+) -> NDArray[np.float32]:
+    """Return vectors of unit length for some ids; raise if one is not a vector."""
+    names = [ids[n] for n in numbers.tolist()]
+    # In float64: float16 vectors of a model may have lengths that overflow in their own type.
+    raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
+    where = str(source.path)
+    if len(bad := np.flatnonzero(~np.isfinite(raw).all(axis=1))):
+        raise CheckError(f"{len(bad):,} vectors hold NaN or infinity; first {names[bad[0]]}", where=where)
+    if len(bad := np.flatnonzero(~raw.any(axis=1))):
+        raise CheckError(f"{len(bad):,} vectors are zero; first {names[bad[0]]}", where=where)
+    # Lengths out of range overflow to inf or underflow to 0, and are refused below.
+    with np.errstate(over="ignore", under="ignore"):
+        norm = np.linalg.norm(raw, axis=1, keepdims=True)
+    if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
+        message = f"{len(bad):,} vectors are too long or too short to have a length; first {names[bad[0]]}"
+        raise CheckError(message, where=where, todo=f"Scale them: lengths from {_SHORTEST:.0e} on are read.")
+    if length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT_TOLERANCE)):
+        message = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
+        raise CheckError(message, where=where, todo="Set `length: normalise`, or divide them by their length.")
+    return np.asarray(raw / norm, np.float32)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -24,7 +24,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
 from relabel.store.arrays import combine_chunks
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 from relabel_train.npy_file import map_npy
 
 IDS = (".ids.txt", ".ids.json", ".ids.npy")
@@ -97,8 +97,8 @@ def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = N
 def vector_file_digests(path: Path, ids: Path | None = None) -> dict[str, str]:
     """Return the sha256 of a file of vectors and of its ids; raises as `read_vector_file`."""
     _check_format(path)
-    digests = {"vectors": sha256_file(path)}
-    return digests if path.suffix == ".parquet" else digests | {"ids": sha256_file(_find_ids_file(path, ids))}
+    digests = {"vectors": input_sha256(path)}
+    return digests if path.suffix == ".parquet" else digests | {"ids": input_sha256(_find_ids_file(path, ids))}
 
 
 def _check_format(path: Path) -> None:

@@ -20,7 +20,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,18 +35,20 @@ from typing_extensions import override
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.parsing import check_regular, read_text
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
 from relabel.sources.base import OpenEncoding, Paths, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
+from relabel.sources.shards import Shards
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordTasks, coverage, make_vectors_table
+from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordWork, coverage
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
-from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+from relabel.store.manifest import Manifest, read_parts
+from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 NAMED = ("english", "none")
@@ -90,7 +92,7 @@ class WmdParams(WordVectorParams):
 class Wmd(Source[WmdParams]):
     """Word mover's distance."""
 
-    spec = SourceSpec(name="wmd", kind="pairs", bounds=(0.0, 1.0), symmetric=True, version=1, params=WmdParams)
+    spec = SourceSpec(name="wmd", kind="pairs", bounds=(0.0, 1.0), symmetric=True, params=WmdParams)
 
     @override
     def tokenizer(self) -> str | None:
@@ -104,9 +106,54 @@ class Wmd(Source[WmdParams]):
             "vectors": self.params.file_fingerprint(runtime.data),
         }
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdTasks:
-        """Cut the work into the words of shards, the vectors of all words, and shards of bags (see `WmdTasks`)."""
-        return WmdTasks(corpus, rows, rows_per_shard, self.params, runtime.data)
+    @override
+    def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+        """Make the words of shards, the vectors of all words, and shards of bags.
+
+        Columns of shards: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending.
+        """
+        p, shards, stop_words = self.params, Shards(corpus, rows, rows_per_shard), StopWords.of(self.params.stop_words)
+        file = p.find_file(runtime.data)
+        words = WordWork(shards, work, file, p.tokenizer)
+        numbers = cache(partial(_read_word_numbers, work.folder))
+
+        def bags(part: range) -> WordBags:
+            return WordBags.from_texts(corpus.words(p.tokenizer, part))
+
+        def look_up(counts: Counter[str]) -> WordVectors:
+            wanted = [word for word in counts if word not in stop_words]
+            read = _read_vectors(file, wanted, p)
+            if not read.index:
+                message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
+                message += (
+                    ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
+                )
+                todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
+                raise CheckError(message, where=file.where, todo=todo)
+            return read
+
+        def make_shard(part: range) -> pa.Table:
+            bags = words.bags(part)
+            line = np.array([numbers().get(w, -1) for w in bags.vocabulary], np.int64)
+            indptr, ids, counts = count_words(bags.indptr, line[bags.words])
+            offsets = pa.array(indptr.astype(np.int32))
+            columns = {"row": np.arange(part.start, part.stop, dtype=np.int32)}
+            for name, values in (("words", ids), ("counts", counts)):
+                columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
+            return pa.table(columns)
+
+        yield from words.steps(bags, look_up)
+        yield shards.step(f"bags of words ({file.name})", make_shard)
+        empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
+        counts, table = words.count_words(), words.record_vectors()
+        left_out = {word: count for word, count in counts.items() if word in stop_words}
+        kept = Counter({word: count for word, count in counts.items() if word not in left_out})
+        work.facts |= {
+            "reach": reach_of(vectors_from_table(table)),
+            "vocabulary": len(table),
+            "stop_words": {"list": stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
+            **coverage(kept, set(table["word"].to_pylist()), empty),
+        }
 
     @override
     def open(self, encoding: OpenEncoding) -> WmdRelevance:
@@ -156,9 +203,7 @@ class _TextEncoder:
     @cached_property
     def _index(self) -> dict[str, int]:
         """Number of each word of the encoding; read for the first new text."""
-        index = _read_word_numbers(self.folder)
-        refuse_replaced(self.folder, self.manifest)
-        return index
+        return _read_word_numbers(self.folder)
 
 
 @dataclass(frozen=True)
@@ -196,67 +241,6 @@ class StopWords:
 
     def __contains__(self, word: str) -> bool:
         return word.lower() in self.words
-
-
-class WmdTasks(WordTasks):
-    """Work on one encoding of wmd.
-
-    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `data`: folder of fetched files.
-    """
-
-    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, params: WmdParams, data: Path) -> None:
-        super().__init__(corpus, rows, rows_per_shard)
-        self.configure(params.find_file(data), self._read_bags, params.tokenizer)
-        self.params, self.stop_words = params, StopWords.of(params.stop_words)
-        self._numbers: dict[str, int] = {}
-
-    @property
-    @override
-    def title(self) -> str:
-        return f"bags of words ({self.file.name})"
-
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending."""
-        bags = self.read_shard_bags(work, rows)
-        self._numbers = self._numbers or _read_word_numbers(work.folder)
-        line = np.array([self._numbers.get(w, -1) for w in bags.vocabulary], np.int64)
-        indptr, ids, counts = count_words(bags.indptr, line[bags.words])
-        offsets = pa.array(indptr.astype(np.int32))
-        columns = {"row": np.arange(rows.start, rows.stop, dtype=np.int32)}
-        for name, values in (("words", ids), ("counts", counts)):
-            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
-        return pa.table(columns)
-
-    @override
-    def finish(self, work: Work) -> None:
-        super().finish(work)
-        empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.read_column(work, "words"))
-        counts = self.count_words(work)
-        left_out = {word: count for word, count in counts.items() if word in self.stop_words}
-        kept = Counter({word: count for word, count in counts.items() if word not in left_out})
-        table = self.record_vectors(work)
-        work.facts |= {
-            "reach": reach_of(vectors_from_table(table)),
-            "vocabulary": len(table),
-            "stop_words": {"list": self.stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
-            **coverage(kept, set(table["word"].to_pylist()), empty),
-        }
-
-    @override
-    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
-        """Look up the vectors of all words that are not stop words."""
-        wanted = [word for word in counts if word not in self.stop_words]
-        table = _read_vectors(self.file, wanted, self.params)
-        if not table.index:
-            message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
-            message += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
-            todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
-            raise CheckError(message, where=self.file.where, todo=todo)
-        return make_vectors_table(table)
-
-    def _read_bags(self, rows: range) -> WordBags:
-        """Split the captions of some rows into words."""
-        return WordBags.from_texts(self.corpus.words(self.params.tokenizer, rows))
 
 
 def _read_vectors(file: WordVectorsFile, words: Collection[str], params: WmdParams) -> WordVectors:

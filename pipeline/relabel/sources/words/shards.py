@@ -1,13 +1,15 @@
-"""Bags of words of captions, and the first tasks of an encoding by word vectors.
+"""Bags of words of captions, and the first steps of an encoding by word vectors.
 
-These tasks write the words of each shard's captions and then the vectors of all words.
+These steps write the words of each shard's captions and then the vectors of all words.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,20 +19,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.runtime import Advance
-from relabel.sources.shards import ShardTasks
-from relabel.sources.words.vectors import WordVectorsFile
+from relabel.sources.shards import Shards
+from relabel.sources.words.vectors import WordVectors, WordVectorsFile
 from relabel.store.arrays import combine_chunks
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Step, Steps, table_task
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-from pathlib import Path
-
-from relabel.sources.words.vectors import WordVectors
 
 VECTORS_FILE = "words.parquet"
 """File of the words that have a vector, in the order of their source file, and of their vectors."""
@@ -127,71 +123,63 @@ class WordBags:
         )
 
 
-class WordTasks(ShardTasks):
-    """Work with two task groups before the shards, so that a file of word vectors is read once, by one worker.
+@dataclass(frozen=True)
+class WordWork:
+    """First steps of an encoding by word vectors, so that a file of word vectors is read once, by one worker.
 
-    A subclass calls `configure` and implements `look_up_vectors`.
+    `file`: file of the word vectors. `tokenizer`: its name in the manifest.
     """
 
+    shards: Shards
+    work: Work
     file: WordVectorsFile
     tokenizer: str
-    _bags: Callable[[range], WordBags]
 
-    def configure(self, file: WordVectorsFile, bags: Callable[[range], WordBags], tokenizer: str) -> None:
-        """Set the inputs of the work.
+    @cached_property
+    def files(self) -> dict[range, str]:
+        """File of the words of each shard, by its rows."""
+        return {rows: name.replace("part-", "words-") for name, rows in self.shards.files.items()}
 
-        `file`: file of the word vectors. `bags`: splits the captions of a range of rows into bags of words.
-        `tokenizer`: name of the tokenizer in the manifest.
+    def steps(self, bags: Callable[[range], WordBags], look_up: Callable[[Counter[str]], WordVectors]) -> Steps:
+        """Split captions into words and look up the vectors of all words.
+
+        `bags`: splits the captions of a range of rows into bags of words. `look_up`: reads the vectors of the words
+        that occur.
         """
-        self.file, self._bags, self.tokenizer = file, bags, tokenizer
-        self._words = {name.replace("part-", "words-"): rows for name, rows in self.parts.items()}
+        tasks = [
+            table_task(file, partial(lambda rows: make_bags_table(bags(rows)), rows), len(rows))
+            for rows, file in self.files.items()
+        ]
+        yield Step(f"words ({self.tokenizer})", "captions", tasks)
+        vectors = table_task(VECTORS_FILE, lambda: make_vectors_table(look_up(self.count_words())))
+        yield Step(f"word vectors ({self.file.name})", "files", [vectors])
 
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task groups that split captions into words and look up the vectors of all words."""
-        tasks = [Task(name, len(rows)) for name, rows in self._words.items()]
-        yield TaskGroup(f"words ({self.tokenizer})", "captions", tasks)
-        yield TaskGroup(f"word vectors ({self.file.name})", "files", [Task(VECTORS_FILE, 1)])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the words of a shard, or the vectors of all words."""
-        if task.file in self._words:
-            work.table(task.file, lambda: make_bags_table(self._bags(self._words[task.file])))
-        elif task.file == VECTORS_FILE:
-            work.table(VECTORS_FILE, lambda: self.look_up_vectors(self.count_words(work)))
-        else:
-            return super().make_other(work, task, advance)
-        return None
-
-    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
-        """Return the vectors of the words that occur, as a table of `make_vectors_table`."""
-        raise NotImplementedError
-
-    def read_shard_bags(self, work: Work, rows: range) -> WordBags:
+    def bags(self, rows: range) -> WordBags:
         """Read the bags of words of a shard's rows."""
-        return read_bags(work.folder / next(name for name, part in self._words.items() if part == rows))
+        return read_bags(self.work.folder / self.files[rows])
 
-    def count_words(self, work: Work) -> Counter[str]:
+    def count_words(self) -> Counter[str]:
         """Return the number of times each word occurs, in order of first occurrence."""
         counts: Counter[str] = Counter()
-        for name in self._words:
-            words = pq.read_table(work.folder / name, columns=["words"])["words"]
+        for name in self.files.values():
+            words = pq.read_table(self.work.folder / name, columns=["words"])["words"]
             # A Counter keeps the order of first insertion, so the order of words does not depend on workers.
             for word, count in count_values(pc.list_flatten(words)):
                 counts[word] += count
         return counts
 
-    def record_vectors(self, work: Work) -> pa.Table:
+    def record_vectors(self) -> pa.Table:
         """Record the vectors in the manifest, exclude the words of shards, and return the table of vectors."""
-        table = pq.read_table(work.folder / VECTORS_FILE)
+        table = pq.read_table(self.work.folder / VECTORS_FILE)
         metadata: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
-        work.runtime["vectors"] = self.file.where
-        work.facts |= {
+        self.work.runtime["vectors"] = self.file.where
+        self.work.facts |= {
             "tokenizer": self.tokenizer,
             "vectors": {"name": self.file.name, "words": metadata["words"], "duplicates": metadata["duplicates"]},
             "width": metadata["width"],
         }
         # The words of shards are needed only to make the other files.
-        work.excluded.update(self._words)
+        self.work.excluded.update(self.files.values())
         return table
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.datasets.download import DAMAGED, UNREADABLE, open_content
-from relabel.store.files import sha256_file
+from relabel.store.files import input_sha256
 
 _BUFFER = 1 << 20
 _END = b" \r\n"
@@ -63,7 +63,7 @@ class WordVectorsFile:
 
     def sha256(self) -> str:
         """Return the sha256 of the file on disk, which may be an archive."""
-        return sha256_file(self.path)
+        return input_sha256(self.path)
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.relabel.sources.encodings import make_steps
 
 from relabel.core.runtime import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.params import ExportPlanParams
-from relabel.export.plan.build import PlanTasks
+from relabel.export.plan.build import PlanWork
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel_train.batches import Plan, open_plan
 
 SIZES = [5, 1, 6, 5, 2, 5, 5, 5, 3, 5]
@@ -58,7 +58,7 @@ class Fake:
     """Source with the properties that an outline reads."""
 
     def __init__(self, kind: Kind) -> None:
-        self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, 1, SourceParams)
+        self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, SourceParams)
 
     def is_pairwise(self) -> bool:
         return self.spec.pairwise
@@ -84,9 +84,9 @@ def outline(
 
 
 def write(folder: Path, spec: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
-    artefact = ArtefactSpec("plan", "p", spec.params.semantic, {"corpus": spec.corpus.digest})
-    tasks = PlanTasks(spec, lambda: relevance)
-    manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
+    plan, inputs = PlanWork(spec, lambda: relevance, SILENT), {"corpus": spec.corpus.digest}
+    recipe = Recipe("plan", "p", lambda: spec.params.semantic, inputs, lambda work: make_steps(plan.steps(work), work))
+    manifest, _ = build(folder, recipe)
     return open_plan(folder), manifest
 
 

@@ -50,7 +50,7 @@ def test_every_distinct_pair_is_scored_once(
     assert relevance.largest <= 7
     assert not list((tmp_path / "plan").glob("pairs-*"))
     assert Pairs(corpus, plan_outline.batches, pooling).distinct == len(expected)
-    assert len(Pairs(corpus, plan_outline.batches, pooling).tasks) > 5
+    assert len(Pairs(corpus, plan_outline.batches, pooling).files) > 5
 
 
 def test_sums_between_two_float32_numbers_are_rounded_as_by_pairs(

@@ -137,15 +137,15 @@ def test_bad_input_is_a_one_line_error(gated: MakeGated, make_cross: Any, tmp_pa
     with pytest.raises(UsageError, match="2 labels"):
         stages.encode(changed(model=str(make_cross(labels=2))), "fine", "all").run()
     with pytest.raises(MissingError, match="relabel tune bert_sts"):
-        stages.encode(changed(model="tuned"), "fine", "all")
+        stages.encode(changed(model="tuned"), "fine", "all").run()
     with pytest.raises(UsageError, match="no label 'nowhere'"):
-        stages.encode(changed(gate="nowhere"), "fine", "all")
+        stages.encode(changed(gate="nowhere"), "fine", "all").run()
     other = changed(gate="again")
     sources = {**other.config.sources, "again": project.config.sources["fine"]}
     twice = replace(other, config=other.config.model_copy(update={"sources": sources}))
     stages.encode(twice, "again", "all").run()
     with pytest.raises(UsageError, match="not a label of vectors"):
-        stages.encode(twice, "fine", "all")
+        stages.encode(twice, "fine", "all").run()
     relevance = opened(project)
     assert relevance.scorer().limit == 66
     with pytest.raises(IndexError, match="encoded"):
@@ -175,6 +175,6 @@ def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}
     strict = replace(project, config=project.config.model_copy(update={"sources": sources}))
-    assert stages.encode(strict, "fine", "all").artefact == stages.encode(project, "fine", "all").artefact
+    assert stages.encode(strict, "fine", "all").spec == stages.encode(project, "fine", "all").spec
     with pytest.raises(UsageError, match="max_pairs is 3"):
-        stages.estimate_plan(strict, "fine", "all")
+        stages.export_plan(strict, "fine", "all", "strict").run()

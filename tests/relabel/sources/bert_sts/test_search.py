@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import find
 
 from relabel import stages
 from relabel.core.errors import UsageError
@@ -18,7 +19,6 @@ from relabel.corpus import References
 from relabel.sources.bert_sts import pair_table
 from relabel.sources.finder import Search
 from relabel.stages import Project
-from relabel.store.workdir import DONE, Work
 
 MakeGated = Callable[..., Project]
 
@@ -34,17 +34,6 @@ def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.
         rows.append(search.candidates[order])
         scores.append(score[order])
     return np.array(rows), np.array(scores)
-
-
-def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
-    (folder / DONE).mkdir(parents=True)
-    work, finder, progress = Work(folder), relevance.finder(search, pooling, runtime), [0]
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        progress = [0]
-        finder.prepare(work, task, lambda n, progress=progress: progress.__setitem__(0, progress[0] + n))  # type: ignore[misc]
-        assert progress[0] == task.size
-    return finder.find(work, range(len(search.queries)), lambda _: None)
 
 
 @pytest.fixture
@@ -72,7 +61,7 @@ def test_lists_equal_a_sort(gated: MakeGated, small_tasks: None, tmp_path: Path,
         (Search(images, nobody, every[5:6], 3), "max"),
     ]
     for i, (search, pooling) in enumerate(searches):
-        rows, scores = searched(relevance, search, pooling, tmp_path / f"work{i}", project.runtime)
+        rows, scores = find(relevance.finder(search, pooling, project.runtime), tmp_path / f"work{i}")
         want_rows, want_scores = brute(relevance, search, pooling)
         np.testing.assert_array_equal(scores, want_scores)
         np.testing.assert_array_equal(rows, want_rows)
@@ -86,7 +75,7 @@ def test_failed_rows_come_last_and_have_no_neighbours(gated: MakeGated, small_ta
     broken = replace(relevance, coarse=coarse, failed=coarse.failed)
     every = np.arange(len(project.corpus), dtype=np.int32)
     search = Search(References.single(every), every, every, len(every))
-    rows, scores = searched(broken, search, "max", tmp_path / "work", project.runtime)
+    rows, scores = find(broken.finder(search, "max", project.runtime), tmp_path / "work")
     want_rows, want_scores = brute(broken, search, "max")
     fine = np.setdiff1d(every, [3, 8])
     np.testing.assert_array_equal(rows[fine], want_rows[fine])

@@ -21,6 +21,7 @@ from relabel.datasets import locate
 from relabel.sources.bert_sts import tune as tuning
 from relabel.sources.bert_sts.tune import TuneBertStsParams, _make_trainer, pair_columns, tune_bert_sts
 from relabel.sources.models.files import find_model
+from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
 
 pytest.importorskip("accelerate")
@@ -91,7 +92,7 @@ PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "checkpoints": 2, "rate"
 
 def tune(base: Path, out: Path, bar: Bar | None = None, **params: Any) -> Any:
     runtime = Runtime(device="cpu", threads=1, progress=bar or Bar())
-    return tune_bert_sts(TuneBertStsParams(base=str(base), **PARAMS | params), out, runtime)
+    return build(out, tune_bert_sts(TuneBertStsParams(base=str(base), **PARAMS | params), runtime))
 
 
 def test_the_folder_loads_and_is_the_same_after_a_kill(
@@ -110,7 +111,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     assert bar.steps == bar.total == manifest.facts["steps"] == 12
     assert manifest == open_artefact(tmp_path / "whole", "cross_encoder")
     assert tune(base, tmp_path / "whole") == (manifest, False)
-    assert not (tmp_path / "whole" / "checkpoints").exists()
+    assert not (tmp_path / "whole" / ".checkpoints").exists()
     assert manifest.facts["precision"] == "float32"
     assert manifest.facts["best_step"] in {int(step) for step in manifest.facts["dev_pearson_at"]}
 
@@ -127,7 +128,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
         tune(base, tmp_path / "killed", Bar(die_at=8))
     assert not (tmp_path / "killed").exists()
     (folder,) = (tmp_path / ".work").glob("killed-*")
-    half = folder / "checkpoints" / "checkpoint-7"  # killed while a checkpoint was written
+    half = folder / ".checkpoints" / "checkpoint-7"  # killed while a checkpoint was written
     half.mkdir()
     (half / "trainer_state.json").write_text('{"global_')
     again = Bar()
@@ -197,7 +198,7 @@ def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:
     if not locate("stsb", "stsb-en-train.csv", tmp_path, mirror).exists():
         pytest.skip("no STS-B in the mirror")
     runtime = Runtime(data=tmp_path / "data", device="cpu")
-    manifest, _ = tune_bert_sts(TuneBertStsParams(epochs=1), tmp_path / "out", runtime)
+    manifest, _ = build(tmp_path / "out", tune_bert_sts(TuneBertStsParams(epochs=1), runtime))
     assert manifest.facts["pairs"] == {"train": 5749, "dev": 1500, "test": 1379}
     assert manifest.facts["stsb"]["dev"]["pearson"] > 0.8
     assert manifest.facts["stsb"]["test"]["pearson"] > 0.75

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import pearsonr
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
@@ -24,10 +25,7 @@ from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
 from relabel.sources.cosine import VectorRelevance, read_vectors
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work
+from relabel.store.manifest import Manifest
 
 TEXTS = [
     "A dog runs",
@@ -55,23 +53,11 @@ def glove(folder: Path, seed: int = 0) -> tuple[Path, dict[str, NDArray[np.float
     return path, dict(zip(WORDS, vectors, strict=True))
 
 
-def encode(
+def encoded(
     folder: Path, captions: Corpus, rows: range | None = None, rows_per_shard: int = 100, **params: Any
 ) -> tuple[VectorRelevance, Manifest]:
-    source, runtime = Cbow(CbowParams(**params)), Runtime(data=folder / "data", threads=1)
-    rows = rows or range(len(captions))
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(captions, rows, rows_per_shard, runtime), work, runtime.progress)
-
-    semantic = source.fingerprint_params(captions, rows, runtime) | {
-        "rows": [rows.start, rows.stop],
-        "shard": rows_per_shard,
-    }
-    artefact = ArtefactSpec("encoding", "cbow", semantic, {"corpus": captions.digest})
-    manifest, _ = build(folder / "encoding", artefact, fill)
-    return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
+    runtime = Runtime(data=folder / "data", threads=1)
+    return encode(Cbow(CbowParams(**params)), captions, folder / "encoding", rows, rows_per_shard, runtime)
 
 
 def mean_vector(words: list[str], known: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -88,7 +74,7 @@ def mean_vector(words: list[str], known: dict[str, NDArray[np.float64]]) -> NDAr
 @pytest.mark.parametrize("tokenizer", ["ptb", "lower_split"])
 def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
     path, vectors_of = glove(tmp_path)
-    relevance, _ = encode(tmp_path, corpus(), vectors=str(path), tokenizer=tokenizer)
+    relevance, _ = encoded(tmp_path, corpus(), vectors=str(path), tokenizer=tokenizer)
     tokens = [t.split() for t in PTB] if tokenizer == "ptb" else [t.lower().split() for t in TEXTS]
     expected = np.array([mean_vector(t, vectors_of) for t in tokens])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
@@ -106,7 +92,7 @@ def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
 
 def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
-    relevance, manifest = encode(tmp_path, corpus(), vectors=str(path))
+    relevance, manifest = encoded(tmp_path, corpus(), vectors=str(path))
     assert not relevance.vectors[3].any()
     every = np.arange(len(TEXTS), dtype=np.int32)
     assert not relevance.block(References.single(every), every)[3].any()
@@ -125,8 +111,8 @@ def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_p
 
 def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
-    complete, _ = encode(tmp_path, corpus(), vectors=str(path))
-    part, manifest = encode(tmp_path, corpus(), range(2, 8), 4, vectors=str(path))
+    complete, _ = encoded(tmp_path, corpus(), vectors=str(path))
+    part, manifest = encoded(tmp_path, corpus(), range(2, 8), 4, vectors=str(path))
     assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
     np.testing.assert_array_equal(read_vectors(tmp_path / "encoding", manifest), part.vectors)
     np.testing.assert_array_equal(part.vectors, complete.vectors[2:8])
@@ -136,8 +122,8 @@ def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
 def test_a_new_text_scores_as_a_caption(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
     captions = corpus()
-    relevance, manifest = encode(tmp_path, captions, range(2), vectors=str(path), tokenizer="lower_split")
-    complete, _ = encode(tmp_path / "whole", captions, vectors=str(path), tokenizer="lower_split")
+    relevance, manifest = encoded(tmp_path, captions, range(2), vectors=str(path), tokenizer="lower_split")
+    complete, _ = encoded(tmp_path / "whole", captions, vectors=str(path), tokenizer="lower_split")
     at = np.arange(2, dtype=np.int32)
     for row, text in enumerate(TEXTS):  # `sofa` and other words do not occur in the encoded rows
         np.testing.assert_allclose(relevance.query(text, at), complete.vectors[:2] @ complete.vectors[row], atol=1e-7)
@@ -167,18 +153,18 @@ def test_the_label_records_its_vectors_in_the_fingerprint(tmp_path: Path) -> Non
     two.replace(one)
     variants.append(semantic(vectors=str(one)))
     assert all(o != base for o in variants)
-    assert encode(tmp_path, corpus(), vectors=str(one))[1].facts["vectors"]["name"] == "glove.6.7d"
+    assert encoded(tmp_path, corpus(), vectors=str(one))[1].facts["vectors"]["name"] == "glove.6.7d"
 
 
 def test_missing_vectors_name_the_command_that_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     path, _ = glove(tmp_path)
     with pytest.raises(MissingError, match="relabel tune cbow"):
-        encode(tmp_path, corpus())
+        encoded(tmp_path, corpus())
     with pytest.raises(MissingError, match="relabel fetch glove"):
-        encode(tmp_path, corpus(), vectors="glove")
+        encoded(tmp_path, corpus(), vectors="glove")
     with pytest.raises(MissingError, match=r"no PTB tokens.*relabel-itr\[java\].*lower_split"):
-        encode(tmp_path, corpus(None), vectors=str(path))
+        encoded(tmp_path, corpus(None), vectors=str(path))
     with pytest.raises(UsageError, match="no pooling 'refs'"):
         Cbow(CbowParams(pooling="refs"))
 
@@ -187,10 +173,10 @@ def test_glove_placed_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     (tmp_path / "data" / "glove").mkdir(parents=True)
     glove(tmp_path / "data" / "glove", 6)
-    assert encode(tmp_path, corpus(), vectors="glove")[1].facts["vectors"]["name"] == "glove.6.7d"
+    assert encoded(tmp_path, corpus(), vectors="glove")[1].facts["vectors"]["name"] == "glove.6.7d"
     glove(tmp_path / "data" / "glove", 7)
     with pytest.raises(UsageError, match="several GloVe files"):
-        encode(tmp_path, corpus(), vectors="glove")
+        encoded(tmp_path, corpus(), vectors="glove")
 
 
 class FakeSpacy(ModuleType):
@@ -230,7 +216,7 @@ def spacy(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.usefixtures("spacy")
 def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
     path, vectors_of = glove(tmp_path)
-    relevance, manifest = encode(tmp_path, corpus(None), vectors=str(path), weighting="ladder", tagger="tagger")
+    relevance, manifest = encoded(tmp_path, corpus(None), vectors=str(path), weighting="ladder", tagger="tagger")
     doubled = [[w for w in t.split() for _ in range(2 if w in ("dog", "cats", "sofa") else 1)] for t in PTB]
     expected = np.array([mean_vector(words, vectors_of) for words in doubled])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
@@ -244,12 +230,12 @@ def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
 def test_ladder_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = glove(tmp_path)
     with pytest.raises(MissingError, match="python -m spacy download en_core_web_lg"):
-        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder")
+        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder")
     with pytest.raises(UsageError, match="does not tag"):
-        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder", tagger="blank")
+        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder", tagger="blank")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingError, match="pip install spacy"):
-        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder")
+        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder")
 
 
 @pytest.fixture
@@ -285,7 +271,7 @@ def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, c
     vectors = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
     if not vectors.exists():
         pytest.skip(f"the mirror has no {vectors.relative_to(mirror)}")
-    relevance, manifest = encode(tmp_path, coco_test, vectors=str(vectors))
+    relevance, manifest = encoded(tmp_path, coco_test, vectors=str(vectors))
     assert manifest.facts["without_vector"] == 0
     assert manifest.facts["oov"]["most_frequent"][0][0] == "a"
     assert agreement(relevance, "test") == pytest.approx((0.756, 0.421, 0.429), abs=0.001)

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow.tune import TuneCbowParams, tune_cbow
 from relabel.sources.words.params import find_vectors
 from relabel.sources.words.vectors import WordVectors, read_word_vectors
+from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
-from relabel.store.tasks import make_all
 
 SYNONYMS = [
     ("sofa", "couch", "settee"),
@@ -56,7 +56,7 @@ PARAMS: dict[str, Any] = {"width": 12, "epochs": 5, "sample": 1e-2}
 
 def tune(folder: Path, corpus: Corpus | None = None, **params: Any) -> WordVectors:
     out = folder / "word2vec"
-    tune_cbow(TuneCbowParams(**PARAMS | params), corpus or make_corpus(), out, Runtime())
+    build(out, tune_cbow(TuneCbowParams(**PARAMS | params), corpus or make_corpus(), Runtime()))
     return read_word_vectors(find_vectors(str(out), folder))
 
 
@@ -68,7 +68,7 @@ def cosine(found: WordVectors, a: str, b: str) -> float:
 def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     corpus = make_corpus()
-    manifest, built = tune_cbow(TuneCbowParams(**PARAMS), corpus, tmp_path / "word2vec", Runtime())
+    manifest, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS), corpus, Runtime()))
     assert built
     assert manifest.name == find_vectors(str(tmp_path / "word2vec"), tmp_path).name == "word2vec toy-train 12d"
     assert list(manifest.files) == ["word2vec.toy-train.12d.txt"]
@@ -83,9 +83,9 @@ def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
     assert frequencies == sorted(frequencies, reverse=True)
     mean = np.array(frequencies) @ table.vectors / sum(frequencies)  # subtracted before writing six digits
     np.testing.assert_allclose(mean, 0, atol=1e-5)
-    again, built = tune_cbow(TuneCbowParams(**PARAMS), corpus, tmp_path / "word2vec", Runtime())
+    again, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS), corpus, Runtime()))
     assert (again, built) == (manifest, False)
-    other, built = tune_cbow(TuneCbowParams(**PARAMS, seed=2), corpus, tmp_path / "word2vec", Runtime())
+    other, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS, seed=2), corpus, Runtime()))
     assert built
     assert other.files != manifest.files
 
@@ -139,7 +139,6 @@ def test_lower_split_needs_no_ptb_tokens(tmp_path: Path) -> None:
         tune(tmp_path, bare)
     result = tune(tmp_path, bare, tokenizer="lower_split")
     assert set(result.index) <= {w for t in bare.texts for w in t.lower().split()}
-    assert not (tmp_path / "word2vec" / ".done").exists()
 
 
 def test_untrainable_corpora_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,19 +166,12 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
     from relabel.corpus.tokenizers import tokenize
     from relabel.datasets.cxc import human_scores
     from relabel.sources.cbow import Cbow, CbowParams
-    from relabel.store.artefact import ArtefactSpec, Work, build
 
     runtime = Runtime(data=tmp_path)
     corpus = coco.with_tokens(tokenize(coco.texts, runtime))
-    tune_cbow(TuneCbowParams(), corpus, tmp_path / "word2vec", runtime)
-    source, rows = Cbow(CbowParams(vectors=str(tmp_path / "word2vec"))), corpus.rows(["test"])
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(corpus, rows, 50_000, runtime), work, runtime.progress)
-
-    manifest, _ = build(tmp_path / "encoding", ArtefactSpec("encoding", "cbow", {}, {}), fill)
-    relevance = source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))
+    build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(), corpus, runtime))
+    source = Cbow(CbowParams(vectors=str(tmp_path / "word2vec")))
+    relevance, _ = encode(source, corpus, tmp_path / "encoding", corpus.rows(["test"]), 50_000, runtime)
     human = human_scores("sits", "test")
     caption = np.array([corpus.row_of[c] for c in human.left], np.int32)
     image = np.array([corpus.image_of[i] for i in human.right])

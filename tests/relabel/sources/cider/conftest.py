@@ -10,15 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus
-from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import make_all
 
 Words = list[str]
 
@@ -42,20 +39,10 @@ def tiny_corpus(images: Sequence[Sequence[str]], split: str = "test") -> Corpus:
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
     """Return `opened(images or corpus, rows=None, **params)`, which encodes all rows, or `rows`, and opens them."""
-    runtime = Runtime(threads=2)
 
     def make(given: Corpus | Sequence[Sequence[str]], rows: range | None = None, **params: Any) -> CiderRelevance:
         corpus = given if isinstance(given, Corpus) else tiny_corpus(given)
-        source, rows = Cider(CiderParams(**params)), rows or range(len(corpus))
-        semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
-
-        def fill(work: Any) -> None:
-            work.facts["rows"] = [rows.start, rows.stop]
-            make_all(source.tasks(corpus, rows, 90, runtime), work, runtime.progress)
-
-        out = tmp_path / "encoding"
-        manifest, _ = build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
-        return source.open(OpenEncoding(corpus, out, manifest, runtime))
+        return encode(Cider(CiderParams(**params)), corpus, tmp_path / "encoding", rows, 90, Runtime(threads=2))[0]  # type: ignore[no-any-return]
 
     return make
 

@@ -14,17 +14,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
-from relabel.store.tasks import make_all
+from relabel.store.manifest import Manifest
 
 IMAGES = {
     "train": [["a red bus", "the red bus"], ["a blue bus"], ["a red kite"]],
@@ -48,16 +46,8 @@ def small_corpus(images: dict[str, list[list[str]]] = IMAGES) -> Corpus:
 def encoded(
     corpus: Corpus, out: Path, rows: range, runtime: Runtime | None = None, size: int = 2, **params: Any
 ) -> tuple[Manifest, CiderRelevance]:
-    source, runtime = Cider(CiderParams(**params)), runtime or Runtime(threads=2)
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
-
-    def fill(work: Any) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
-
-    build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
-    manifest = open_artefact(out, "encoding")
-    return manifest, source.open(OpenEncoding(corpus, out, manifest, runtime))
+    relevance, manifest = encode(Cider(CiderParams(**params)), corpus, out, rows, size, runtime or Runtime(threads=2))
+    return manifest, relevance
 
 
 def vocabulary(out: Path) -> dict[str, int]:

@@ -15,8 +15,7 @@ from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau, export_trees
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import Relevance, pool
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Recipe, build
 
 PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part("cider", "features", False, {})}
 
@@ -94,4 +93,4 @@ def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int
 
 def write_fuse_model(folder: Path, model: FuseModel) -> None:
     """Write a model into the folder that labels read."""
-    build(folder, ArtefactSpec("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)
+    build(folder, Recipe("fuse_model", "fuse", lambda: {"of": sorted(model.parts)}, {}, model.write))

@@ -31,7 +31,7 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     labels = ["cbow", "cider", "same_image"]
     parts = {}
     for label in labels:
-        source, manifest = small_project.config.source(label), stages.read_encoding(small_project, label, "all")
+        source, manifest = small_project.config.source(label), stages.encode(small_project, label, "all").open()
         parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
     looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "second"), ("cbow", "mean"), ("cider", "refs")]
     looks += [("cider", "max"), ("cider", "second"), ("same_image", "refs")]
@@ -119,4 +119,4 @@ def test_a_part_that_scores_pair_by_pair_is_refused(small_project: Project, tmp_
     write_fuse_model(tmp_path, FuseModel({"meteor": Part("meteor", "pairs", True, {})}, {"set": head, "single": head}))
     project = fuse_project(tmp_path, small_project, {"slow": {"source": "fuse", "model": str(tmp_path)}})
     with pytest.raises(UsageError, match="scores pair by pair"):
-        stages.export_lookup(project, "slow", "all")
+        stages.export_lookup(project, "slow", "all").run()

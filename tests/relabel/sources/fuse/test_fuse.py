@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.relabel.sources.encodings import find
 from tests.relabel.sources.fuse.fixtures import small_fuse, small_model, write_fuse_model
 
 from relabel import stages
@@ -23,7 +24,6 @@ from relabel.sources.fuse.features import Feature, pool_scores
 from relabel.sources.fuse.model import FuseModel, Head, Part
 from relabel.sources.fuse.relevance import FuseRelevance, select_best
 from relabel.stages import Project
-from relabel.store.workdir import Work
 
 POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
 
@@ -117,13 +117,7 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
     exclude = rows if of == "captions" else np.full(12, -1, np.int32)
     search = Search(queries, exclude, rows, 7)
     finder = fuse.finder(search, pooling, Runtime(threads=1))
-    work = Work(tmp_path)
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        finder.prepare(work, task, lambda _: None)
-    counted: list[int] = []
-    rows_found, scores = finder.find(work, range(2, len(queries)), counted.append)
-    assert sum(counted) == len(queries) - 2
+    rows_found, scores = find(finder, tmp_path, range(2, len(queries)))
     for i in range(len(queries) - 2):
         q = i + 2
         mine = fuse.pairs(queries.take(np.full(len(rows), q)), rows, pooling)
@@ -137,12 +131,8 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     rows = np.arange(len(fuse.corpus), dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 3)
     finder = fuse.finder(search, "refs", Runtime(threads=1))
-    work = Work(tmp_path)
-    group = finder.preliminary(work)
-    for task in group.tasks if group else ():
-        finder.prepare(work, task, lambda _: None)
     fuse.parts["far"].requests = 0  # type: ignore[attr-defined]
-    rows_found, _ = finder.find(work, range(len(rows)), lambda _: None)
+    rows_found, _ = find(finder, tmp_path)
     assert fuse.parts["far"].requests == 4 * len(rows)  # type: ignore[attr-defined]
     near = fuse.parts["near"].block(References.single(rows), rows)
     np.fill_diagonal(near, -2)
@@ -184,7 +174,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
 
     parts = {}
     for label in labels:
-        source, manifest = small.config.source(label), stages.read_encoding(small, label, "all")
+        source, manifest = small.config.source(label), stages.encode(small, label, "all").open()
         parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
     features = tuple(Feature(label, "max") for label in labels)
     head = Head(features, 0.1, np.full(len(labels), 0.05))
@@ -217,11 +207,11 @@ def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path
     plain = small_project.config.sources["cider_plain"].model_dump()
     project = fuse_project(tmp_path, small_project, sources | {"cider": plain})
     with pytest.raises(CheckError, match="label cider differs from the one that the fuse was fitted with: variant"):
-        stages.encode(_with(project, "cider", "cider_plain", small_project), "fuse", "all")
+        stages.encode(_with(project, "cider"), "fuse", "all").run()
 
 
-def _with(project: Project, label: str, other: str, small: Project) -> Project:
-    """Return the project with `label` encoded under the parameters of `other`."""
+def _with(project: Project, label: str) -> Project:
+    """Return a copy of the project in which a label is encoded."""
     import shutil
 
     labels = project.labels.parent / "copy"
@@ -252,10 +242,10 @@ def test_a_part_must_be_a_label(small_project: Project, tmp_path: Path) -> None:
     write_fuse_model(tmp_path / "model", small_model())
     project = fuse_project(tmp_path, small_project, {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}})
     with pytest.raises(UsageError, match="no label 'near'"):
-        stages.encode(project, "fuse", "all")
+        stages.encode(project, "fuse", "all").run()
 
 
 def test_no_model(small_project: Project, tmp_path: Path) -> None:
     sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "nowhere")}}
     with pytest.raises(MissingError, match="relabel tune fuse"):
-        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all")
+        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all").run()

@@ -28,8 +28,8 @@ from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
+from relabel.store.artefact import Recipe, build
+from relabel.store.versions import version_of
 from relabel.store.workdir import Work
 
 FAST = {"trees": 5, "leaf_pairs": 2}
@@ -93,16 +93,16 @@ def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
 def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_path: Path) -> None:
     parts = parts_of(judged_corpus)
     params = TuneFuseParams(parts=tuple(parts), **FAST)
-    manifest, built = tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    manifest, built = build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
     assert built
-    assert not tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))[1]
+    assert not build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))[1]
     model = read_model(tmp_path / "fuse")
     assert {label: p.pair_by_pair for label, p in model.parts.items()} == {
         "cider": False,
         "meteor": True,
         "sbert": False,
     }
-    assert model.parts["cider"].semantic == {"source": "cider"}
+    assert model.parts["cider"].semantic == {"source": "cider", "version": version_of("encoding", "cider")}
     looks = [str(f) for f in model.heads["set"].features]
     assert looks == [
         "cider refs",
@@ -148,7 +148,7 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
     def fill(work: Work) -> None:
         work.file(OUT_OF_FOLD, lambda path: pq.write_table(pa.table(columns), path))
 
-    build(folder, ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
+    build(folder, Recipe("sentence_encoder", "tuned", dict, {"cxc sits val": "x"}, fill))
     return folder
 
 
@@ -164,7 +164,7 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
         "tuned": ingredient(judged_corpus, tuned, 4, opened=fail_if_called),
     }
     params = TuneFuseParams(parts=tuple(parts), **FAST)
-    manifest, _ = tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    manifest, _ = build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
     table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged_corpus)
     position = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
     for p, key in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)):
@@ -180,14 +180,14 @@ def test_out_of_fold_predictions_without_a_column(judged_corpus: Corpus, tmp_pat
     folder = out_of_fold(tmp_path / "tuned", judged_corpus, lambda columns: ignore(columns.pop("second")))
     parts = {"tuned": ingredient(judged_corpus, Sbert(SbertParams(model=str(folder))))}
     with pytest.raises(CheckError, match=r"out_of_fold.parquet: no column second"):
-        tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+        build(tmp_path / "fuse", tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged_corpus, Runtime(threads=1)))
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
-    build(tmp_path / "tuned", ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
+    build(tmp_path / "tuned", Recipe("sentence_encoder", "tuned", dict, {"cxc sits val": "x"}, lambda work: None))
     with pytest.raises(UsageError, match=r"tuned on val and left no predictions.*--folds"):
         find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "tuned"))))
-    build(tmp_path / "other", ArtefactSpec("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
+    build(tmp_path / "other", Recipe("sentence_encoder", "other", dict, {"stsb": "x"}, lambda work: None))
     assert find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "other")))) is None
     assert find_out_of_fold(Sbert(SbertParams())) is None
 
@@ -199,12 +199,15 @@ def ignore(_: Any) -> None:
 @pytest.mark.parametrize("parts", [(), ("cider", "cider")])
 def test_parts_are_distinct_labels(judged_corpus: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="each once"):
-        tune_fuse(TuneFuseParams(parts=parts), {}, judged_corpus, tmp_path / "fuse", Runtime())
+        build(tmp_path / "fuse", tune_fuse(TuneFuseParams(parts=parts), {}, judged_corpus, Runtime()))
 
 
 def test_a_free_label_is_a_part(judged_corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tune.fuse.free: meteor is not among the parts cider"):
-        tune_fuse(TuneFuseParams(parts=("cider",), free=("meteor",)), {}, judged_corpus, tmp_path / "fuse", Runtime())
+        build(
+            tmp_path / "fuse",
+            tune_fuse(TuneFuseParams(parts=("cider",), free=("meteor",)), {}, judged_corpus, Runtime()),
+        )
 
 
 def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +218,8 @@ def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkey
     parts = {"cider": ingredient(judged_corpus, source, 1)}
     params = TuneFuseParams(parts=("cider",), altered=6, altered_score=0.25, **FAST)
     plain = TuneFuseParams(parts=("cider",), **FAST)
-    tune_fuse(plain, parts, judged_corpus, tmp_path / "plain", Runtime(threads=1))
-    tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    build(tmp_path / "plain", tune_fuse(plain, parts, judged_corpus, Runtime(threads=1)))
+    build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
     pairs = pq.read_table(tmp_path / "fuse" / "altered.parquet").to_pylist()
     assert [p["score"] for p in pairs] == [0.25] * 6 + [1.0] * 2
     assert [p["first"] == p["second"] for p in pairs] == [False] * 6 + [True] * 2
@@ -230,7 +233,7 @@ def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkey
 def test_a_corpus_without_val(judged_corpus: Corpus, tmp_path: Path) -> None:
     few = Corpus.from_captions([Caption("coco:7", "coco:1", "val", "a dog", "")])
     with pytest.raises(CheckError, match=r"the corpus lacks coco:.*Karpathy"):
-        tune_fuse(TuneFuseParams(parts=("cider",)), parts_of(few), few, tmp_path / "fuse", Runtime())
+        build(tmp_path / "fuse", tune_fuse(TuneFuseParams(parts=("cider",)), parts_of(few), few, Runtime()))
 
 
 def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None:
@@ -239,7 +242,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
     from relabel.config import load_config
     from relabel.stages import Project
-    from relabel.stages.best import check_excludes_fuse
+    from relabel.stages import tune_fuse as tune
 
     model_for(small_project, ["cider"], tmp_path / "model")
     sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}
@@ -249,5 +252,4 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     layout = small_project.labels
     project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)
     with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
-        check_excludes_fuse(project, "fuse", tmp_path / "model")
-    check_excludes_fuse(project, "fuse", tmp_path / "elsewhere")
+        tune(project, tmp_path / "model")

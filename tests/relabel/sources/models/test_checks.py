@@ -250,11 +250,11 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     project = Project(Config(), runtime, out)
     project.__dict__["corpus"] = corpus
     check(folder, file, message, lambda: proxy_features(project, ProxyFeaturesParams(model=name)))
-    check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, out, runtime))
+    check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec)
     check(folder, file, message, lambda: load_cross_encoder(folder, "cpu", None, None, None))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.sources.bert_sts.tune.find_stsb_files", lambda runtime: {})
-        check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), out, runtime))
+        check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), runtime).spec)
     assert not out.exists()
 
 

@@ -10,46 +10,41 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.relabel.sources.encodings import make_steps
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import SILENT, Advance
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.models.files import ModelFiles
-from relabel.sources.models.tasks import MODEL, ModelTasks
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
+from relabel.sources.models.tasks import MODEL, model_step, record_model
+from relabel.sources.shards import Shards
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 FILES = ModelFiles("some/model", Path("/models/some"), "folder")
 
 
-class CountingTasks(ModelTasks):
-    """Tasks that log each step."""
+def run(out: Path, log: list[str], faulty: bool = False) -> Manifest:
+    shards = Shards(
+        Corpus.from_captions(Caption(f"t:{i}", f"t:{i}", "test", "a dog") for i in range(6)), range(6), size=3
+    )
 
-    title = "rows"
-    files = FILES
-
-    def __init__(self, corpus: Corpus, log: list[str], faulty: bool = False) -> None:
-        super().__init__(corpus, range(len(corpus)), 3)
-        self.log, self.faulty = log, faulty
-
-    def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        self.log.append("model")
-        if self.faulty:
+    def load() -> tuple[dict[str, Any], dict[str, Any]]:
+        log.append("model")
+        if faulty:
             raise CheckError("a faulty model")
         return {"width": 7}, {"backend": "plain", "device": "cpu", "left_out": []}
 
-    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        self.log.append(f"{rows.start}")
+    def make(rows: range) -> pa.Table:
+        log.append(f"{rows.start}")
         return pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32)})
 
+    def fill(work: Work) -> None:
+        make_steps([model_step(FILES, load), shards.step("rows", make)], work)
+        record_model(FILES, 6, work)
 
-def run(out: Path, log: list[str], **options: Any) -> Manifest:
-    corpus = Corpus.from_captions(Caption(f"t:{i}", f"t:{i}", "test", "a dog") for i in range(6))
-    tasks = CountingTasks(corpus, log, **options)
-    return build(out, ArtefactSpec("encoding", "counting", {}, {}), lambda work: make_all(tasks, work, SILENT))[0]
+    return build(out, Recipe("encoding", "counting", dict, {}, fill))[0]
 
 
 def test_the_model_is_loaded_first_and_recorded(tmp_path: Path) -> None:

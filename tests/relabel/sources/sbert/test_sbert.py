@@ -16,21 +16,18 @@ import torch
 from pydantic import ValidationError
 from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
-from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work, part_ranges
+from relabel.store.manifest import Manifest, Spec
 
 fast_bfloat16 = pytest.mark.skipif(
     not can_pack(torch.bfloat16), reason="this processor emulates bfloat16, at many minutes for 25,000 captions"
@@ -57,28 +54,17 @@ def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> 
     source = Sbert(SbertParams(model=str(folder), **params))
     captions = corpus()
     semantic = source.fingerprint_params(captions, range(len(captions)), runtime or Runtime(threads=1))
-    return ArtefactSpec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
+    return Spec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
 
 
-def encode(
+def encoded(
     out: Path, captions: Corpus, rows: range | None = None, runtime: Runtime | None = None, **params: Any
 ) -> tuple[VectorRelevance, Manifest]:
-    source, runtime = Sbert(SbertParams(**params)), runtime or Runtime(device="cpu", threads=2)
-    rows = rows or range(len(captions))
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(captions, rows, 4, runtime), work, runtime.progress)
-
-    artefact = ArtefactSpec(
-        "encoding", "sbert", source.fingerprint_params(captions, rows, runtime), {"corpus": captions.digest}
-    )
-    manifest, _ = build(out, artefact, fill)
-    return source.open(OpenEncoding(captions, out, manifest, runtime)), manifest
+    return encode(Sbert(SbertParams(**params)), captions, out, rows, 4, runtime or Runtime(device="cpu", threads=2))
 
 
 def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: Path) -> None:
-    relevance, manifest = encode(tmp_path / "e", corpus(), model=str(minilm))
+    relevance, manifest = encoded(tmp_path / "e", corpus(), model=str(minilm))
     expected = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS, normalize_embeddings=True)
     every = np.arange(len(TEXTS), dtype=np.int32)
     block = relevance.block(References.single(every), every)
@@ -96,8 +82,8 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
 
 
 def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
-    _, manifest = encode(tmp_path / "e", corpus(), dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
-    facts = {k: v for k, v in manifest.facts.items() if k not in ("warnings", "rows")}
+    _, manifest = encoded(tmp_path / "e", corpus(), dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
+    facts = {k: v for k, v in manifest.facts.items() if k not in ("warnings", "rows", "split")}
     assert facts == {
         "model": "sentence-transformers/all-MiniLM-L6-v2",
         "width": 384,
@@ -130,8 +116,8 @@ def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> 
 
 def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
     model = str(make_model())
-    complete, _ = encode(tmp_path / "whole", corpus(), model=model)
-    part, manifest = encode(tmp_path / "part", corpus(), range(2, 9), model=model)
+    complete, _ = encoded(tmp_path / "whole", corpus(), model=model)
+    part, manifest = encoded(tmp_path / "part", corpus(), range(2, 9), model=model)
     np.testing.assert_allclose(part.vectors, complete.vectors[2:9], atol=1e-6)
     np.testing.assert_array_equal(read_vectors(tmp_path / "part", manifest), part.vectors)
     assert manifest.facts["captions"] == 7
@@ -140,7 +126,7 @@ def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
 def test_a_caption_without_a_finite_vector_is_a_failed_row(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, requests = SentenceEncoder.encode, []
+    plain = SentenceEncoder.encode
 
     def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
         vectors = plain(self, texts, *rest)
@@ -148,11 +134,10 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
         return vectors
 
     model = str(make_model())
-    _, complete = encode(tmp_path / "whole", corpus(), model=model)
     bikes = [row for row, text in enumerate(TEXTS) if "bike" in text]
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
-        relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
+        relevance, manifest = encoded(tmp_path / "e", corpus(), model=model)
     assert manifest.facts["failed"]["rows"] == len(bikes)
     assert manifest.facts["failed"]["first"] == [[f"t:{row}", "the model gives no finite vector"] for row in bikes]
     assert relevance.failed.tolist() == bikes
@@ -164,27 +149,13 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
     assert np.isnan(pairs).all()
     np.testing.assert_array_equal(np.isnan(relevance.query("a dog", every)), np.isin(every, bikes))
 
-    def counts(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
-        requests.extend(texts)
-        return plain(self, texts, *rest)
-
-    monkeypatch.setattr(SentenceEncoder, "encode", counts)
-    relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
-    assert manifest.files == complete.files
-    assert manifest.facts == complete.facts
-    assert len(relevance.failed) == 0
-    again = {
-        text for part in part_ranges(range(10), 4) if set(part) & set(bikes) for text in TEXTS[part.start : part.stop]
-    }
-    assert set(requests[8:]) == again  # the first eight requests test the model
-
 
 def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path) -> None:
     model = SentenceTransformer(str(make_model()), device="cpu")
     next(iter(model.parameters())).data.fill_(float("nan"))
     model.save(str(tmp_path / "broken"))
     with pytest.raises(CheckError) as caught:
-        encode(tmp_path / "e", corpus(), model=str(tmp_path / "broken"))
+        encoded(tmp_path / "e", corpus(), model=str(tmp_path / "broken"))
     assert caught.value.where == "t:0"
     assert caught.value.exit_code == 4
 
@@ -192,7 +163,7 @@ def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path)
 def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(make_model(), model)
-    relevance, _ = encode(tmp_path / "e", corpus(), model=str(model))
+    relevance, _ = encoded(tmp_path / "e", corpus(), model=str(model))
     shutil.rmtree(model)
     shutil.copytree(make_model(seed=1), model)
     every = np.arange(10, dtype=np.int32)
@@ -213,14 +184,8 @@ def test_invalid_parameters() -> None:
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=fast_bfloat16)])
 def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
     rows = coco.rows(("test",))
-    source, runtime = Sbert(SbertParams(model=str(minilm), dtype=dtype)), Runtime()  # type: ignore[arg-type]
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(coco, rows, 50_000, runtime), work, runtime.progress)
-
-    manifest, _ = build(tmp_path / "e", ArtefactSpec("encoding", "sbert", {}, {}), fill)
-    relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))
+    source = Sbert(SbertParams(model=str(minilm), dtype=dtype))  # type: ignore[arg-type]
+    relevance, _ = encode(source, coco, tmp_path / "e", rows, 50_000, Runtime())
 
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")
     captions = np.array([coco.row_of[c] for c in sits.left], np.int32)

@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus
 from relabel.sources.base import OpenEncoding
+from relabel.sources.shards import Shards
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice.encode import SceneGraphTasks, collapsed
+from relabel.sources.spice.encode import collapsed, encoding_steps
 from relabel.sources.spice.parser import ParseFailure
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import make_all
+from relabel.store.tasks import Steps
+from relabel.store.workdir import Work
 
 Tuples = list[list[str]]
 KINDS = ("object", "attribute", "relation")
@@ -90,16 +91,14 @@ def corpus_of(images: Sequence[Sequence[str]], names: Sequence[Sequence[str]] | 
 
 def encoded(corpus: Corpus, parser: RecordedParser, folder: Path, runtime: Runtime, **params: Any) -> tuple[Any, Any]:
     """Encode all rows; return the source and the manifest."""
-    source, rows = Spice(SpiceParams(**params)), range(len(corpus))
 
-    def fill(work: Any) -> None:
-        work.facts |= {"rows": [0, len(corpus)], "split": "all"}
-        tasks = SceneGraphTasks(corpus, rows, 4096, lambda: corpus.texts, runtime, parser=parser)
-        make_all(tasks, work, runtime.progress)
+    class Recorded(Spice):
+        def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
+            shards = Shards(corpus, rows, rows_per_shard)
+            return encoding_steps(shards, lambda: corpus.texts, parser, work, runtime.progress)
 
-    semantic = source.fingerprint_params(corpus, rows, runtime)
-    manifest, _ = build(folder, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
-    return source, manifest
+    source = Recorded(SpiceParams(**params))
+    return source, encode(source, corpus, folder, size=4096, runtime=runtime)[1]
 
 
 @pytest.fixture

@@ -17,19 +17,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.sources.encodings import make_steps
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import SILENT, Runtime
+from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.shards import FAILED
+from relabel.sources.shards import FAILED, Shards
 from relabel.sources.spice import encode as module
-from relabel.sources.spice.encode import CaptionParser, SpiceTasks, collapsed, spelled, words_table
+from relabel.sources.spice.encode import CaptionParser, collapsed, encoding_steps, spelled, words_table
 from relabel.sources.spice.parse_cache import CachedParser
 from relabel.sources.spice.parser import Parsed, ParseFailure
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import Task, make_all
+from relabel.store.artefact import Recipe, build
+from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 WORDS = ("dog", "cat", "man", "horse", "tree")
@@ -58,21 +58,22 @@ class Parser:
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch: pytest.MonkeyPatch, meteor_jar: Path) -> None:
     monkeypatch.setattr(module, "CHUNK", 8)
 
 
 def encode(out: Path, parser: CaptionParser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
+    """Encode all but the first two captions, and failed ones again."""
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
-    tasks = SpiceTasks(corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    shards = Shards(corpus, rows, per_shard)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(tasks, work, Runtime().progress)
+        make_steps(encoding_steps(shards, partial(read, corpus), parser, work, SILENT), work)
 
-    return build(out, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
+    return build(out, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill), retry=True)[0]
 
 
 def read(corpus: Corpus) -> list[str]:
@@ -103,7 +104,7 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     assert parser.requests == sum(
         (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()
     )
-    assert set(manifest.files) == {*manifest.parts}
+    assert set(manifest.files) == {*manifest.parts, module.WORDS}
     assert manifest.facts["captions"] == len(LINES) - 2
     assert manifest.facts["without_tuples"] == 1
 
@@ -142,13 +143,9 @@ def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
 
-def test_an_empty_shard_and_an_unknown_chunk(tmp_path: Path) -> None:
+def test_an_empty_shard(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", Parser(), per_shard=5, lines=["."] * 12)
     assert manifest.facts["without_tuples"] == 10
-    corpus = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
-    tasks = SpiceTasks(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
-    with pytest.raises(NotImplementedError):
-        tasks.make_other(Work(tmp_path), Task("words.parquet", 1), lambda _: None)
 
 
 def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, oracle: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ import numpy as np
 import pytest
 
 from relabel.corpus import References
-from relabel.export.lookup import ArtefactRef, lookup_spec, write_lookup
+from relabel.export.lookup import ArtefactRef, lookup_parameters, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice import relevance as module
 from relabel.sources.spice.load import rows_of_text
 from relabel.sources.spice.relevance import SceneGraphRelevance
-from relabel.store.artefact import build
+from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import read_manifest
+from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 
 Opened = Callable[..., SceneGraphRelevance]
@@ -133,9 +135,13 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     images[20][0] = None
     relevance, source = opened(images), Spice(SpiceParams())
     encoding = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
-    artefact = lookup_spec(relevance.corpus, source, "spice", encoding.manifest, None, ExportLookupParams())
-    args = (relevance.corpus, source, {}, artefact, encoding, None, lambda: relevance)
-    build(tmp_path / "lookup", artefact, lambda work: write_lookup(*args, work))
+    semantic = partial(lookup_parameters, source, ExportLookupParams())
+
+    def fill(work: Work) -> None:
+        write_lookup(relevance.corpus, source, {}, recipe.spec, encoding, None, lambda: relevance, work)
+
+    recipe = Recipe("lookup", "spice", semantic, {"encoding": encoding.manifest.identity}, fill)
+    build(tmp_path / "lookup", recipe)
     return tmp_path / "lookup", relevance
 
 

@@ -16,19 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from tests.relabel.sources.encodings import encode, find
 from tests.relabel.sources.fuse.fixtures import small_corpus
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.vectors import ExternalVectorRelevance, Vectors, VectorsParams
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work
 
 WIDTH = 9
 Write = Callable[[Path, list[str], NDArray[Any]], Path]
@@ -75,17 +71,7 @@ def vectors_of(ids: list[str], seed: int = 0) -> NDArray[np.float32]:
 
 
 def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> ExternalVectorRelevance:
-    source, rows = Vectors(VectorsParams(**params)), rows or range(len(corpus))
-    runtime = Runtime(threads=1)
-    semantic = source.fingerprint_params(corpus, rows, runtime)
-
-    def fill(work: Work) -> None:
-        work.facts |= {"rows": [rows.start, rows.stop]}
-        make_all(source.tasks(corpus, rows, 7, runtime), work, runtime.progress)
-
-    out = folder / "encoding"
-    manifest, _ = build(out, ArtefactSpec("encoding", "vectors", semantic, {}), fill)
-    return source.open(OpenEncoding(corpus, out, manifest, runtime))
+    return encode(Vectors(VectorsParams(**params)), corpus, folder / "encoding", rows, 7)[0]  # type: ignore[no-any-return]
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
@@ -148,12 +134,7 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
         Search(References.single(every), every, every, 5),
     ):
         finder = label.finder(search, None, Runtime(threads=1))
-        work = Work(tmp_path / f"work-{len(search.queries)}")
-        work.folder.mkdir()
-        group = finder.preliminary(work)
-        for one in group.tasks if group else ():
-            finder.prepare(work, one, lambda _: None)
-        neighbours, scores = finder.find(work, range(len(search.queries)), lambda _: None)
+        neighbours, scores = find(finder, tmp_path / f"work-{len(search.queries)}")
         for q in range(len(search.queries)):
             mine = label.pairs(search.queries.take(np.full(len(every), q)), every)
             order = sorted((-s, r) for s, r in zip(mine.tolist(), every.tolist(), strict=True))

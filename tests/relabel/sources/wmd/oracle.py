@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from tests.relabel.sources.encodings import encode
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
 from relabel.sources.wmd import Wmd, WmdParams
-from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import make_all
-from relabel.store.workdir import Work
 
 GLOVE = "vectors/glove.6B.100d.captions-vocabulary.txt.gz"
 Vectors = dict[str, NDArray[np.float64]]
@@ -41,16 +37,8 @@ def corpus_of(texts: Sequence[str], an_image: int = 2) -> Corpus:
 
 def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int = 100, **params: Any) -> Any:
     """Build and open an encoding."""
-    source, runtime = Wmd(WmdParams(**({"tokenizer": "lower_split"} | params))), Runtime(data=folder, threads=1)
-    rows = rows or range(len(corpus))
-
-    def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
-
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
-    manifest, _ = build(folder / "encoding", ArtefactSpec("encoding", "wmd", semantic, {"corpus": corpus.digest}), fill)
-    return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime)), manifest
+    source = Wmd(WmdParams(**({"tokenizer": "lower_split"} | params)))
+    return encode(source, corpus, folder / "encoding", rows, size, Runtime(data=folder, threads=1))
 
 
 def by_the_book(left: Sequence[str], right: Sequence[str], vectors: Vectors) -> float:

@@ -1,0 +1,97 @@
+"""The options that verbs share, each where it does something, and the project and runtime that they define.
+
+The pipeline is imported on use: `fit`, `eval` and `init` work in an installation without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import Field
+
+from relabel.core.errors import UsageError
+from relabel.core.parameters import Parameters
+from relabel.core.runtime import Device, Runtime, default_data, parse_memory, parse_shard
+from relabel_cli.progress import make_progress
+
+if TYPE_CHECKING:
+    from relabel.stages import Job, Project
+
+OUTPUT = ("as_json", "quiet", "verbose")
+READ = ("params", "set", "dataset", "data", "labels", *OUTPUT)
+"""Verbs that read a project."""
+COMPUTE = (*READ, "device", "threads", "memory")
+"""Verbs that compute with it."""
+BUILD = (*COMPUTE, "replace")
+"""Verbs that make an artefact."""
+WORKERS = (*BUILD, "workers", "scheduler")
+"""Verbs that make artefacts by tasks among others."""
+TASKS = (*WORKERS, "shard")
+"""Verbs that make artefacts by tasks."""
+Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
+Split = Annotated[str | None, typer.Option(help="train, val, test or all. [default: the only split, else test]")]
+
+
+class SharedOptions(Parameters):
+    """Options that verbs share."""
+
+    params: Path | None = Field(None, description="Parameter file. [default: params.yaml]")
+    set: list[str] = Field([], description="Any parameter: NAME=VALUE. Repeatable.")
+    dataset: str | None = Field(None, description="Dataset. [default: that of the file]")
+    data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
+    labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
+    device: Device = Field("auto", description="auto is a GPU if there is one.")
+    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads. [default: all]")
+    memory: str = Field("4GiB", description="Working memory, beside the data.")
+    workers: int = Field(0, ge=0, le=4096, description="Processes of this machine.")
+    scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
+    shard: str | None = Field(None, description="I/N: make every N-th task, from I on.")
+    replace: bool = Field(False, description="Replace results of other parameters.")
+    as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"name": "--json"})
+    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["-q"]})
+    verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
+
+    overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
+
+    def project(self) -> Project:
+        """Return the project of the defaults, then the file, then --set, then the options of the verb."""
+        from relabel.config import load_config, params_file
+        from relabel.stages import Project
+
+        file = self.params or params_file(self.labels)
+        config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
+        return Project(config, self.runtime(), self.labels)
+
+    def runtime(self) -> Runtime:
+        """Return the runtime of the options."""
+        given = {"--workers": self.workers, "--scheduler": self.scheduler, "--shard": self.shard}
+        if len(used := [name for name, value in given.items() if value]) > 1:
+            message = f"{' and '.join(used)} exclude each other"
+            raise UsageError(message, where="command line", todo="Give one of them.")
+        names = {"data", "device", "threads", "workers", "scheduler", "replace"}
+        same = self.model_dump(include=names, exclude_none=True)
+        shard = None if self.shard is None else parse_shard(self.shard)
+        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=make_progress(self.quiet))
+
+    def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] | None = None) -> None:
+        """Run the job of a stage, or its share, and print the facts or the status of its artefact.
+
+        `describe`: returns further lines of text about the facts.
+        """
+        from relabel.stages import status_line
+
+        if (share := job.project.runtime.shard) is not None:
+            line = job.share(share)
+            self.show(line, line)
+            return
+        manifest, built = job.run()
+        lines = [status_line(built, manifest, job.out), *([describe(manifest.facts)] if describe else [])]
+        self.show(manifest.facts, "\n".join(lines))
+
+    def show(self, value: Any, text: str) -> None:
+        """Print a result on stdout, as JSON or as text."""
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False) if self.as_json else text)

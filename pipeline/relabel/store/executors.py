@@ -1,0 +1,208 @@
+"""Execution of steps: in this process, in local processes, by Dask's workers, or one share of many.
+
+Other processes do not receive tasks. They prepare the same job from the same arguments, check that it has the same
+fingerprint, request its steps from the same work folder, and make the files that they are told by name. A worker opens
+corpus and model once. A worker that is killed loses the file that it was making; a rerun goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
+from relabel.store.manifest import Spec
+from relabel.store.tasks import Step, Steps, Task, make_step
+from relabel.store.workdir import Work
+
+Run = Callable[[Step, Work], None]
+AGAIN = "Run it again; finished files are kept."
+_CONNECT = 20.0  # seconds to wait for a scheduler
+_PATIENCE = 60.0  # seconds to wait for its first worker, and for a file to become visible
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when numerical libraries are loaded
+
+
+@dataclass(frozen=True)
+class Call:
+    """How another process prepares a job, and the work folder.
+
+    `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
+    `run`: differs between the runs that one worker serves.
+    """
+
+    prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
+    fingerprint: str
+    folder: Path
+    run: str = field(default_factory=lambda: uuid4().hex)
+
+
+@contextmanager
+def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
+    """Yield the function that makes the missing files of a step."""
+    if runtime.scheduler is not None:
+        where, workers = runtime.scheduler, _cluster(runtime.scheduler)
+        own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
+    elif runtime.workers:
+        where, workers = f"--workers {runtime.workers}", _processes(runtime)
+        # Local workers share threads and memory.
+        threads, memory = max(1, runtime.threads // runtime.workers), runtime.memory // runtime.workers
+        data = runtime.data.absolute()
+        own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
+    else:
+        yield lambda step, work: make_step(step, work, runtime.progress)
+        return
+    with workers as pool:
+        try:
+            yield partial(_run, pool, partial(make_file, call, own), runtime)
+        # Also KilledWorker of Dask, which is not imported for its name.
+        except Exception as error:
+            if not isinstance(error, BrokenProcessPool) and type(error).__name__ != "KilledWorker":
+                raise
+            problem = "a worker process has ended; too little memory is the common reason"
+            raise PartialError(problem, where=where, todo=AGAIN) from error
+
+
+def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtime) -> None:
+    """Make every n-th file of each step: those of share i of n, counted from 1.
+
+    Raises PartialError where a step needs files of other shares, which are not all there.
+    """
+    index, count = share
+    for step in steps:
+        make_step(replace(step, tasks=step.tasks[index - 1 :: count]), work, runtime.progress)
+        missing = step.missing(work)
+        if missing and step.last:
+            return
+        if missing:
+            problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
+            raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
+
+
+_prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
+_lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
+
+
+def make_file(call: Call, runtime: Runtime, file: str) -> None:
+    """Make one file, in a worker."""
+    with _lock:
+        if call.run not in _prepared:
+            # A model of the artefact before it is no longer needed.
+            _prepared.clear()
+            _prepared[call.run] = _prepare(call, runtime)
+        tasks, steps, work = _prepared[call.run]
+        try:
+            while file not in tasks:
+                tasks.update((task.file, task) for task in next(steps).tasks)
+        except BaseException:
+            # A generator that has raised yields no more steps: the next attempt prepares the job again.
+            _prepared.clear()
+            raise
+        work.file(file, tasks[file].write)
+
+
+def _prepare(call: Call, runtime: Runtime) -> tuple[dict[str, Task], Steps, Work]:
+    """Prepare a job in a worker, with no task known yet."""
+    if not call.folder.is_dir():
+        todo = "All workers need the same files under the same path; use --workers on one machine."
+        raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
+    spec, steps = call.prepare(runtime)
+    if spec.fingerprint != call.fingerprint:
+        problem = f"a worker would make another {spec.kind} {spec.name}"
+        todo = "All workers need the same version of relabel, captions, files and models."
+        raise CheckError(problem, where=str(call.folder), todo=todo)
+    work = Work(call.folder)
+    return {}, steps(work), work
+
+
+@contextmanager
+def _processes(runtime: Runtime) -> Iterator[Executor]:
+    """Yield local processes, which share the GPUs."""
+    context, count = get_context("spawn"), runtime.workers
+    devices: Any = context.SimpleQueue()
+    names = gpus() if runtime.device != "cpu" else []
+    for i in range(count):
+        devices.put(names[i % len(names)] if names else None)
+    before = {name: os.environ.get(name) for name in _THREADS}
+    # Libraries read the number of threads when a worker is started, so its environment comes from here.
+    os.environ.update(dict.fromkeys(_THREADS, str(max(1, runtime.threads // count))))
+    try:
+        with ProcessPoolExecutor(count, context, initializer=_start, initargs=(devices,)) as pool:
+            yield pool
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _start(devices: Any) -> None:
+    """Prepare a worker process: its GPU, and its end with that of the process that started it."""
+    if (device := devices.get()) is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    end_on_interrupt()
+    end_with_parent()
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    """Yield the workers of a Dask scheduler, which share files and have their own threads and memory."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
+        raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
+    client = None
+    try:
+        client = Client(address, set_as_default=False, timeout=_CONNECT)
+        client.wait_for_workers(1, _PATIENCE)
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        if client is not None:
+            client.close()
+        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
+    with client:
+        yield client.get_executor(pure=False, retries=3)
+
+
+def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: Step, work: Work) -> None:
+    """Make the missing files of a step in other processes."""
+    waiting = step.missing(work)
+    with runtime.progress.bar(step.title, step.size, step.unit) as bar:
+        bar.advance(step.size - sum(task.size for task in waiting))
+        # An interrupt is answered by this process alone.
+        with blocked_interrupts():
+            futures = {pool.submit(make, task.file): task for task in waiting}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bar.advance(futures[future].size)
+        finally:
+            for future in futures:
+                future.cancel()
+    # A network file system may show the files of other machines late.
+    begun = time.monotonic()
+    while missing := step.missing(work):
+        if time.monotonic() - begun > _PATIENCE:
+            problem = "written by a worker, but not visible to this process"
+            raise PartialError(problem, where=missing[0].file, todo=AGAIN)
+        time.sleep(0.5)
+
+
+def gpus() -> list[str]:
+    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]

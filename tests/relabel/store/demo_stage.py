@@ -1,0 +1,58 @@
+"""A stage of two steps that worker processes import by name; a task of the second one can wait, fail or end them."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+from relabel.core.errors import CheckError
+from relabel.stages import Job, Project
+from relabel.stages.job import make_steps
+from relabel.store.artefact import Recipe
+from relabel.store.files import sha256_file
+from relabel.store.tasks import Step, Steps, Task
+from relabel.store.workdir import Work
+
+FIRST = "first.bin"
+PARTS = [f"part-{i}.bin" for i in range(5)]
+
+
+def demo(project: Project, notes: str, how: str = "plain") -> Job:
+    """Prepare files that begin with the content of `input` of the folder `notes`.
+
+    `how`: part 2 "waits" until the file `go` exists, "fails" or "dies"; "edits" changes the input before any task.
+    """
+    folder = Path(notes)
+
+    def steps(work: Work) -> Steps:
+        with (folder / "models").open("a") as log:
+            log.write(f"{os.getpid()}\n")
+        yield Step("first", "files", [Task(FIRST, lambda path: path.write_bytes((folder / "input").read_bytes()))])
+        content = (work.folder / FIRST).read_bytes()
+        yield Step(
+            "second", "rows", [Task(f, partial(write, content, i), i + 1) for i, f in enumerate(PARTS)], last=True
+        )
+        work.excluded.add(FIRST)
+
+    def write(content: bytes, i: int, path: Path) -> None:
+        if i == 2 and how == "waits":
+            (folder / "here.part").write_text(str(os.getpid()))
+            (folder / "here.part").rename(folder / "here")
+            while not (folder / "go").exists():
+                time.sleep(0.02)
+        if i == 2 and how == "fails":
+            raise CheckError("an odd line", where="part 2", todo="Look at it.")
+        if i == 2 and how == "dies":
+            os._exit(1)
+        path.write_bytes(content * i)
+
+    def fill(work: Work) -> None:
+        if how == "edits":
+            (folder / "input").write_bytes(b"other")
+        make_steps(job, work, demo, notes, how)
+
+    recipe = Recipe("demo", "demo", lambda: {"input": sha256_file(folder / "input")}, {}, fill)
+    job = Job(project, project.labels / "demo", recipe, "demo", steps=steps)
+    return job

@@ -1,0 +1,262 @@
+"""Contract: the files of an artefact have the same bytes for every executor: this process, local processes, Dask's
+workers and shares of several processes. Each process prepares the job once.
+
+- A killed worker ends a run of local processes with exit code 5, and the next run goes on; Dask gives its task to
+  another worker.
+- A share ends with exit code 5, which names a file, where the step before is incomplete.
+- Errors of tasks reach the user unchanged. A worker that would make another artefact, or does not see the folder, is
+  refused, and so is a scheduler without workers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.relabel.store.demo_stage import FIRST, PARTS, demo
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.runtime import Runtime, SilentProgress
+from relabel.stages import Job, Project
+from relabel.store import executors
+from relabel.store.executors import Call, gpus, make_file
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Display(SilentProgress):
+    """Progress that cannot be sent to a process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "input").write_bytes(b"content")
+    return folder
+
+
+def demo_job(notes: Path, labels: str = "labels", how: str = "plain", **runtime: Any) -> Job:
+    project = Project(load_config(None), Runtime(threads=2, progress=Display(), **runtime), notes.parent / labels)
+    return demo(project, str(notes), how)
+
+
+def contents(job: Job) -> dict[str, bytes]:
+    """Return the bytes of all files except the manifest, which holds times."""
+    return {p.name: p.read_bytes() for p in sorted(job.out.iterdir()) if p.name != "manifest.json"}
+
+
+def expected(notes: Path) -> dict[str, bytes]:
+    return {name: (notes / "input").read_bytes() * i for i, name in enumerate(PARTS)}
+
+
+@contextmanager
+def killed_once_there(file: Path) -> Iterator[None]:
+    """Kill the process whose id a file holds, as soon as the file exists, and let others go on."""
+
+    def kill() -> None:
+        while not file.exists():
+            time.sleep(0.02)
+        os.kill(int(file.read_text()), signal.SIGKILL)
+        (file.parent / "go").touch()
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+
+
+@contextmanager
+def threads_of_this_process(workers: int = 1) -> Iterator[str]:
+    """Start a scheduler whose workers are threads; yield its address."""
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+    quiet = {"silence_logs": logging.CRITICAL}
+    with distributed.LocalCluster(n_workers=workers, threads_per_worker=2, **options, **quiet) as cluster:
+        yield cluster.scheduler_address
+
+
+@contextmanager
+def dask(folder: Path, workers: int = 2, failures: int = 3) -> Iterator[str]:
+    """Start a scheduler and workers from the command line, in another current folder; yield the address."""
+    pytest.importorskip("distributed")
+    folder.mkdir(parents=True)
+    file = folder / "scheduler.json"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    env |= {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(failures)}
+
+    def start(module: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{module}", *options, "--scheduler-file", str(file)]
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen([*command, "--no-dashboard"], cwd=folder, env=env, stdout=log, stderr=log)
+
+    started = [start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")]
+    try:
+        one = ("dask_worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1")
+        started += [start(*one) for _ in range(workers)]
+        while not file.exists():
+            time.sleep(0.05)
+        yield str(json.loads(file.read_text())["address"])
+    finally:
+        for process in reversed(started):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+            process.wait()
+
+
+def test_local_processes(notes: Path) -> None:
+    job = demo_job(notes, workers=2)
+    job.run()
+    assert contents(job) == expected(notes)
+    models = Counter((notes / "models").read_text().split())
+    assert models.pop(str(os.getpid())) == 1  # names the steps, makes no file
+    assert set(models.values()) == {1}
+    assert len(models) <= 2
+    assert not [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+
+
+def test_dask(notes: Path) -> None:
+    with threads_of_this_process() as address:
+        for labels in ("labels", "more"):  # the same files of another run are other tasks
+            job = demo_job(notes, labels, scheduler=address)
+            job.run()
+            assert contents(job) == expected(notes)
+    assert len((notes / "models").read_text().split()) == 4
+
+
+def test_shares(notes: Path) -> None:
+    job = demo_job(notes)
+    with pytest.raises(PartialError, match=FIRST) as caught:
+        job.share((2, 3))
+    assert caught.value.exit_code == 5
+    for share in ((1, 3), (2, 3), (3, 3)):
+        assert job.state() == "partly"
+        job.share(share)
+    demo_job(notes, how="dies").run()  # collects alone
+    assert contents(job) == expected(notes)
+    assert "up to date" in job.share((1, 3))
+
+
+@pytest.fixture
+def small(small_project: Project, tmp_path: Path) -> Any:
+    """Return a function that opens the small project with artefacts that a test makes, and makes cider's and cbow's."""
+    root = small_project.layout.root.absolute()
+
+    def make(name: str, **runtime: Any) -> list[Job]:
+        labels = tmp_path / name
+        (labels / root.name / "encodings" / "all").mkdir(parents=True)
+        for kept in ("corpus", "encodings/all/cbow"):
+            (labels / root.name / kept).symlink_to(root / kept)
+        project = replace(small_project, labels=labels, runtime=replace(small_project.runtime, **runtime))
+        return [stages.encode(project, "cider", "all"), stages.neighbours(project, "cbow", "all")]
+
+    return make
+
+
+def test_shares_of_a_source_and_of_neighbours(small: Any) -> None:
+    for job, alone in zip(small("shares"), small("alone"), strict=True):
+        alone.run()
+        with pytest.raises(PartialError):
+            job.share((2, 3))
+        for share in ((1, 3), (2, 3), (3, 3)):
+            job.share(share)
+        job.run()
+        assert contents(job) == contents(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["processes", "dask"])
+def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any, tmp_path: Path) -> None:
+    with dask(tmp_path / "elsewhere") if kind == "dask" else threads_of_this_process(0) as address:
+        options = {"scheduler": address} if kind == "dask" else {"workers": 4, "threads": 4}
+        for job, alone in zip(small(kind, **options), small("alone"), strict=True):
+            alone.run()
+            job.run()
+            assert contents(job) == contents(alone)
+
+
+def test_a_killed_process_is_exit_code_5_and_the_next_run_goes_on(notes: Path) -> None:
+    job = demo_job(notes, how="waits", workers=2)
+    with killed_once_there(notes / "here"), pytest.raises(PartialError, match="--workers 2") as caught:
+        job.run()
+    assert caught.value.exit_code == 5
+    assert job.state() == "partly"
+    demo_job(notes, how="waits").run()
+    assert contents(job) == expected(notes)
+
+
+@pytest.mark.slow
+def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path, tmp_path: Path) -> None:
+    with dask(tmp_path / "elsewhere") as address, killed_once_there(notes / "here"):
+        job = demo_job(notes, how="waits", scheduler=address)
+        job.run()
+    assert contents(job) == expected(notes)
+
+
+@pytest.mark.slow
+def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path, tmp_path: Path) -> None:
+    with dask(tmp_path / "elsewhere", failures=0) as address, pytest.raises(PartialError, match="tcp://"):
+        demo_job(notes, how="dies", scheduler=address).run()
+
+
+def test_errors_of_tasks_reach_the_user(notes: Path) -> None:
+    with threads_of_this_process() as address:
+        for options in ({"scheduler": address}, {"workers": 1}):
+            with pytest.raises(CheckError, match=r"part 2: an odd line\. Look at it\."):
+                demo_job(notes, how="fails", **options).run()
+    demo_job(notes).run()
+
+
+def test_a_worker_that_would_make_another_artefact(notes: Path) -> None:
+    with pytest.raises(CheckError, match="another demo demo"):
+        demo_job(notes, how="edits", workers=1).run()
+    assert not (notes.parent / "labels/demo").exists()
+
+
+def test_a_worker_that_does_not_see_the_folder(notes: Path) -> None:
+    call = Call(lambda _: (demo_job(notes).spec, demo_job(notes).steps), "", notes.parent / "gone")
+    with pytest.raises(MissingError, match="gone"):
+        make_file(call, Runtime(), FIRST)
+
+
+def test_no_scheduler_no_worker_and_a_file_that_is_not_seen(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_CONNECT", 0.5)
+    monkeypatch.setattr(executors, "_PATIENCE", 0.5)
+    with pytest.raises(MissingError, match=r"tcp://127\.0\.0\.1:1"):
+        demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
+    with threads_of_this_process(0) as address, pytest.raises(MissingError, match=address):
+        demo_job(notes, scheduler=address).run()
+    monkeypatch.setattr(executors, "make_file", lambda *_: None)
+    with threads_of_this_process() as address, pytest.raises(PartialError, match=FIRST):
+        demo_job(notes, scheduler=address).run()
+
+
+def test_without_dask_the_error_names_its_package(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingError, match="distributed"):
+        demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
+
+
+def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpus() == found

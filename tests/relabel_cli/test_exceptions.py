@@ -1,0 +1,144 @@
+"""Contract: every exception that ends a command is one line on stderr and a documented exit code. The line of a bug
+names a file with the traceback; no other error shows one. A closed pipe ends a command as SIGPIPE does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel_cli.exceptions import report, run
+from relabel_cli.main import load_root
+
+
+def system(number: int, filename: str | None = "labels/x") -> OSError:
+    return OSError(number, os.strerror(number), filename)
+
+
+class OutOfMemoryError(RuntimeError):
+    """Error with the name of torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("wrong"), 2, "wrong"),
+        (MissingError("gone", where="a.txt", todo="Make it."), 3, "a.txt: gone. Make it."),
+        (CheckError("damaged\nin line 2"), 4, "damaged in line 2"),
+        (PartialError("stopped"), 5, "stopped"),
+        (system(errno.ENOSPC), 5, "labels/x"),
+        (system(errno.EMFILE, None), 5, "ulimit -n"),
+        (system(errno.EACCES), 4, "labels/x"),
+        (system(errno.ENOENT), 3, "labels/x"),
+        (system(errno.EISDIR), 2, "labels/x"),
+        (MemoryError(), 5, "--memory"),
+        (OutOfMemoryError("CUDA out of memory. Tried"), 5, "--memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "--memory"),
+        (ModuleNotFoundError("No module named 'numba'", name="numba"), 3, "relabel-itr[pipeline]"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_an_error_of_a_user_or_a_machine_is_one_line(
+    error: Exception, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(error) == code
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith("error: ")
+    assert words in err
+    assert "bug" not in err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("first\nsecond ü"),
+        OSError("no number"),
+        ModuleNotFoundError("No module named 'relabel.gone'", name="relabel.gone"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_bug_is_one_line_that_names_the_traceback(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert run(fail) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    (file,) = tmp_path.glob("relabel-bug-*.txt")
+    assert type(error).__name__ in line
+    assert str(file) in line
+    text = file.read_text(encoding="utf-8")
+    assert "Traceback (most recent call last)" in text
+    assert str(error) in text
+
+
+def test_verbose_shows_the_traceback_and_keeps_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise CheckError("damaged")
+
+    monkeypatch.setattr(sys, "argv", ["relabel", "verify", "-v"])
+    assert run(fail) == 4
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "error: damaged"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nonsense"], 2, "no such command 'nonsense'"),
+        (["nearst", "a dog"], 2, "Did you mean nearest"),
+        (["export"], 2, "export --help`"),
+        (["encode", "--nonsense"], 2, "encode --help`"),
+        (["encode", "--label", "nonsense"], 2, "no label 'nonsense'"),
+        (["encode", "--set", "encode.rows_per_shard=0"], 2, "encode.rows_per_shard"),
+        (["encode", "--params", "gone.yaml"], 3, "gone.yaml"),
+        (["encode", "--label", "cider"], 3, "relabel ingest"),
+        (["ingest"], 3, "relabel fetch coco-captions"),
+        (["fetch", "nonsense"], 2, "nonsense"),
+        (["fetch"], 2, "--list"),
+        (["nearest"], 2, "--id"),
+        (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["relabel", *arguments])
+    assert run(load_root) == code
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert (out, line.startswith("error: ")) == ("", True)
+    assert said in line
+
+
+def test_a_closed_pipe_ends_the_command_as_sigpipe_does(tmp_path: Path) -> None:
+    relabel = f'{sys.executable} -c "from relabel_cli.main import main; main()"'
+    for command in ("fetch --list", "encode --help"):
+        ended = subprocess.run(
+            ["bash", "-c", f"( {relabel} {command}; echo $? > code ) | true"],
+            cwd=tmp_path,
+            env=os.environ | {"RELABEL_MIRROR": ""},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ((tmp_path / "code").read_text(), ended.stderr) == ("141\n", "")
