@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 import typer
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from experiments.rows import ROWS, Row
 from relabel.config import read_yaml
-from relabel.core.errors import UsageError
-from relabel.core.parameters import Parameters, describe
+from relabel.core.parameters import Parameters, validate
 
 Budget = Literal["small", "full"]
 FILE_OPTION = typer.Option("--experiments", help="Parameters of the experiments; experiments/small.yaml by default.")
@@ -129,7 +128,4 @@ def load_experiments(path: Path | None = None, budget: Budget = "small") -> Expe
         If the file does not exist, or a parameter is unknown or not valid.
     """
     file = path or Path(__file__).with_name(f"{budget}.yaml")
-    try:
-        return Experiments(**read_yaml(file))
-    except ValidationError as error:
-        raise UsageError(describe(error), where=str(file)) from error
+    return validate(Experiments, read_yaml(file), str(file))

@@ -7,20 +7,16 @@ since artefacts survive a kill at any instant. Next to nothing is imported befor
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
-import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 LINE = "Interrupted; finished work is kept. Run the same command again to go on."
 INTERRUPTED = 130
 """Exit code."""
-_PATIENCE = 3.0  # seconds that the cleanup may take
 _SHOW_CURSOR = b"\x1b[?25h\n"  # progress bars hide the cursor and leave it at the end of a line
 
 
@@ -57,42 +53,18 @@ def exit_on_interrupt() -> None:
 
     def handle(*_: object) -> None:
         # A forked process inherits the handler.
-        if os.getpid() == owner:
-            # A second Ctrl-C skips the cleanup.
-            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-            _end()
+        if os.getpid() != owner:
+            return
+        with suppress(Exception):
+            import psutil
+
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    process.kill()
+        # The line is last, since bars are drawn until the end; torchrun's first process alone writes it.
+        if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":
+            with suppress(OSError):
+                os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
+        os._exit(INTERRUPTED)
 
     signal.signal(signal.SIGINT, handle)
-
-
-def _end() -> NoReturn:
-    # Each step runs even if the one before failed: the interrupted frame may have left anything half done.
-    if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":  # one line per torchrun
-        with suppress(OSError):
-            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
-    # Messages of threads and finalizers must not follow the line.
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    # Not threading.Thread, which takes locks that the interrupted frame may hold.
-    with suppress(RuntimeError):
-        _thread.start_new_thread(_give_up, ())
-    # Named semaphores would be reported as leaked.
-    with suppress(Exception):
-        if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
-            multiprocessing._run_finalizers(0)
-    with suppress(Exception):
-        import psutil
-
-        for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                process.kill()
-    # Temporary folders are removed by their finalizers.
-    with suppress(Exception):
-        weakref.finalize._exitfunc()  # type: ignore[attr-defined]
-    os._exit(INTERRUPTED)
-
-
-def _give_up() -> None:
-    """End the process if the cleanup hangs."""
-    time.sleep(_PATIENCE)
-    os._exit(INTERRUPTED)

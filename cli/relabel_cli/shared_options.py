@@ -1,27 +1,24 @@
-"""The options that verbs share, each where it does something, and the project and runtime that they define.
-
-The pipeline is imported on use: `fit`, `eval` and `init` work in an installation without it.
-"""
+"""The options that verbs share, each where it does something, and the project and runtime that they define."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import Field
+from rich.console import Console
 
+from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
-from relabel.core.runtime import Device, Runtime, default_data, parse_memory, parse_shard
-from relabel_cli.progress import make_progress
+from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_memory, parse_shard
+from relabel.stages import Job, Project, status_line
+from relabel_cli.progress import Display
 
-if TYPE_CHECKING:
-    from relabel.stages import Job, Project
-
-OUTPUT = ("as_json", "quiet", "verbose")
+OUTPUT = ("as_json", "quiet")
 READ = ("params", "set", "dataset", "data", "labels", *OUTPUT)
 """Verbs that read a project."""
 COMPUTE = (*READ, "device", "threads", "memory")
@@ -51,39 +48,32 @@ class SharedOptions(Parameters):
     scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
     shard: str | None = Field(None, description="I/N: make every N-th task, from I on.")
     replace: bool = Field(False, description="Replace results of other parameters.")
-    as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"name": "--json"})
-    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["-q"]})
-    verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
+    as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"flags": ["--json"]})
+    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
 
     overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
 
     def project(self) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
-        from relabel.config import load_config, params_file
-        from relabel.stages import Project
-
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
-        given = {"--workers": self.workers, "--scheduler": self.scheduler, "--shard": self.shard}
-        if len(used := [name for name, value in given.items() if value]) > 1:
-            message = f"{' and '.join(used)} exclude each other"
-            raise UsageError(message, where="command line", todo="Give one of them.")
+        if sum(map(bool, (self.workers, self.scheduler, self.shard))) > 1:
+            raise UsageError("--workers, --scheduler and --shard exclude each other", where="command line")
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
         shard = None if self.shard is None else parse_shard(self.shard)
-        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=make_progress(self.quiet))
+        progress = SILENT if self.quiet else Display(Console(stderr=True))
+        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=progress)
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] | None = None) -> None:
         """Run the job of a stage, or its share, and print the facts or the status of its artefact.
 
         `describe`: returns further lines of text about the facts.
         """
-        from relabel.stages import status_line
-
         if (share := job.project.runtime.shard) is not None:
             line = job.share(share)
             self.show(line, line)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_
 
 from relabel.core.errors import UsageError, choices
 from relabel.core.layout import RULE, is_name
-from relabel.core.parameters import Parameters, describe, parse_yaml, with_settings
+from relabel.core.parameters import Parameters, describe, named_error, parse_yaml, validate, with_settings
 from relabel.core.parsing import check_regular
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
@@ -81,12 +81,7 @@ class Config(Parameters):
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def __init__(self, **parameters: Any) -> None:
-        if parameters:
-            super().__init__(**parameters)
-            return
-        body, where = _read_body(None)
-        with _errors_of(where):
-            super().__init__(**body)
+        super().__init__(**(parameters or dict(load_config(None))))
 
     def __repr__(self) -> str:
         return f"<Config of {self.ingest.dataset}: {self.describe_labels()}; all values: config.model_dump()>"
@@ -131,24 +126,21 @@ class Config(Parameters):
     def source(self, label: str) -> Source[Any]:
         """Return the source of a label. Its paths are absolute, so that it may work in a process of another folder."""
         params = self.params(label)
-        return source_class(params.source)(params.model_copy(update=self._absolute_paths(params)))
+        paths = {name: self._place(getattr(params, name), places) for name, places in params.paths.items()}
+        return source_class(params.source)(params.model_copy(update=paths))
 
-    def _absolute_paths(self, params: SourceParams) -> dict[str, str]:
-        """Return the parameters of `params` that name a file, a folder or a tuned model, with absolute paths."""
-        found = {}
-        for name, names in params.paths.items():
-            value = getattr(params, name)
-            place = names.get(value)
-            if place is not None and self._models is not None:
-                data, dataset = self._models
-                # Absolute, so that a missing folder is not looked up as a name on the hub.
-                found[name] = str((data / place.format(dataset=dataset)).absolute())
-            elif value not in names:
-                path = self._folder / Path(value).expanduser()
-                # `FILE.zip:MEMBER` names a member of an archive.
-                if path.exists() or ":" in value:
-                    found[name] = str(path)
-        return found
+    def _place(self, value: Any, places: Mapping[str | None, str | None]) -> Any:
+        """Return the absolute path that the value of a parameter stands for, or a value that stands for none."""
+        if value not in places:
+            path = self._folder / Path(value).expanduser()
+            # `FILE.zip:MEMBER` names a member of an archive; any other name that does not exist may be one on the hub.
+            return str(path) if path.exists() or ":" in value else value
+        place = places[value]
+        if place is None or self._models is None:
+            return value
+        data, dataset = self._models
+        # Absolute, so that a missing folder is not looked up as a name on the hub.
+        return str((data / place.format(dataset=dataset)).absolute())
 
     def parts(self, label: str) -> dict[str, Source[Any]]:
         """Return the sources of the parts and gates of a label, with those of their own parts, by label."""
@@ -164,15 +156,18 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     `path`: YAML file. If None, ./params.yaml if it exists, else the defaults. `settings`: `a.b.c=value` (the value is
     YAML), applied in order. `overrides`: dotted names to values, applied last; None is skipped.
     """
-    body, where = _read_body(path)
+    file = path or _FILE
+    body = read_yaml(file) if path is not None or file.exists() else {}
+    where = str(file) if body else "parameters"
+    # Before any settings, so that one of them can change a parameter of a default label.
+    body = {"sources": DEFAULT_SOURCES, **body}
     body = _drop_other_captions(body, with_settings(body, settings, overrides))
-    with _errors_of(where):
-        config = Config(**with_settings(body, settings, overrides))
-        # Trials are recognized by the difference from the file (see relabel.stages.job).
-        if settings or any(value is not None for value in overrides.values()):
-            with suppress(ValidationError, UsageError):  # the file may be valid only with the settings
-                config._file = Config(**body)
-        return config
+    config = validate(Config, with_settings(body, settings, overrides), where)
+    if settings or any(value is not None for value in overrides.values()):
+        # The file may be valid only with the settings.
+        with suppress(UsageError):
+            config._file = validate(Config, body, where)
+    return config
 
 
 def params_file(labels: Path) -> Path | None:
@@ -182,27 +177,6 @@ def params_file(labels: Path) -> Path | None:
     """
     beside = labels.parent / _FILE
     return beside if not _FILE.exists() and beside.exists() else None
-
-
-def _read_body(path: Path | None) -> tuple[dict[str, Any], str]:
-    """Read the parameters of a file, by default of the working folder, and return them with their name in messages."""
-    file = path or _FILE
-    body = read_yaml(file) if path is not None or file.exists() else {}
-    where = str(file) if body else "parameters"
-    # Before any settings, so that one of them can change a parameter of a default label.
-    return {"sources": DEFAULT_SOURCES, **body}, where
-
-
-@contextmanager
-def _errors_of(where: str) -> Iterator[None]:
-    """Turn errors of validation into a UsageError that names the file."""
-    try:
-        yield
-    except ValidationError as error:
-        raise UsageError(describe(error), where=where) from error
-    except UsageError as error:
-        # Of a source's own parameters, which are read without the name of the file.
-        raise UsageError(error.problem, where=error.where or where, todo=error.todo) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -239,17 +213,20 @@ def _sources(value: Any) -> dict[str, SourceParams]:
             raise ValueError(f"{label!r} cannot name a label. {RULE}")
         if isinstance(params, SourceParams):
             sources[label] = params
-        elif isinstance(params, Mapping) and ("source" in params or label in SOURCES):
+        elif isinstance(params, Mapping):
             # The name of a source is a label of this source.
             sources[label] = _source(label, {"source": label, **params})
         else:
-            todo = f"Set sources.{label}.source, or name a source or label. {choices(str(label), [*value, *SOURCES])}"
-            raise UsageError(f"sources.{label} must name its source", todo=todo)
+            raise named_error(f"{label}: expected a mapping of parameters")
     return sources
 
 
 def _source(label: str, params: dict[str, Any]) -> SourceParams:
+    """Return the parameters of a label."""
+    source = str(params["source"])
+    if source not in SOURCES:
+        raise named_error(f"{label}.source: no source {source!r}. {choices(source, SOURCES)}")
     try:
-        return source_class(str(params["source"])).spec.params(**params)
+        return source_class(source).spec.params(**params)
     except ValidationError as error:
-        raise UsageError(describe(error, "sources", label)) from error
+        raise named_error(describe(error, label)) from error

@@ -28,9 +28,9 @@ MADE: dict[str, str] = {
 }
 """Folder that a verb fills."""
 
-PAIRS = "it scores pair by pair. Use a batch plan: `relabel export plan --label LABEL`."
-ALL_PAIRS = "it scores pair by pair, and all pairs are too many. Use a label of sbert, cbow or cider."
-IDS = "it knows image ids alone. Use a label of sbert, cbow or cider."
+PAIRS = "it scores pair by pair; batch plans have its labels."
+ALL_PAIRS = "it scores pair by pair, and all pairs are too many."
+IDS = "it knows image ids alone."
 
 REFUSED: dict[str, dict[str, str]] = {
     "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},
@@ -94,7 +94,7 @@ def test_nearest_excludes_labels_without_texts(cheap: Folder) -> None:
     assert result.code == 0
     assert "cider_lower_split" in result.out
     assert "vectors" not in result.out
-    assert "vectors is left out: vectors cannot score a new text: given vectors have no model" in result.err
+    assert "vectors is left out: vectors has no scores of new texts: given vectors have no model" in result.err
 
 
 def test_the_table_covers_every_source() -> None:

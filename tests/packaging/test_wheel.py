@@ -140,7 +140,7 @@ def test_the_main_dependencies_run_the_command(base: Path, tmp_path: Path) -> No
         ("--version",),
         ("doctor",),
         ("init",),
-        ("fetch", "--list"),
+        ("fetch",),
         *((verb, "--help") for verb in VERBS),
     ):
         assert run(base / "relabel", *command, cwd=tmp_path)

@@ -107,7 +107,7 @@ def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relab
 
 
 def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
-    with pytest.raises(MissingError, match="no dataset"):
+    with pytest.raises(MissingError, match="no corpus of dataset yours"):
         relabel.load("labels/yours", "cider")
     with pytest.raises(MissingError, match="same_image is not encoded"):
         relabel.load(folder, "same_image")
@@ -170,7 +170,7 @@ def test_score_takes_single_texts_and_none() -> None:
 
 
 def test_score_refuses_sources_that_need_more_than_texts() -> None:
-    with pytest.raises(UsageError, match="cannot score texts"):
+    with pytest.raises(UsageError, match="same_image"):
         relabel.score("a dog", ["a cat"], "same_image")
     with pytest.raises(UsageError, match="no label 'sbrt'"):
         relabel.score("a dog", ["a cat"], "sbrt")

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 from tests.relabel_cli.runner import invoke
-from typer.testing import CliRunner
 
 from relabel.core.errors import UsageError
-from relabel_cli.options import Overrides, verb
+from relabel_cli.exceptions import report
+from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import parse
 from relabel_train.training.options import EvalOptions, FitOptions
@@ -29,7 +29,7 @@ class Section(BaseModel):
 
 
 seen: dict[str, Any] = {}
-OPTIONS = Overrides(Section, "rows_per_shard include_self form limit names", "part")
+NAMES = "rows_per_shard include_self form limit names"
 
 
 def do(common: SharedOptions) -> None:
@@ -37,19 +37,18 @@ def do(common: SharedOptions) -> None:
     seen.update(common=common)
 
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(verb(do, ("labels", "set", "quiet"), OPTIONS), list(arguments))
+def run(*arguments: str) -> None:
+    verb(do, ("labels", "set", "quiet"), Section, NAMES, "part")(list(arguments), standalone_mode=False)
 
 
 def test_options_are_unset_by_default() -> None:
-    assert run().exit_code == 0
+    run()
     assert seen["common"] == SharedOptions()
 
 
 def test_options_are_typed() -> None:
     own = ["--rows-per-shard", "7", "--no-include-self", "--limit", "2", "--names", "a,b", "--names", "c"]
-    result = run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
-    assert result.exit_code == 0, result.output
+    run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
     assert seen["common"].model_copy(update={"overrides": {}}) == SharedOptions(
         labels=Path("o"), quiet=True, set=["x=[1, 2]"]
     )
@@ -61,8 +60,9 @@ def test_options_are_typed() -> None:
     }
 
 
-def test_the_help_shows_descriptions_and_defaults_in_two_sections() -> None:
-    own, _, shared = run("--help").output.partition("Shared options:")
+def test_the_help_shows_descriptions_and_defaults_in_two_sections(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    own, _, shared = capsys.readouterr().out.partition("Shared options:")
     for fragment in ("Rows. [default: 50]", "--no-include-self", "[default: a]"):
         assert fragment in own
     assert "--labels" in shared
@@ -71,8 +71,10 @@ def test_the_help_shows_descriptions_and_defaults_in_two_sections() -> None:
 
 
 def test_a_wrong_type_is_a_usage_error() -> None:
-    assert run("--rows-per-shard", "many").exit_code == 2
-    assert run("--form", "c").exit_code == 2
+    for arguments in (("--rows-per-shard", "many"), ("--form", "c")):
+        with pytest.raises(Exception, match=r"valid integer|'c'") as error:
+            run(*arguments)
+        assert report(error.value) == 2  # type: ignore[arg-type]
 
 
 def test_shared_options_reach_the_runtime() -> None:

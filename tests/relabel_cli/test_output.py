@@ -1,42 +1,18 @@
-"""Contract: lists that verbs print fit the terminal, and a row is one line in a pipe. The plan of a run marks
-estimates. JSON holds the characters of every script.
-"""
+"""Contract: the plan of a run marks estimates. JSON holds the characters of every script."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
 
 from relabel.stages.dry_run import PlannedStep
-from relabel_cli.output import columns, plan_text
 from relabel_cli.shared_options import SharedOptions
-
-ROWS = [("coco-captions", "captions.json", "65 MB", "to download", "https://example.org/a/path/of/some/length.zip")]
-
-
-def test_the_last_column_is_wrapped_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    text = columns([("train", "5 captions"), ("first five", "used by reference sets, pairs of CxC and the metrics")])
-    assert text.splitlines() == [
-        "train       5 captions",
-        "first five  used by reference sets, pairs of CxC and the",
-        "            metrics",
-    ]
+from relabel_cli.verbs.run import plan_text
 
 
-def test_a_row_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(sys, "__stdout__", None)
-    first, *_ = lines = columns([*ROWS, ("", "b", "1 KB", "present", "b" * 200)], right=[2]).splitlines()
-    assert first == "  ".join(ROWS[0])
-    assert len(lines) == 2
-
-
-def test_the_table_marks_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_the_table_marks_estimates() -> None:
     ingest = PlannedStep("ingest", "coco", "corpus", rows=616_767, bytes=32_000_000, seconds=10.5)
     encode = PlannedStep("encode", "sbert", "vectors", "partly", rows=616_767, bytes=1_900_000_000, seconds=608.0)
     text = plan_text([ingest, encode])

@@ -25,7 +25,7 @@ import relabel
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import RelabelError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import human_scores
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import KIND, FuseModel, Head, Part, without_rows
@@ -344,9 +344,6 @@ class Projects:
         key = f"{reader} {label} {dict(edits)} {captions} {fuse}"
         if key not in self.given:
             folder = self.build(label, edits, captions, fuse)
-            if reader in BUILDERS:
-                # The card of a dataset has the figures of a label that `correlate` has judged.
-                folder = Folder(shutil.copytree(folder.path, self.root / f"{folder.path.name} {reader}"))
             if reader == "fit of a plan":
                 self.read("plan", label, edits, captions, fuse)
             self.given[key] = folder.read(reader, label)
@@ -410,36 +407,3 @@ def test_a_reader_gives_todays_numbers_or_names_what_differs(change: str, projec
         check(reader, folder)
     assert not wrong, "\n".join(wrong)
     assert sorted(refused) == sorted({*case.refuse} & {*readers_of(case), *BUILDERS})
-
-
-class Notes(SilentProgress):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        """Keep a line."""
-        self.lines.append(text)
-
-
-def test_a_card_leaves_out_figures_of_other_parameters_with_a_word(projects: Projects, tmp_path: Path) -> None:
-    folder = Folder(shutil.copytree(projects.build("words", {}, "first", 1).path, tmp_path / "judged"))
-
-    def export() -> tuple[str, str]:
-        with chdir(folder.path):
-            notes = Notes()
-            job = stages.export(Project(load_config(None), Runtime(threads=1, progress=notes)), "hf", "words", "val")
-            job.run()
-            return (job.out / "README.md").read_text(), "\n".join(notes.lines)
-
-    folder.read("correlate", "words")
-    card, noted = export()
-    assert "| CxC STS | all | 100 |" in card
-    assert "leaves out" not in noted
-    folder.write_params(MEAN)
-    folder.relabel(NEAR[0], "words")
-    card, noted = export()
-    assert "This label was not judged" in card
-    assert "the card of words leaves out figures: labels/mine/judgements/val/words" in noted
-    assert "pooling (max there, mean here)" in noted

@@ -22,6 +22,7 @@ from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow import CbowParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
+from relabel.stages.tune import model_folder
 from relabel.store.artefact import Recipe, build
 
 PARAMS = {
@@ -92,7 +93,7 @@ def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: 
     settings = [f"sources={{one: {{source: {params.source}}}}}"]
     config = load_config(None, settings, {"ingest.dataset": "first"})
     remaining = remaining_project(Project(config, Runtime(data=Path("there"))))
-    assert remaining.word2vec == Path("there/word2vec/first")
+    assert model_folder(remaining, "cbow") == Path("there/word2vec/first")
     assert remaining.config.source("one").params.vectors == str(Path("there/word2vec/first").absolute())
     assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
     assert params.tuned_models() == ("cbow",)

@@ -79,8 +79,8 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
             "found corpus mine, where only an older",
         ),
         (("tune", "fuse", "--parts", "cider", "--out", "labels/mine/encodings/train/cider"), 4, "found encoding cider"),
-        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "no manifest that can be read"),
-        (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found a file"),
+        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "lookup: found "),
+        (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found "),
         (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),
         (("encode", "--split", "train", "--label", "../../../../evil"), 2, "'../../../../evil'"),
         (

@@ -41,7 +41,7 @@ def test_images_of_all_files_by_id(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again[["coco:1"]][0][0], train[2])
     assert "coco:1" in features
     assert "1" not in features
-    with pytest.raises(KeyError, match="no features of 2 of 3 images; the first are coco:8"):
+    with pytest.raises(FeaturesError, match="no features of 2 of 3 images; the first are coco:8"):
         features[["coco:8", "coco:7", "x"]]
 
 

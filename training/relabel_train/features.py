@@ -26,7 +26,9 @@ _SPLITS = ("train", "dev", "val", "testall", "test")
 
 
 class FeaturesError(ValueError):
-    """Files of features that are damaged, of another format, or contradict each other."""
+    """Files of features that are damaged, of another format, of other images, or contradict each other."""
+
+    exit_code = 4
 
 
 class Features:
@@ -87,7 +89,7 @@ class Features:
         rows = np.array([self._row.get(name, -1) for name in image_ids], np.int64)
         if len(lacking := np.flatnonzero(rows < 0)):
             first = ", ".join(str(image_ids[i]) for i in lacking[:3])
-            raise KeyError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
+            raise FeaturesError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
         return rows
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -36,6 +36,8 @@ _LARGEST = 256 << 20  # bytes of a JSON file
 class LookupFileError(ValueError):
     """A file of a lookup or batch plan that is missing, damaged or contradicts its description."""
 
+    exit_code = 4
+
 
 @dataclass(frozen=True, eq=False)
 class MappedArray:

@@ -19,6 +19,17 @@ ID_ARRAYS: dict[str, tuple[str, int]] = {
     "order": ("<i4", 1),
 }
 """Arrays of ids: name to dtype and number of dimensions."""
+
+
+class UnknownIdError(KeyError):
+    """An id that labels do not cover."""
+
+    exit_code = 4
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 Raw = bytes  # the class has a field of the name `bytes`
 
 
@@ -73,7 +84,7 @@ class Ids:
         unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise KeyError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
+            raise UnknownIdError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
         return positions
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:

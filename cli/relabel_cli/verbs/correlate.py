@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.core.tables import Style
 from relabel.judge import JudgeParams
-from relabel_cli.options import Overrides, label_option, split_names, verb
+from relabel.stages.correlate import correlate as compare
+from relabel_cli.options import label_option, split_names, verb
+from relabel_cli.output import show_outcome
 from relabel_cli.shared_options import WORKERS, SharedOptions
-
-if TYPE_CHECKING:
-    from relabel.stages.correlate import Against
 
 ON = (
     "Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, pascal-50s, "
@@ -30,33 +30,22 @@ def correlate(
     on: Annotated[list[str] | None, typer.Option("--on", metavar="<set>", callback=split_names, help=ON)] = None,
     scores: Annotated[list[Path] | None, typer.Option(metavar="<file>", help=SCORES)] = None,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Accept --scores that lack pairs.")] = False,
-    label: list[str] = label_option("to compare", default="all of params.yaml"),
+    label: Annotated[list[str], label_option("to compare", "all of params.yaml")] = [],
     style: Annotated[Style, typer.Option("--format", help="Format of the printed tables; or --json.")] = "text",
     picture: Annotated[Path | None, typer.Option(help="Draw the report into this file (PNG).")] = None,
 ) -> None:
     """Report how well each label agrees with human judgement."""
-    from relabel import stages
-    from relabel.stages.correlate import correlate as compare
-    from relabel.stages.correlate import judged_names
-    from relabel_cli.output import report_outcome, terminal_width
-
     project = common.project()
-    chosen: list[Against] = list(on or [])
-    chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked]
-    # One order of tables, however the sets were named; files come last.
-    order = [*judged_names(), *chosen]
-    chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=[*order, "cxc"].index)
-    if picture is not None and chosen == ["eccv"]:
+    chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
+    if picture is not None and {*chosen} == {"eccv"}:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
     outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
-    if {"cxc", "eccv", "all"} & set(chosen) and not scores:
-        outcome.problems += stages.find_failed_rows(
-            project, label or project.config.sources, project.config.judge.split
-        )
+    if {"cxc", "eccv", "all"} & {*chosen} and not scores:
+        names = label or project.config.sources
+        outcome.problems += stages.find_failed_rows(project, names, project.config.judge.split)
     if picture is not None and outcome.draw is not None:
         outcome.draw(picture)
-    common.show(outcome.report.data, outcome.report.render(style, terminal_width()))
-    report_outcome(outcome)
+    show_outcome(common, outcome, style)
 
 
-app = verb(correlate, WORKERS, Overrides(JudgeParams, "split resamples statistic gate", "judge"))
+app = verb(correlate, WORKERS, JudgeParams, "split resamples statistic gate", "judge")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from relabel.stages.doctor import report, run_checks
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 
 
 def doctor(common: SharedOptions) -> None:
     """Check Java, models, data and disk; show the cost of each gap and its fix."""
-    from relabel.stages.doctor import report, run_checks
-
     checks = run_checks(common.runtime(), common.labels)
     common.show([asdict(check) for check in checks], report(checks))
 
 
-app = verb(doctor, ("data", "labels", "as_json", "verbose"))
+app = verb(doctor, ("data", "labels", "as_json"))

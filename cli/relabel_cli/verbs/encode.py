@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from relabel import stages
 from relabel_cli.options import label_option, verb
 from relabel_cli.shared_options import TASKS, SharedOptions, Split
 
 
 def encode(
     common: SharedOptions,
-    label: list[str] = label_option("to encode", default="all of params.yaml"),
+    label: Annotated[list[str], label_option("to encode", "all of params.yaml")] = [],
     split: Split = None,
 ) -> None:
     """Encode every caption with a source."""
-    from relabel import stages
-
     project = common.project()
     names = label or list(project.config.sources)
     split = project.choose_split(split, "test", names)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from relabel_cli.options import Overrides, verb
+from relabel.stages.training import check_labels
+from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, check_labels, logger, parameter_model, parse, trainer_errors
+from relabel_cli.trainer import SHARED, parameter_model, parse
 from relabel_train.training.options import EvalOptions
 
-MODEL = parameter_model(EvalOptions)
 NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
 
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalOptions, common)
-    check_labels(common, parsed.captions, parsed.labels)
-    with trainer_errors():
-        from relabel_train.evaluate import evaluate
+    check_labels(parsed.captions, parsed.labels, common.runtime())
+    from relabel_train.evaluate import evaluate
 
-        report = evaluate(parsed, common.device, logger(common))
+    report = evaluate(parsed, common.device, common.runtime().progress.note)
     common.show(report.to_json(), report.text())
 
 
-app = verb(eval, SHARED, Overrides(MODEL, NAMES))
+app = verb(eval, SHARED, parameter_model(EvalOptions), NAMES)

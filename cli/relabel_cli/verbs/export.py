@@ -2,76 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
+from relabel import stages
 from relabel.core.types import Of
 from relabel.export import EXPORTS
 from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Within
-from relabel_cli.options import Overrides, group, label_option, verb
+from relabel.stages import Job
+from relabel_cli.options import group, label_option, verb
 from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
-
-if TYPE_CHECKING:
-    from relabel.stages import Job
 
 PLAN = "sampler batch_size epochs seed batches k neighbours max_bytes"
 WDS = "shards keys layout dtype k captions_per_shard allow_missing"
+Labels = Annotated[list[str], label_option("to write")]
 Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")]
 
+Neighbours = Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
+OfOption = Annotated[Of, typer.Option(help="Neighbours of captions or of images.")]
+Name = Annotated[str | None, typer.Option(help="Name of the plan. [default: from its parameters]")]
 
-def export() -> None:
-    """Write the files that other code reads: lookups, batch plans, and formats of other tools."""
 
-
-def lookup(
-    common: SharedOptions,
-    label: list[str] = label_option("to write"),
-    split: Split = None,
-    within: Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")] = None,
-) -> None:
+def lookup(common: SharedOptions, label: Labels, split: Split = None, within: Neighbours = None) -> None:
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
-    from relabel import stages
-
     write(common, label, split, stages.export_lookup, within)
 
 
-def neighbours(
-    common: SharedOptions,
-    label: list[str] = label_option("to write"),
-    split: Split = None,
-    of: Annotated[Of, typer.Option(help="Neighbours of captions or of images.")] = "captions",
-) -> None:
+def neighbours(common: SharedOptions, label: Labels, split: Split = None, of: OfOption = "captions") -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
-    from relabel import stages
-
     write(common, label, split, stages.export_neighbours, of)
 
 
-def plan(
-    common: SharedOptions,
-    label: list[str] = label_option("to plan"),
-    split: Split = None,
-    name: Annotated[str | None, typer.Option(help="Name of the plan. [default: from its parameters]")] = None,
-) -> None:
+def plan(common: SharedOptions, label: Labels, split: Split = None, name: Name = None) -> None:
     """Write a seeded list of batches with their exact blocks."""
-    from relabel import stages
-
     write(common, label, split, stages.export_plan, name)
 
 
-def wds(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
+def wds(common: SharedOptions, label: Labels, split: Split = None) -> None:
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
-    from relabel import stages
-
     write(common, label, split, stages.export_wds)
 
 
-def write(
-    common: SharedOptions, labels: Sequence[str], split: str | None, stage: Callable[..., Job], *more: Any
-) -> None:
+def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
     """Run the stage of an export for each label; `more`: its further arguments."""
     project = common.project()
     chosen = project.choose_split(split, "train", labels)
@@ -79,24 +54,22 @@ def write(
         common.run(stage(project, label, chosen, *more))
 
 
-def format_verb(kind: str) -> typer.Typer:
+def format_verb(kind: str) -> Any:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
-    def call(common: SharedOptions, label: list[str] = label_option("to write"), split: Split = None) -> None:
-        from relabel import stages
-
+    def call(common: SharedOptions, label: Labels, split: Split = None) -> None:
         write(common, label, split, lambda project, *rest: stages.export(project, kind, *rest))
 
     model = format_params(kind)
-    call.__name__, call.__doc__ = kind, EXPORTS[kind][2]
-    return verb(call, BUILD, Overrides(model, " ".join(model.model_fields), f"export.{kind}"))
+    call.__doc__ = EXPORTS[kind][2]
+    return verb(call, BUILD, model, " ".join(model.model_fields), f"export.{kind}")
 
 
 app = group(
-    export,
-    lookup=verb(lookup, BUILD, Overrides(ExportLookupParams, "dtype", "export.lookup")),
+    "Write the files that other code reads: lookups, batch plans, and formats of other tools.",
+    lookup=verb(lookup, BUILD, ExportLookupParams, "dtype", "export.lookup"),
     neighbours=verb(neighbours, (*READ, "replace")),
-    plan=verb(plan, TASKS, Overrides(ExportPlanParams, PLAN, "export.plan")),
-    wds=verb(wds, TASKS, Overrides(ExportWdsParams, WDS, "export.wds")),
+    plan=verb(plan, TASKS, ExportPlanParams, PLAN, "export.plan"),
+    wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from relabel_cli.options import Overrides, verb
+from relabel.stages.training import check_labels
+from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, check_labels, logger, parameter_model, parse, trainer_errors
+from relabel_cli.trainer import SHARED, parameter_model, parse
 from relabel_train.training.options import FitOptions
 
-MODEL = parameter_model(FitOptions)
 NAMES = "data captions labels plan out model loss epochs batch_size split namespace scale"
 
 
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitOptions, common)
-    check_labels(common, run.captions, [path for path in (run.labels, run.plan) if path is not None])
-    with trainer_errors():
-        from relabel_train.fit import fit as train
-        from relabel_train.training.distributed import launched
+    folders = [path for path in (run.labels, run.plan) if path is not None]
+    check_labels(run.captions, folders, common.runtime())
+    from relabel_train.fit import fit as train
+    from relabel_train.training.distributed import launched
 
-        result = train(run, common.device, logger(common))
+    result = train(run, common.device, common.runtime().progress.note)
     # Under torchrun, only the first process reports.
     if launched()[0] != 0:
         return
@@ -29,4 +29,4 @@ def fit(common: SharedOptions) -> None:
     common.show({**asdict(result), "out": str(run.out)}, f"{outcome}\nrun {run.out}: the same command resumes it")
 
 
-app = verb(fit, SHARED, Overrides(MODEL, NAMES))
+app = verb(fit, SHARED, parameter_model(FitOptions), NAMES)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from relabel.stages.init import init as write_files
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 
@@ -19,13 +20,9 @@ def init(
     examples: Annotated[bool, typer.Option("--examples", help="Copy examples of training loops as well.")] = False,
 ) -> None:
     """Write a commented params.yaml into this folder; with --dvc, also dvc.yaml."""
-    from relabel.stages.ingest import FETCHED
-    from relabel.stages.init import init as write_files
-
     written = write_files(Path(), dataset, path, dvc, examples)
-    steps = ["set ingest.path in params.yaml to your captions"] if path is None and dataset not in FETCHED else []
-    steps += ["git init && dvc init", "dvc repro"] if dvc else ["relabel run --dry-run", "relabel run"]
+    steps = ["git init && dvc init", "dvc repro"] if dvc else ["relabel run --dry-run", "relabel run"]
     common.show(None, "\n".join([f"wrote {', '.join(map(str, written))}; next:", *(f"  {step}" for step in steps)]))
 
 
-app = verb(init, ("verbose",))
+app = verb(init, ())

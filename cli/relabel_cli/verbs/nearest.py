@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from relabel.core.errors import UsageError
+from relabel.core.tables import align
+from relabel.stages.nearest import search_labels
 from relabel_cli.options import label_option, verb
 from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
 
@@ -16,28 +18,26 @@ def nearest(
     common: SharedOptions,
     text: Annotated[str | None, typer.Argument(help="A caption.")] = None,
     caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption, as in coco:770337.")] = None,
-    label: list[str] = label_option("to search with", default="all that are encoded"),
+    label: Annotated[list[str], label_option("to search with", "all that are encoded")] = [],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
     split: Split = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
-    from relabel.stages.nearest import search_labels
-    from relabel_cli.output import nearest_table
-
     if (text is None) == (caption_id is None):
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
-    common.show(
-        {
-            "asked": query,
-            "nearest": {name: [asdict(hit) for hit in best] for name, best in hits.items()},
-            "left_out": {name: str(error) for name, error in left_out},
-        },
-        nearest_table(query, hits),
-    )
-    for name, error in left_out:
-        typer.echo(f"{name} is left out: {error}", err=True)
+    rows = [("label", "rank", "score", "id", "caption")]
+    for name, best in hits.items():
+        for rank, hit in enumerate(best, 1):
+            words = ("= " if hit.same_image else "") + " ".join(hit.text.split())
+            rows.append((name, str(rank), f"{hit.score:.3f}", hit.caption_id, words))
+    lines = [f"nearest to: {query}", *align(rows, right=(1, 2)), "= a caption of the same image"]
+    found = {name: [asdict(hit) for hit in best] for name, best in hits.items()}
+    reasons = {name: str(error) for name, error in left_out}
+    common.show({"asked": query, "nearest": found, "left_out": reasons}, "\n".join(lines))
+    for name, reason in reasons.items():
+        typer.echo(f"{name} is left out: {reason}", err=True)
 
 
 app = verb(nearest, COMPUTE)

@@ -8,19 +8,18 @@ import typer
 
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
-from relabel_cli.options import Overrides, label_option, verb
+from relabel.stages.run import report as write
+from relabel_cli.options import label_option, verb
+from relabel_cli.output import report_outcome
 from relabel_cli.shared_options import WORKERS, SharedOptions
 
 
 def report(
     common: SharedOptions,
     split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
-    label: list[str] = label_option("to show", default="all on a judged split, else export.labels"),
+    label: Annotated[list[str], label_option("to show", "all on a judged split, else export.labels")] = [],
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
-    from relabel.stages.run import report as write
-    from relabel_cli.output import report_outcome
-
     project = common.project()
     result = write(project, split, label)
     # The path is the result; problems and other folders go to standard error.
@@ -29,4 +28,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report, WORKERS, Overrides(JudgeParams, "resamples gate", "judge"))
+app = verb(report, WORKERS, JudgeParams, "resamples gate", "judge")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal as size
 
+from relabel.stages.verify import verify as read_back
 from relabel_cli.options import verb
 from relabel_cli.shared_options import OUTPUT, SharedOptions
 
@@ -17,13 +19,13 @@ def verify(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders. [default: those of labels and data]")] = None,
 ) -> None:
     """Read everything back against its manifest; name every file that differs."""
-    from relabel.stages.verify import verify as read_back
-    from relabel_cli.output import verify_text
-
     # With neither folder, the error names that of labels.
     folders = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
     findings = read_back(folders, common.runtime().progress)
-    common.show(asdict(findings), verify_text(findings))
+    read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
+    read += f": {findings.files:,} files read, {size(findings.bytes)}"
+    state = f"{len(findings.problems):,} problems" if findings.problems else "all as written"
+    common.show(asdict(findings), "\n".join([*map(str, findings.problems), *findings.unfinished, f"{read}; {state}"]))
     if findings.problems:
         raise typer.Exit(4)
 

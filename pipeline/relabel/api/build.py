@@ -13,7 +13,6 @@ from typing import Any
 from relabel import stages
 from relabel.api.label import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.stages import Project
@@ -161,9 +160,6 @@ def load(
     'coco:403176'
     """
     project = _project(folder, params, settings, runtime)
-    if not (project.layout.corpus / MANIFEST).exists():
-        todo = 'Name the folder of one dataset, such as "labels/coco", or build it with `relabel run`.'
-        raise MissingError("no dataset", where=str(folder), todo=todo)
     return _open(project, label, split or encoded_split(project, label))
 
 

@@ -17,7 +17,7 @@ from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report
 from relabel.sources.texts import score_texts
 from relabel.stages import Project
-from relabel.stages.correlate import ENCODED, Against
+from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
 
 
@@ -128,15 +128,13 @@ def correlate(
     """
     judged = [labels] if isinstance(labels, Label) or callable(labels) else list(labels)
     opened = [one for one in judged if isinstance(one, Label)]
-    functions = {_function_name(one): one for one in judged if not isinstance(one, Label)}
+    # A callable object has the name of its class.
+    functions = {getattr(f, "__name__", type(f).__name__): f for f in judged if not isinstance(f, Label)}
     sets = [on] if isinstance(on, str) else list(on)
     if not judged:
         raise UsageError("correlate() needs at least one label or function")
     if len(functions) + len(opened) < len(judged):
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
-    if functions and (encoded := [name for name in sets if name in ENCODED]):
-        todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
-        raise UsageError(f"a function of texts cannot be judged on {', '.join(encoded)}", todo=todo)
     if opened:
         first = opened[0]
         if any(one.project.layout != first.project.layout or one.split != first.split for one in opened):
@@ -151,8 +149,3 @@ def correlate(
     if result.problems:
         raise result.problems[0][1]
     return result.report
-
-
-def _function_name(function: ScoreFunction) -> str:
-    """Return the name of a function in reports; a callable object has the name of its class."""
-    return str(getattr(function, "__name__", type(function).__name__))

@@ -122,10 +122,7 @@ class Label:
             As `block`; and if the two sequences differ in length.
         """
         if len(images) != len(captions):
-            raise UsageError(
-                f"pairs need as many images as captions, found {len(images)} and {len(captions)}",
-                todo="Use block() to score all images against all captions.",
-            )
+            raise UsageError(f"pairs need as many images as captions, found {len(images)} and {len(captions)}")
         self._check_pooling(pooling)
         return self.relevance.pairs(self._references(images), self._rows(captions), pooling)
 
@@ -177,14 +174,9 @@ class Label:
         numbers = []
         for image_id in image_ids:
             number = corpus.image_of.get(image_id)
-            if number is None:
+            if number is None or corpus.indptr[number] not in rows:
                 todo = f"Ids look like {corpus.image_ids[0]}."
-                raise UsageError("no such image in the corpus", where=image_id, todo=todo)
-            if corpus.indptr[number] not in rows:
-                split = corpus.table["split"][int(corpus.indptr[number])].as_py()
-                todo = f"Load the label for split {split}."
-                problem = f"the image is in split {split}, which this label does not cover"
-                raise UsageError(problem, where=image_id, todo=todo)
+                raise UsageError(f"no such image in split {self.split}", where=image_id, todo=todo)
             numbers.append(number)
         return corpus.references(numbers)
 

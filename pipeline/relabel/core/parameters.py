@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from reprlib import Repr
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -21,7 +21,8 @@ from relabel.core.errors import UsageError, choices
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. scikit-learn and gensim accept 32 bits."""
 
-_UNKNOWN = "unknown_parameter"  # type of the error for a name that is no parameter
+T = TypeVar("T", bound=BaseModel)
+_NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
@@ -41,10 +42,7 @@ class Parameters(BaseModel):
         if isinstance(values, dict):
             for name in values:
                 if name not in cls.model_fields:
-                    advice = choices(str(name), cls.model_fields)
-                    raise PydanticCustomError(
-                        _UNKNOWN, "{name}: no such parameter. {advice}", {"name": name, "advice": advice}
-                    )
+                    raise named_error(f"{name}: no such parameter. {choices(str(name), cls.model_fields)}")
         return values
 
     @field_validator("*", mode="before")
@@ -60,10 +58,23 @@ class Parameters(BaseModel):
         return value
 
 
+def named_error(text: str) -> PydanticCustomError:
+    """Return an error of a validation; `text` begins with the name of the parameter below the validated one."""
+    return PydanticCustomError(_NAMED, "{text}", {"text": text})
+
+
+def validate(model: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Return the model of some values; an error names the parameter at fault, and `where` the values are from."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise UsageError(describe(error), where=where) from error
+
+
 def describe(error: ValidationError, *parents: str) -> str:
     """Describe the first error of a validation by dotted name, reason and a shortened value."""
     first = error.errors(include_url=False)[0]
-    if first["type"] == _UNKNOWN:
+    if first["type"] == _NAMED:
         return ".".join([*parents, *map(str, first["loc"]), first["msg"]])
     name = ".".join([*parents, *(str(part) for part in first["loc"])])
     reason = first["msg"].removeprefix("Value error, ")

@@ -101,13 +101,10 @@ class Corpus:
         return cls(lambda: table, table_digest(table), table_splits(table), namespace)
 
     @classmethod
-    def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
-        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed.
-
-        `columns`: columns to read; all by default.
-        """
+    def open(cls, folder: Path) -> Corpus:
+        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed."""
         manifest = open_artefact(folder, "corpus")
-        read = partial(read_parts, folder, manifest, None if columns is None else list(columns))
+        read = partial(read_parts, folder, manifest)
         splits = {s: range(*manifest.facts["splits"][s]) for s in SPLITS if s in manifest.facts["splits"]}
         return cls(read, manifest.facts["digest"], splits, manifest.semantic["namespace"])
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,20 +69,18 @@ class ArtefactRef:
 class ExportInputs:
     """Everything that an export may read.
 
-    `dataset`, `namespace`: name of the dataset, and the prefix of its ids.
-    `licence`: licence of the captions; None if it is not recorded.
+    `dataset`: name of the dataset.
+    `licence`: licence of the captions, for a format with that parameter; None if it is not known.
     `params`: parameters of the label's source.
     `split`: name of the split, or "all".
     `splits`: corpus rows of each split to write.
     `encoding`: covers all rows to write.
     `neighbours`: neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
-    `figures`: records of the label on CxC and ECCV Caption, if it was judged (see `relabel.judge.report`).
     `open_relevance`: opens the encoding.
     """
 
     corpus: Corpus
     dataset: str
-    namespace: str
     licence: str | None
     label: str
     params: Mapping[str, Any]
@@ -91,7 +89,6 @@ class ExportInputs:
     splits: Mapping[str, range]
     encoding: ArtefactRef
     neighbours: ArtefactRef | None
-    figures: tuple[Mapping[str, Any], ...] = ()
     open_relevance: Callable[[], Relevance]
     progress: Progress = field(default=SILENT)
     device: Device = "auto"
@@ -114,11 +111,7 @@ class Export(ABC, Generic[P]):
     """One format of files for other tools.
 
     `params`: the block of the format in `relabel.export.params`.
-
-    `figures`: whether the format shows the figures of the label.
     """
-
-    figures: ClassVar[bool] = False
 
     def __init__(self, params: P) -> None:
         self.params = params

@@ -6,7 +6,7 @@ A dataset folder has Parquet files named by split, and a card with a YAML header
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,6 @@ class HfExport(Export[ExportHfParams]):
     `datasets.load_dataset` finds the splits. The split `val` is named `validation` there.
     """
 
-    figures = True
-
     @override
     def neighbours_of(self) -> Of:
         return "captions"
@@ -71,7 +69,7 @@ class HfExport(Export[ExportHfParams]):
             for i, shard in enumerate(shards):
                 name = f"data/{SPLIT_NAMES.get(split, split)}-{i:05d}-of-{len(shards):05d}.parquet"
                 work.file(name, partial(self._write_shard, inputs, schema, shard))
-        card = render_card(inputs, schema.names, self.params.licence or inputs.licence)
+        card = render_card(inputs, schema.names)
         work.file(CARD, lambda path: write_text(path, card))
         work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "columns": schema.names}
 
@@ -108,20 +106,17 @@ class HfExport(Export[ExportHfParams]):
 _GROUP = 10_000  # captions per row group
 
 
-def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
-    """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people.
-
-    `licence`: licence of the captions.
-    """
-    header = yaml.safe_dump(_header(inputs, licence), sort_keys=False, allow_unicode=True)
-    return f"---\n{header}---\n\n" + "\n\n".join(_sections(inputs, columns, licence)) + "\n"
+def render_card(inputs: ExportInputs, columns: list[str]) -> str:
+    """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
+    header = yaml.safe_dump(_header(inputs), sort_keys=False, allow_unicode=True)
+    return f"---\n{header}---\n\n" + "\n\n".join(_sections(inputs, columns)) + "\n"
 
 
-def _header(inputs: ExportInputs, licence: str | None) -> dict[str, Any]:
+def _header(inputs: ExportInputs) -> dict[str, Any]:
     """Return the YAML header, with the fields of Hugging Face's dataset cards."""
     files = [{"split": name, "path": f"data/{name}-*"} for name in (SPLIT_NAMES.get(s, s) for s in inputs.splits)]
     size = next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")
-    identifier = next((name for text, name in _LICENCES.items() if (licence or "").startswith(text)), None)
+    identifier = next((name for text, name in _LICENCES.items() if (inputs.licence or "").startswith(text)), None)
     terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
     return {
         "pretty_name": f"Relevance of {inputs.dataset} captions by {inputs.label}",
@@ -133,7 +128,7 @@ def _header(inputs: ExportInputs, licence: str | None) -> dict[str, Any]:
     }
 
 
-def _sections(inputs: ExportInputs, columns: list[str], licence: str | None) -> Iterator[str]:
+def _sections(inputs: ExportInputs, columns: list[str]) -> Iterator[str]:
     """Yield the paragraphs and tables of the card."""
     spec, split = inputs.source.spec, next(iter(inputs.splits))
     counts = ", ".join(f"{SPLIT_NAMES.get(name, name)} {len(rows):,}" for name, rows in inputs.splits.items())
@@ -155,25 +150,8 @@ def _sections(inputs: ExportInputs, columns: list[str], licence: str | None) -> 
     yield "## Label"
     values = {"label": inputs.label, **inputs.params, "fingerprint": inputs.encoding.manifest.fingerprint}
     yield markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items())))
-    yield "## Agreement with human judgement"
-    rows = tuple(filter(None, map(_figure_row, inputs.figures)))
-    yield markdown(Table("Figures of the label", _FIGURES, rows)) if rows else "This label was not judged."
     yield "## Licence of the captions"
-    yield licence or "Not recorded. State the licence of the captions here before you share this folder."
-
-
-_FIGURES = ("set", "pairs", "number", "figure", "value", "95% interval")
-
-
-def _figure_row(record: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the row of one record of a report; None for a record without a headline figure."""
-    task, subset = record["task"], record["subset"]
-    if task == "eccv":
-        return ("ECCV Caption", subset, str(record["n"]), "mAP@R", f"{record['map_at_r']:.2f}", "")
-    if record["pearson"] is None:
-        return None
-    interval = "" if record["low"] is None else f"{record['low']:.4f} to {record['high']:.4f}"
-    return (f"CxC {task.upper()}", subset, str(record["n"]), "Pearson's r", f"{record['pearson']:.4f}", interval)
+    yield inputs.licence or "Not recorded. State the licence of the captions here before you share this folder."
 
 
 class SafetensorsExport(Export[ExportSafetensorsParams]):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError
 from relabel.corpus import REFERENCES, Corpus
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import write_neighbours
@@ -25,14 +24,6 @@ from relabel_train.ids import hash_ids
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
-
-
-def check_lookup_support(source: Source[Any], label: str) -> None:
-    """Check that a lookup can answer for a source."""
-    reason = source.supports("lookup")
-    if reason is not None:
-        message = f"{label} ({source.spec.name}) has no lookup: {reason}"
-        raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
 def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class ExportWdsParams(Parameters):
         ge=0,
         le=1_000_000,
         description="Neighbours per caption, if the lookup has any; 0 for none.",
-        json_schema_extra={"name": "-k"},
+        json_schema_extra={"flags": ["-k"]},
     )
     captions_per_shard: int = Field(10_000, ge=1, le=10_000_000, description="Captions per shard without image shards.")
     allow_missing: bool = Field(
@@ -91,7 +91,7 @@ class ExportPlanParams(Parameters):
         "planned label.",
     )
     k: int = Field(
-        5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra={"name": "-k"}
+        5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra={"flags": ["-k"]}
     )
     siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
     anchors: int | None = Field(

@@ -80,7 +80,7 @@ class ScanExport(Export[ExportScanParams]):
             _write_lines(work, f"{name}_caps.txt", captions)
             ids = texts["image_id"].to_pylist()
             ids = ids if self.params.captions_per_image == 0 else ids[:: self.params.captions_per_image]
-            _write_lines(work, f"{name}_ids.txt", [_plain(one, inputs.namespace) for one in ids])
+            _write_lines(work, f"{name}_ids.txt", [_plain(one, inputs.corpus.namespace) for one in ids])
             _write_lines(work, f"{name}_caption_ids.txt", texts["caption_id"].to_pylist())
             write_array(work, f"{name}_rows", lines)
             if self.params.block:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.judge.cxc_report import OWN, PairScores, subsets
+from relabel.core.tables import csv_text
+from relabel.judge.cxc_report import OWN, CxcFigures, PairScores, subsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,18 @@ def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: 
         x, mean = (np.bincount(index, v, len(n)) / n for v in (relevance, human))
         variance = np.bincount(index, (human - mean[index]) ** 2, len(n)) / n
     return Bins(x[nonempty], mean[nonempty], np.sqrt(variance[nonempty]), n[nonempty])
+
+
+def point_files(name: str, records: Sequence[Mapping[str, Any]], compared: Sequence[CxcFigures]) -> dict[str, str]:
+    """Return the files of `dvc plots` by name: Pearson's r by label, and the human score by relevance.
+
+    `records`: of `cxc_report`.
+    """
+    points = {
+        "agreement": agreement_points(records),
+        "calibration": [point for one in compared for point in one.calibration],
+    }
+    return {f"{name}.{kind}.csv": f"{csv_text(rows)}\n" for kind, rows in points.items()}
 
 
 def agreement_points(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

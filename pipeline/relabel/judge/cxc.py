@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import MissingError
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
@@ -80,27 +79,17 @@ def score_cxc(
         # A source with a limit refuses too many pairs before any is scored.
         relevance.pairs_to_score(references, captions, len(captions))
         with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
-            table = partial(_table, pairs, scorer.of(task), range(len(human)), bar.advance)
-            work.table(f"{task}-00000-of-00001.parquet", table)
-    # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
-    work.facts["cxc"] = {
-        "split": split,
-        "include_self": include_self,
-        "pooling": relevance.pooling,
-        "both_orders": not source.spec.symmetric,
-        "missing": missing,
-    }
+            work.table(_file(task), partial(_table, pairs, scorer.of(task), bar.advance))
+    work.facts["cxc"] = {"split": split, "include_self": include_self, "missing": missing}
 
 
 def read_cxc(folder: Path) -> dict[Task, pa.Table]:
     """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores."""
-    tables: dict[Task, pa.Table] = {}
-    for task in TASKS:
-        if files := sorted(folder.glob(f"{task}-*.parquet")):
-            tables[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
-    if not tables:
-        raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
-    return tables
+    return {task: pq.read_table(folder / _file(task)) for task in TASKS if (folder / _file(task)).exists()}
+
+
+def _file(task: Task) -> str:
+    return f"{task}-00000-of-00001.parquet"
 
 
 class _JudgedPairs:
@@ -189,28 +178,31 @@ class _Scorer:
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
 
 
-def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], chunk: range, advance: Advance) -> pa.Table:
-    relevance = np.full(len(chunk), np.nan)
-    reason = pairs.reason[chunk.start : chunk.stop]
-    for a in range(chunk.start, chunk.stop, _BATCH):
-        batch = range(a, min(a + _BATCH, chunk.stop))
+def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], advance: Advance) -> pa.Table:
+    human, reason = pairs.human, [*pairs.reason]
+    relevance = np.full(len(human), np.nan)
+    for a in range(0, len(human), _BATCH):
+        batch = range(a, min(a + _BATCH, len(human)))
         # Pairs with an item outside the corpus have their reason already.
         complete = np.array([i for i in batch if pairs.reason[i] is None], np.int64)
         if len(complete):
-            relevance[complete - chunk.start] = score(pairs.left[complete], pairs.right[complete])
+            relevance[complete] = score(pairs.left[complete], pairs.right[complete])
         advance(len(batch))
     # A source may have no score for a complete pair, for example where no reference remains.
-    undefined = np.isnan(relevance)
-    for i in np.flatnonzero(undefined):
+    for i in np.flatnonzero(np.isnan(relevance)):
         reason[i] = reason[i] or "relevance undefined"
-    cluster, human = pairs.cluster[chunk.start : chunk.stop], pairs.human
+    return pair_table(human, relevance, reason, pairs.cluster)
+
+
+def pair_table(human: HumanScores, relevance: Scores, reason: list[str | None], cluster: Rows) -> pa.Table:
+    """Return scored pairs with `SCHEMA`: relevance NaN and cluster -1 are null there."""
     return pa.table(
         {
-            "left": human.left[chunk.start : chunk.stop],
-            "right": human.right[chunk.start : chunk.stop],
-            "human": human.score[chunk.start : chunk.stop],
-            "method": pa.array(human.method[chunk.start : chunk.stop]).dictionary_encode(),
-            "relevance": pa.array(relevance, mask=undefined),
+            "left": human.left,
+            "right": human.right,
+            "human": human.score,
+            "method": pa.array(human.method).dictionary_encode(),
+            "relevance": pa.array(relevance, mask=np.isnan(relevance)),
             "missing": pa.array(reason, pa.string()).dictionary_encode(),
             "cluster": pa.array(cluster, mask=cluster < 0),
         },

@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.numeric.statistics import Interval
-from relabel.core.numeric.statistics import agreement as pair_agreement
+from relabel.core.numeric.statistics import round_relative
 from relabel.core.runtime import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import METHODS, TASKS, Split, Task
+from relabel.datasets.judged import Statistic
 from relabel.judge.cxc import SHOWN, read_cxc
+from relabel.judge.judged_figures import estimate
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
-from relabel.judge.published_results import PAPERS, PublishedPearson, published_pearson
+from relabel.judge.published_results import PAPERS, Published, published
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
 FIGURES = "figures.json"
@@ -29,6 +30,12 @@ FIGURES = "figures.json"
 ALL = "all"
 OWN = ("c2c_cocaption", "c2i_original")
 """Sampling methods whose pairs are of one image (GT)."""
+_NAMES: dict[Statistic, tuple[str, str]] = {
+    "pearson": ("pearson", ""),
+    "spearman": ("spearman", "spearman_"),
+    "tau_b": ("kendall", "kendall_"),
+}
+"""Statistic to the name of its figure in records, and what the names of the ends of its interval begin with."""
 _TITLES: dict[Task, str] = {
     "sits": "caption and image (SITS)",
     "sts": "caption and caption (STS)",
@@ -127,32 +134,27 @@ def agreement(
 
 
 def _agreement(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> dict[str, Any]:
-    # It takes a quarter of a second to import, and a report of figures that exist needs none of it.
-    from relabel.judge.rank_bootstrap import rank_intervals
-
     columns = scored.columns[task]
     in_subset = columns.subset(subset)
     scored_pairs = in_subset & ~np.isnan(columns.relevance)
     missing = np.flatnonzero(in_subset & ~scored_pairs)
     cluster = columns.cluster[scored_pairs]
     # A pair without an image of the corpus has no cluster, and a bootstrap without it would be of other pairs.
-    clustered = cluster if (cluster >= 0).all() else None
-    x, y = columns.relevance[scored_pairs], columns.human[scored_pairs]
-    figures = pair_agreement(x, y, clustered, resamples, seed)
-    ranks = rank_intervals(x, y, cluster, resamples if clustered is not None else 0, seed, threads)
-    return {
+    if not (cluster >= 0).all():
+        resamples = 0
+    x, y = round_relative(columns.relevance[scored_pairs]), columns.human[scored_pairs]
+    record = {
         "task": task,
         "subset": subset,
-        "n": figures.n,
+        "n": len(x),
         "missing": len(missing),
         "first_missing": list(_named(scored.tables[task], missing[:SHOWN])),
-        "pearson": figures.pearson,
-        **_ends("", figures.interval),
-        "spearman": figures.spearman,
-        **_ends("spearman_", ranks.spearman),
-        "kendall": figures.kendall,
-        **_ends("kendall_", ranks.tau_b),
     }
+    for name, found in estimate(tuple(_NAMES), x, y, cluster, resamples, seed, threads).items():
+        figure, prefix = _NAMES[name]
+        ends = found.interval
+        record |= {figure: found.value, f"{prefix}low": ends and ends.low, f"{prefix}high": ends and ends.high}
+    return record
 
 
 def subsets(task: Task) -> tuple[str, ...]:
@@ -183,16 +185,12 @@ def _named(table: pa.Table, index: Iterable[int]) -> Iterable[str]:
         yield f"{left} {right}: {reason}"
 
 
-def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    return {f"{name}low": interval.low if interval else None, f"{name}high": interval.high if interval else None}
-
-
 class _Row(NamedTuple):
     """Figures of one label on one subset of one task, beside the figure of a paper under the paper's protocol."""
 
     scored: CxcFigures
     figures: dict[str, Any]
-    published: PublishedPearson | None
+    published: Published | None
 
 
 def cxc_report(labels: Sequence[CxcFigures], resamples: int = 1000, seed: int = 0) -> Report:
@@ -219,7 +217,7 @@ def _rows(labels: Sequence[CxcFigures], task: Task, subset: str) -> Iterator[_Ro
                 # The papers score every pair, with the judged caption among the references. Their figures apply to no
                 # other protocol.
                 as_in_papers = scored.include_self and not figures["missing"]
-                paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
+                paper = published(scored.params, task, subset, scored.split, own_model=scored.own_model)
                 yield _Row(scored, figures, paper if as_in_papers else None)
 
 

@@ -112,7 +112,7 @@ def sampled_report(labels: Sequence[CxcFigures], draws: int = 1000, seed: int = 
         if (record["task"], record["subset"]) == (f"{task}_sampled", subset)
     ]
     if not records:
-        return Report((), ())
+        return Report()
     record_of = {(record["label"], record["task"], record["subset"]): record for record in records}
     # The papers report the test split alone.
     published = SAMPLED if labels[0].split == "test" else ()
@@ -184,7 +184,7 @@ class SampledSpearman:
 def sampled_spearman(
     relevance: Vector,
     human: Vector,
-    units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
+    units: Sequence[NDArray[np.integer]],
     draws: int = 1000,
     seed: int = 0,
 ) -> SampledSpearman | None:
@@ -193,17 +193,18 @@ def sampled_spearman(
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
     their mean rank.
 
-    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: (P,)
-    int, or a tuple of such; unit of each pair, in any numbering. With two arrays a pair belongs to two units, and
-    either may draw it. Returns None if rho is undefined in every draw: fewer than four units, or a constant.
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
+    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
+    if rho is undefined in every draw: fewer than four units, or a constant.
     """
-    sides = units if isinstance(units, tuple) else (units,)
+    from scipy.stats import rankdata
+
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
-    member = np.unique(np.stack([np.concatenate(sides), np.tile(np.arange(len(human)), len(sides))]), axis=1)
+    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
     names, unit = np.unique(member[0], return_inverse=True)
     # The columns of `member` are sorted, so the pairs of a unit are a run.
     pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))
-    x, y = _codes(round_relative(relevance)), _codes(human)
+    x, y = round_relative(relevance), human
     half = len(names) // 2
     if half < 2:
         return None
@@ -213,7 +214,8 @@ def sampled_spearman(
     for a in range(0, draws, step):
         batch = slice(a, min(a + step, draws))
         picked = _draw_pairs(generator, batch.stop - a, half, indptr, pairs_of)
-        rho[batch] = _correlate_rows(_centred_ranks(x[picked]), _centred_ranks(y[picked]))
+        # Ranks less their mean, (half + 1) / 2.
+        rho[batch] = _correlate_rows(*(rankdata(values[picked], axis=1) - (half + 1) / 2 for values in (x, y)))
     # A draw whose relevance or human scores are all equal has no rho.
     rho = rho[np.isfinite(rho)]
     return SampledSpearman(float(rho.mean()), float(rho.std()), len(names), len(rho)) if len(rho) else None
@@ -240,21 +242,3 @@ def _correlate_rows(a: Vector, b: Vector) -> Vector:
     """Return Pearson's r of each row of two centred matrices, (rows,) float64; NaN where a row is constant."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1)), np.float64)
-
-
-def _codes(values: Vector) -> NDArray[np.int64]:
-    """Number distinct values in ascending order, (P,) int64."""
-    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
-
-
-def _centred_ranks(codes: NDArray[np.int64]) -> Vector:
-    """Return the mean rank of each code within its row, less the mean of all ranks: (B, N) float64."""
-    rows, size = codes.shape
-    # Counting replaces sorting: codes are dense, so cumulative counts per row are the ranks.
-    width = int(codes.max()) + 1
-    cell = codes + width * np.arange(rows)[:, None]
-    count = np.bincount(cell.ravel(), minlength=rows * width).reshape(rows, width)
-    last = np.cumsum(count, axis=1)
-    # Ranks last - count + 1 to last share their mean.
-    mean = last - (count - 1) / 2
-    return np.asarray(mean.ravel()[cell] - (size + 1) / 2, np.float64)

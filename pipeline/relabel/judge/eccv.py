@@ -191,8 +191,7 @@ def score_eccv(
     for direction in DIRECTIONS:
         count = len(eccv.queries[direction])
         with progress.bar(f"eccv {direction}", count, "queries") as bar:
-            table = partial(ranker.table, direction, range(count), bar.advance)
-            work.table(_file(direction), table)
+            work.table(_file(direction), partial(ranker.table, direction, bar.advance))
     work.facts["eccv"] = {
         "ties": ties,
         "gate": gate.label if gate else None,
@@ -231,12 +230,12 @@ class _Ranker:
         """Queries that are ranked together. Behind a gate, the pairs of a few queries take seconds already."""
         return _BATCH if self.gate is None else _GATED_BATCH
 
-    def table(self, direction: Direction, chunk: range, advance: Advance) -> pa.Table:
-        """Compute the rows of a chunk of queries."""
+    def table(self, direction: Direction, advance: Advance) -> pa.Table:
+        """Compute the rows of all queries."""
         queries = self.eccv.queries[direction]
         columns: list[NDArray[np.float64]] = []
-        for a in range(chunk.start, chunk.stop, self.batch):
-            batch = range(a, min(a + self.batch, chunk.stop))
+        for a in range(0, len(queries), self.batch):
+            batch = range(a, min(a + self.batch, len(queries)))
             count = queries.positives[batch.start : batch.stop]
             # No figure looks past rank R, and the largest R of a batch serves all of its queries.
             hits = self.hits(direction, batch, int(count.max()))
@@ -244,9 +243,7 @@ class _Ranker:
                 np.stack([average_precision_at_r(hits, count), r_precision(hits, count), recall_at_k(hits, 1)])
             )
             advance(len(batch))
-        ap_at_r, precision, r_at_1 = np.concatenate(columns, axis=1)
-        rows = slice(chunk.start, chunk.stop)
-        values = [queries.ids[rows], queries.positives[rows], ap_at_r, precision, r_at_1]
+        values = [queries.ids, queries.positives, *np.concatenate(columns, axis=1)]
         return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
 
     def hits(self, direction: Direction, batch: range, length: int) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any
 from relabel.core.tables import Table
 from relabel.judge.eccv import DIRECTIONS, Direction
 from relabel.judge.notes import checkpoint_notes, first_rank_note, model_notes
-from relabel.judge.published_results import PAPERS, PublishedRanking, published_ranking
+from relabel.judge.published_results import PAPERS, Published, published
 from relabel.judge.report import JudgedLabel, Report, label_fields
 
 _TIES = {
@@ -42,26 +42,26 @@ class Ranking(JudgedLabel):
         """Candidates that are re-ranked: "sbert, top 100"; None where everything was ranked."""
         return f"{self.gate}, top {self.gate_top}" if self.gate else None
 
-    def published(self, direction: Direction) -> PublishedRanking | None:
+    def published(self, direction: Direction) -> Published | None:
         """Figures of a paper for this label."""
-        return published_ranking(self.params, direction, own_model=self.own_model)
+        return published(self.params, "eccv", direction, own_model=self.own_model)
 
 
 def eccv_report(labels: Sequence[Ranking], unranked: Sequence[str] = ()) -> Report:
     """Report labels as rankers on ECCV Caption; empty if there is none. A note names those that were not ranked."""
     if not labels:
-        return Report((), ())
+        return Report()
     records = [_record(label, direction) for direction in DIRECTIONS for label in labels]
     return Report((_table(labels, unranked),), tuple(records))
 
 
 def _table(labels: Sequence[Ranking], unranked: Sequence[str]) -> Table:
-    published = {label.label: [label.published(direction) for direction in DIRECTIONS] for label in labels}
-    compared = any(paper for papers in published.values() for paper in papers)
+    papers_of = {label.label: [label.published(direction) for direction in DIRECTIONS] for label in labels}
+    compared = any(paper for papers in papers_of.values() for paper in papers)
     lines = []
     for label in labels:
         cells = [f"{label.figures[direction][name]:.2f}" for direction in DIRECTIONS for name in _FIGURES]
-        papers = [f"{p.map_at_r:.2f} / {p.r_precision:.2f}" if p else "" for p in published[label.label]]
+        papers = [f"{p.value:.2f} / {p.r_precision:.2f}" if p else "" for p in papers_of[label.label]]
         name = f"{label.label} *" if label.gate else label.display_name
         lines.append((name, *cells, *(papers if compared else ())))
     header = ["label", "i2t mAP@R", "R-P", "R@1", "t2i mAP@R", "R-P", "R@1"]
@@ -78,7 +78,7 @@ def _table(labels: Sequence[Ranking], unranked: Sequence[str]) -> Table:
             if label.gate
         ),
         *([f"S-NDCG: mAP@R / R-P as printed. {PAPERS['S-NDCG']}."] if compared else []),
-        *checkpoint_notes((label, paper) for label, papers in published.items() for paper in papers),
+        *checkpoint_notes((label, paper) for label, papers in papers_of.items() for paper in papers),
     ]
     if unranked:
         names = ", ".join(unranked)
@@ -98,7 +98,7 @@ def _record(label: Ranking, direction: Direction) -> dict[str, Any]:
         **label.figures[direction],
         "ties": label.ties,
         "gate": label.candidates,
-        "paper": paper.map_at_r if paper else None,
+        "paper": paper.value if paper else None,
         "paper_r_precision": paper.r_precision if paper else None,
         "paper_label": paper.label if paper else None,
         "paper_source": PAPERS[paper.paper] if paper else None,

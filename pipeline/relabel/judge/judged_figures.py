@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +65,6 @@ def set_figures(
     clusters = np.unique(np.array(judgements.clusters), return_inverse=True)[1]
     if judgements.choices is not None:
         return _accuracies(judged, judgements, judgements.choices, scores, clusters, resamples, seed)
-    # It takes a quarter of a second to import, and figures that exist need none of it.
-    from relabel.judge.rank_bootstrap import rank_intervals
-
     assert judgements.ratings is not None, "a set has ratings or choices"
     names = list(dict.fromkeys(judgements.groups))
     groups = np.array(judgements.groups)
@@ -81,16 +79,39 @@ def set_figures(
         x, y = np.repeat(scores[scored], ratings.shape[1]), ratings.ravel()
         cluster = np.repeat(clusters[scored], ratings.shape[1])
         missing = int(in_group.sum() - scored.sum()) * ratings.shape[1]
-        ranks = rank_intervals(x, y, cluster, resamples, seed, threads) if len(x) else rank_intervals(x, y, cluster, 0)
-        for statistic in judged.statistics:
-            value = coefficient(statistic, x, y)
-            # Pearson's r needs sums alone, so it has a faster bootstrap over the same draws.
-            if statistic == "pearson":
-                interval = bootstrap(x, y, cluster, resamples, seed) if resamples and len(x) else None
-            else:
-                interval = getattr(ranks, statistic)
-            figures.append(Figure(statistic, group, len(x), missing, value, interval))
+        for statistic, found in estimate(judged.statistics, x, y, cluster, resamples, seed, threads).items():
+            figures.append(Figure(statistic, group, len(x), missing, found.value, found.interval))
     return figures
+
+
+class Estimate(NamedTuple):
+    """Value of a statistic, at most 1, and its 95% interval; None where one is undefined."""
+
+    value: float | None
+    interval: Interval | None = None
+
+
+def estimate(
+    statistics: Sequence[Statistic],
+    x: Vector,
+    y: Vector,
+    cluster: NDArray[np.integer],
+    resamples: int = 1000,
+    seed: int = 0,
+    threads: int = 1,
+) -> dict[Statistic, Estimate]:
+    """Compute correlation coefficients with their bootstrap intervals.
+
+    `x`, `y`: (P,) float64; finite. `cluster`: (P,) int; cluster of each pair. `resamples`: 0 for no interval.
+    """
+    # Pearson's r needs sums alone, so it has a faster bootstrap over the same draws.
+    intervals: dict[str, Interval | None] = {"pearson": bootstrap(x, y, cluster, resamples, seed)}
+    if {*statistics} - {"pearson"}:
+        # It takes a quarter of a second to import, and figures that exist need none of it.
+        from relabel.judge.rank_bootstrap import rank_intervals
+
+        intervals |= rank_intervals(x, y, cluster, resamples, seed, threads)._asdict()
+    return {name: Estimate(coefficient(name, x, y), intervals[name]) for name in statistics}
 
 
 def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
@@ -152,14 +173,3 @@ def _accuracies(
     total, missing = sum(f.n for f in figures), sum(f.missing for f in figures)
     interval = percentile_interval(np.mean(resampled, axis=0)) if resampled else None
     return [*figures, Figure("accuracy", MEAN, total, missing, mean, interval)]
-
-
-def column_title(statistic: str) -> str:
-    """Return the name of a statistic as tables print it."""
-    return TITLES.get(statistic, statistic)
-
-
-def headline(judged: JudgedSet, figures: Sequence[Figure]) -> Figure:
-    """Return the figure that stands for a set in the table of all sets."""
-    group = judged.group if judged.statistics else MEAN
-    return next(figure for figure in figures if figure.group == group)

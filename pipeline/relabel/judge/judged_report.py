@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from relabel.core.numeric.statistics import Interval
 from relabel.core.tables import Table
 from relabel.datasets.judged import ALL, JudgedSet
-from relabel.judge.judged_figures import TITLES, Figure, column_title, headline
+from relabel.judge.judged_figures import MEAN, TITLES, Estimate, Figure
 from relabel.judge.report import UNDEFINED, Report
 
 
@@ -27,7 +27,7 @@ def set_report(
     `resamples`, `seed`: of the intervals, for the notes.
     """
     if not figures:
-        return Report((), ())
+        return Report()
     # All labels have the same figures, since a label that scores nothing has undefined ones.
     columns = _columns(judged, next(iter(figures.values())))
     papers = bool(judged.published)
@@ -98,13 +98,6 @@ def _records(judged: JudgedSet, label: str, figures: Sequence[Figure]) -> list[d
     return list(records.values())
 
 
-class Estimate(NamedTuple):
-    """Value of a statistic, at most 1, and its 95% interval; None where one is undefined."""
-
-    value: float | None
-    interval: Interval | None = None
-
-
 @dataclass(frozen=True)
 class Column:
     """One column of the table: the headline figure of a judged set.
@@ -142,45 +135,47 @@ class Cost:
 
 
 _ENCODED_COLUMNS = (
-    ("sits", ALL, "pearson", "SITS", "Pearson"),
-    ("sits", "c2i_intrasim", "pearson", "SITS non-GT", "Pearson"),
-    ("sts_sampled", ALL, "sampled_spearman", "STS", "sampled Spearman"),
+    ("sits", ALL, "pearson", "SITS", "Pearson (CxC)"),
+    ("sits", "c2i_intrasim", "pearson", "SITS non-GT", "Pearson (CxC)"),
+    ("sts_sampled", ALL, "sampled_spearman", "STS", "sampled Spearman (CxC)"),
     ("eccv", "i2t", "map_at_r", "ECCV i2t", "mAP@R"),
     ("eccv", "t2i", "map_at_r", "ECCV t2i", "mAP@R"),
 )
 """Task, subset and figure of a record of CxC or ECCV Caption, and title and statistic of its column."""
 
 
-def encoded_columns(records: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of CxC and ECCV Caption from the records of their reports."""
+def judged_columns(records: Sequence[Mapping[str, Any]], sets: Sequence[JudgedSet]) -> list[Column]:
+    """Return a column for each headline figure that the reports of CxC, ECCV Caption and sets of texts have.
+
+    `records`: of their reports.
+    """
     columns = []
-    for task, subset, figure, title, statistic in _ENCODED_COLUMNS:
+    for task, subset, figure, title, statistic in (*_ENCODED_COLUMNS, *map(_headline, sets)):
         chosen = [record for record in records if (record["task"], record.get("subset")) == (task, subset)]
-        # Rankings are in percent, correlations are not.
+        # Rankings are in percent, all others are not.
         scale = 100 if task == "eccv" else 1
         estimates = {
-            record["label"]: Estimate(None if record[figure] is None else record[figure] / scale, _interval(record))
+            record["label"]: Estimate(
+                None if record[figure] is None else record[figure] / scale, _interval(record, figure)
+            )
             for record in chosen
         }
         if estimates:
-            columns.append(Column(title, f"{statistic} (CxC)" if task != "eccv" else statistic, estimates))
+            columns.append(Column(title, statistic, estimates))
     return columns
 
 
-def _interval(record: Mapping[str, Any]) -> Interval | None:
-    low, high = record.get("low"), record.get("high")
+def _headline(judged: JudgedSet) -> tuple[str, str, str, str, str]:
+    """Return the entry of a set of texts that corresponds to `_ENCODED_COLUMNS`."""
+    figure, group = (judged.statistics[0], judged.group) if judged.statistics else ("accuracy", MEAN)
+    statistic = TITLES.get(figure, figure)
+    return judged.name, group, figure, judged.name, statistic if group == ALL else f"{group} {statistic}"
+
+
+def _interval(record: Mapping[str, Any], figure: str) -> Interval | None:
+    # CxC's records have the interval of Pearson's r without its name.
+    low, high = (record.get(f"{figure}_{end}", record.get(end)) for end in ("low", "high"))
     return None if low is None or high is None else Interval(low, high)
-
-
-def set_column(judged: JudgedSet, figures: Mapping[str, Sequence[Figure]]) -> Column:
-    """Return the column of a judged set of texts, from the figures of at least one label."""
-    chosen = {label: headline(judged, values) for label, values in figures.items()}
-    # All labels are compared by the protocol of the set, so any figure names the statistic.
-    one = next(iter(chosen.values()))
-    statistic = column_title(one.statistic)
-    if one.group != ALL:
-        statistic = f"{one.group} {statistic}"
-    return Column(judged.name, statistic, {label: Estimate(f.value, f.interval) for label, f in chosen.items()})
 
 
 def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:

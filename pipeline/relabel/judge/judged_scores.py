@@ -21,7 +21,7 @@ from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import TASKS, Split, human_scores
 from relabel.datasets.judged import JudgedSet, Judgements
 from relabel.datasets.judged_file import number_of, read_records, texts_of
-from relabel.judge.cxc import SCHEMA
+from relabel.judge.cxc import pair_table
 from relabel.judge.cxc_report import PairScores
 from relabel.judge.cxc_sampled import pair_units
 from relabel.judge.notes import EXTERNAL
@@ -125,17 +125,9 @@ def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> Pa
         _check_missing(path, f"CxC's {task} pairs of {split}", names, values, allow_missing)
         # Pairs resample with the image that labels resample them with: the left one, or SITS's only one.
         cluster = pair_units(human, "left", "image")[0].astype(np.int32)
-        tables[task] = pa.table(
-            {
-                "left": human.left,
-                "right": human.right,
-                "human": human.score,
-                "method": pa.array(human.method).dictionary_encode(),
-                "relevance": pa.array(values, pa.float64()),
-                "missing": pa.array([None if v is not None else "not in the file" for v in values]).dictionary_encode(),
-                "cluster": cluster,
-            }
-        ).cast(SCHEMA)
+        reason = ["not in the file" if value is None else None for value in values]
+        relevance = np.array([math.nan if value is None else value for value in values])
+        tables[task] = pair_table(human, relevance, reason, cluster)
     if not tables:
         problem = f"no judged pair of CxC's {split} split"
         raise CheckError(problem, where=str(path), todo="Name captions and images as in `coco:770337`.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from relabel.datasets.cxc import Task
-from relabel.judge.published_results import UNNAMED, PublishedPearson, PublishedRanking
+from relabel.judge.published_results import UNNAMED, Published
 from relabel.judge.report import JudgedLabel
 
 BASELINE = "same_image"
@@ -106,7 +106,7 @@ def missing_notes(missing: Iterable[tuple[str, int, Sequence[str]]]) -> list[str
     ]
 
 
-def checkpoint_notes(published: Iterable[tuple[str, PublishedPearson | PublishedRanking | None]]) -> list[str]:
+def checkpoint_notes(published: Iterable[tuple[str, Published | None]]) -> list[str]:
     """Name the labels, given with their published figure, whose paper does not name the model."""
     papers = _grouped((p.paper, label) for label, p in published if p and UNNAMED in p.label)
     return [

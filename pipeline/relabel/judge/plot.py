@@ -7,7 +7,8 @@ shows all labels on all judged sets: one panel of bars per set, and one of speed
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from relabel.store.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
+    from matplotlib.figure import Figure, SubFigure
 
 GT, OTHER, ALL_PAIRS, INK, PALE = "#D55E00", "#0072B2", "#8C8C8C", "#262626", "#E6E6E6"
 """Okabe and Ito's vermilion and blue, apart for every kind of colour vision, and greys."""
@@ -56,26 +57,33 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
 
     `records`: of `cxc_report`, for the same labels. `path`: written completely or not at all.
     """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     shown = [scored for scored in labels if _TASK in scored.tables]
     names = list(dict.fromkeys(r["label"] for r in records))
     panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(11.5, panels + bars + 0.6), layout=ConstrainedLayoutEngine(h_pad=0.1))
-        # A canvas without pyplot: no display is looked for, and no state of the caller's figures changes.
-        FigureCanvasAgg(figure)
-        title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
+    with _picture(path, title, (11.5, panels + bars + 0.6), (0.1, None)) as figure:
         upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=[panels, bars], squeeze=False)).tolist()
         _panels(upper, shown, [r for r in records if r["task"] == _TASK])
         tasks = [task for task in _TITLES if any(r["task"] == task for r in records)]
         for axes, task in zip(lower.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
             _bars(axes, task, names, [r for r in records if r["task"] == task])
         _bars_legend(lower)
+
+
+@contextmanager
+def _picture(path: Path, title: str, size: tuple[float, float], pads: tuple[float, float | None]) -> Iterator[Figure]:
+    """Yield an empty figure, and write it as PNG."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=pads[0], w_pad=pads[1]))
+        # A canvas without pyplot: no display is looked for, and no state of the caller's figures changes.
+        FigureCanvasAgg(figure)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+        yield figure
         write_atomic(path, partial(figure.savefig, format="png", dpi=150))
 
 
@@ -215,21 +223,13 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
 
     `path`: written completely or not at all.
     """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     labels = labels_of(columns)
     panels = len(columns) + bool(costs)
     across = min(_ACROSS, panels)
     down = math.ceil(panels / across)
     height = 0.24 * len(labels) + 0.95
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
-        size = (2.6 * across + 1.3, height * down + 0.5)
-        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06))
-        FigureCanvasAgg(figure)
-        figure.suptitle("How labels agree with people, x100", x=0.01, ha="left", fontsize=14, weight="bold")
+    size = (2.6 * across + 1.3, height * down + 0.5)
+    with _picture(path, "How labels agree with people, x100", size, (0.08, 0.06)) as figure:
         grid = figure.subplots(down, across, squeeze=False, sharey=True)
         for axes, column in zip(grid.ravel(), columns, strict=False):
             _set_bars(axes, column, labels)
@@ -242,7 +242,6 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
             axes.set_yticks(range(len(labels)), labels)
             axes.set_axisbelow(True)
             axes.grid(axis="x", color=PALE)
-        write_atomic(path, partial(figure.savefig, format="png", dpi=150))
 
 
 def _set_bars(axes: Axes, column: Column, labels: Sequence[str]) -> None:

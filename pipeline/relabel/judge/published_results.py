@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relabel.datasets.cxc import Task
-
 UNNAMED = "checkpoint not named"
 
 
 @dataclass(frozen=True)
-class PublishedPearson:
-    """One figure of a paper.
+class Published:
+    """Figures of a paper for a label.
 
-    `value`: as printed.
+    `value`: Pearson's r with CxC's human scores, or mAP@R on ECCV Caption in percent.
     `paper`: short name; see `PAPERS`.
     `label`: name of the label in the paper.
+    `r_precision`: of a ranking, in percent.
     """
 
     value: float
     paper: str
     label: str
+    r_precision: float | None = None
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,6 @@ class PublishedSampled:
     sis: float | None
     sits: float | None
     paper: str
-
-
-@dataclass(frozen=True)
-class PublishedRanking:
-    """Figures of a paper for a label as a ranker on ECCV Caption, in percent."""
-
-    map_at_r: float
-    r_precision: float
-    paper: str
-    label: str
 
 
 PAPERS = {
@@ -71,29 +61,25 @@ _UNTUNED = re.compile(r"sentence-transformers/[\w.-]+")
 _SBERT = {"source": "sbert", "pooling": "max", "prompt": None, "max_length": None, "model": _UNTUNED}
 _SAME_IMAGE = {"source": "same_image"}
 
-# CxC SITS test, Pearson: parameters that a label must have, subset, figure. Both papers take the first five references,
-# the judged caption included. A label of `vectors` says nothing of the model behind its files, so that BCLS's figure of
-# CLIP's image and caption vectors (0.373) stands beside none.
-_SITS: list[tuple[dict[str, Any], str, PublishedPearson]] = [
-    (_SAME_IMAGE, "all", PublishedPearson(0.711, "SAM", "Recall (binary)")),
-    (_SAME_IMAGE, "c2i_intrasim", PublishedPearson(0.00, "SAM", "Recall (binary)")),
-    (_CIDER_PTB, "all", PublishedPearson(0.738, "BCLS", "CIDEr")),
-    (_CIDER_SPLIT, "all", PublishedPearson(0.734, "SAM", "NCS with CIDEr")),
-    (_CIDER_SPLIT, "c2i_intrasim", PublishedPearson(0.453, "SAM", "NCS with CIDEr")),
-    (_METEOR, "all", PublishedPearson(0.757, "BCLS", "METEOR")),
-    (_SPICE_RAW, "all", PublishedPearson(0.729, "SAM", "NCS with SPICE")),
-    (_SPICE_RAW, "c2i_intrasim", PublishedPearson(0.536, "SAM", "NCS with SPICE")),
-    (_SPICE_PTB, "all", PublishedPearson(0.728, "BCLS", "SPICE")),
-    (_SBERT, "all", PublishedPearson(0.877, "BCLS", f"S-BERT, {UNNAMED}")),
+# Parameters that a label must have, task, subset, figure on the test split. On CxC both papers take the first five
+# references, the judged caption included. A label of `vectors` says nothing of the model behind its files, so that
+# BCLS's figure of CLIP's image and caption vectors (0.373) stands beside none.
+_FIGURES: list[tuple[dict[str, Any], str, str, Published]] = [
+    (_SAME_IMAGE, "sits", "all", Published(0.711, "SAM", "Recall (binary)")),
+    (_SAME_IMAGE, "sits", "c2i_intrasim", Published(0.00, "SAM", "Recall (binary)")),
+    (_CIDER_PTB, "sits", "all", Published(0.738, "BCLS", "CIDEr")),
+    (_CIDER_SPLIT, "sits", "all", Published(0.734, "SAM", "NCS with CIDEr")),
+    (_CIDER_SPLIT, "sits", "c2i_intrasim", Published(0.453, "SAM", "NCS with CIDEr")),
+    (_METEOR, "sits", "all", Published(0.757, "BCLS", "METEOR")),
+    (_SPICE_RAW, "sits", "all", Published(0.729, "SAM", "NCS with SPICE")),
+    (_SPICE_RAW, "sits", "c2i_intrasim", Published(0.536, "SAM", "NCS with SPICE")),
+    (_SPICE_PTB, "sits", "all", Published(0.728, "BCLS", "SPICE")),
+    (_SBERT, "sits", "all", Published(0.877, "BCLS", f"S-BERT, {UNNAMED}")),
+    (_SAME_IMAGE, "eccv", "i2t", Published(31.33, "S-NDCG", "pairwise", 31.41)),
+    (_SAME_IMAGE, "eccv", "t2i", Published(13.62, "S-NDCG", "pairwise", 13.67)),
+    (_SBERT, "eccv", "i2t", Published(39.93, "S-NDCG", f"RSC, {UNNAMED}", 43.73)),
+    (_SBERT, "eccv", "t2i", Published(37.53, "S-NDCG", f"RSC, {UNNAMED}", 44.94)),
 ]
-
-_ECCV: list[tuple[dict[str, Any], str, PublishedRanking]] = [
-    (_SAME_IMAGE, "i2t", PublishedRanking(31.33, 31.41, "S-NDCG", "pairwise")),
-    (_SAME_IMAGE, "t2i", PublishedRanking(13.62, 13.67, "S-NDCG", "pairwise")),
-    (_SBERT, "i2t", PublishedRanking(39.93, 43.73, "S-NDCG", f"RSC, {UNNAMED}")),
-    (_SBERT, "t2i", PublishedRanking(37.53, 44.94, "S-NDCG", f"RSC, {UNNAMED}")),
-]
-
 
 SAMPLED = (
     PublishedSampled("VSE++", 74.4, 73.3, 55.2, "ALIGN"),
@@ -108,25 +94,19 @@ SAMPLED = (
 """CxC test, sampled Spearman. PromCSE's rows draw images rather than captions, which gives 0.7 to 1.0 more."""
 
 
-def published_pearson(
-    params: Mapping[str, Any], task: Task, subset: str, split: str, *, own_model: bool = False
-) -> PublishedPearson | None:
-    """Find the figure that a paper reports for a label on CxC; None where no paper does.
+def published(
+    params: Mapping[str, Any], task: str, subset: str, split: str = "test", *, own_model: bool = False
+) -> Published | None:
+    """Find the figures that a paper reports for a label; None where no paper does.
 
-    `params`: all parameters of the label, `source` among them. `task`, `subset`, `split`: `subset` is "all" or a
-    sampling method. `own_model`: True if the label's model was found in a folder rather than by its name on the hub.
+    `params`: all parameters of the label, `source` among them. `task`, `subset`: "sits" and "all" or a sampling method,
+    or "eccv" and a direction. `own_model`: True if the label's model was found in a folder rather than by its name on
+    the hub.
     """
-    if (task, split) != ("sits", "test"):
-        return None
-    return next((figure for wanted, s, figure in _SITS if s == subset and _matches(params, wanted, own_model)), None)
-
-
-def published_ranking(params: Mapping[str, Any], direction: str, *, own_model: bool = False) -> PublishedRanking | None:
-    """Find the figures that a paper reports for a label as a ranker on ECCV Caption; None where no paper does.
-
-    `params`, `own_model`: as for `published_pearson`.
-    """
-    return next((figure for wanted, d, figure in _ECCV if d == direction and _matches(params, wanted, own_model)), None)
+    for wanted, *place, figure in _FIGURES:
+        if place == [task, subset] and split == "test" and _matches(params, wanted, own_model):
+            return figure
+    return None
 
 
 def _matches(params: Mapping[str, Any], wanted: Mapping[str, Any], own_model: bool) -> bool:

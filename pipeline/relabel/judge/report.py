@@ -61,8 +61,8 @@ class Report:
     `records`: for programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
     """
 
-    tables: tuple[Table, ...]
-    records: tuple[dict[str, Any], ...]
+    tables: tuple[Table, ...] = ()
+    records: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         # The dataclass is frozen for its users; the instance is still under construction.

@@ -37,7 +37,7 @@ class NeighboursParams(Parameters):
     """Parameters of a table of neighbours; images are pooled as their label says."""
 
     k: int = Field(
-        100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"name": "-k"}
+        100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"flags": ["-k"]}
     )
     of: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
     within: Within | None = Field(

@@ -214,8 +214,14 @@ class Source(ABC, Generic[P]):
         if what == "index" and self.spec.kind != "vectors":
             return f"faiss searches vectors, and {self.spec.name} has none"
         if what == "lookup" and self.is_pairwise():
-            return "it scores pair by pair"
+            return "it scores pair by pair; batch plans have its labels"
         return self.spec.refused.get(what)
+
+    def require(self, what: Capability) -> None:
+        """Raise UsageError, with the reason, if the source cannot do something."""
+        if (reason := self.supports(what)) is not None:
+            name = "scores of new texts" if what == "query" else what
+            raise UsageError(f"{self.spec.name} has no {name}: {reason}", todo="Use a label of another source.")
 
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work

@@ -115,8 +115,7 @@ def score_texts(
     temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
     """
     for one in (source, *parts.values()):
-        if (reason := one.supports("query")) is not None:
-            raise UsageError(f"{one.spec.name} cannot score texts: {reason}", todo="Use another label.")
+        one.require("query")
     started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
     corpus = texts.corpus

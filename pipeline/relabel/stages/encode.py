@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, Values, label_values, make_steps
+from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.stages.tune import check_model, tuned_model
+from relabel.stages.tune import check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
@@ -36,15 +37,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     def fill(work: Work) -> None:
         project.note_single_captions(label)
         source.check_inputs({part: job.open() for part, job in parts.items()})
-        work.facts |= {
-            "label": label,
-            "kind": source.spec.kind,
-            "rows": [rows.start, rows.stop],
-            "split": split,
-            "bounds": list(source.spec.bounds),
-            "symmetric": source.spec.symmetric,
-            "orientation": "rows are images (reference sets), columns are captions",
-        }
+        work.facts |= shape | {"label": label, "kind": source.spec.kind, "split": split}
         make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
@@ -61,18 +54,29 @@ def encode(project: Project, label: str, split: str) -> Job:
     return job
 
 
+def encoding_steps(project: Project, label: str, split: str) -> Iterator[Step]:
+    """Yield the models and encodings that a label is made of or gated by, and its own encoding."""
+    check_acyclic(project.config, label)
+    yield from model_steps(project, label, label)
+    for part in project.config.source(label).input_labels():
+        for step in encoding_steps(project, part, split):
+            yield replace(step, label=label)
+    yield Step(label, "encode", label, project.layout.encoding(split, label), partial(encode, project, label, split))
+
+
+def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
+    """Yield the models of `part`, which `label` needs."""
+    for model in project.config.params(part).tuned_models():
+        yield Step(label, "tune", model, model_folder(project, model), partial(tuned_model, project, model))
+
+
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
     """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
-    for model in project.config.params(label).tuned_models():
-        tuned_model(project, model).build()
-    build_inputs(project, label, split)
-    return encode(project, label, split).build()
+    return [step.prepare().build() for step in encoding_steps(project, label, split)][-1]
 
 
 def build_inputs(project: Project, label: str, split: str) -> None:
     """Build the encodings that a label is made of or gated by, with their models."""
-    # Checked before the recursion, which would not end for a label that is part of itself.
-    check_acyclic(project.config, label)
     source = project.config.source(label)
     if parts := source.input_labels():
         # Whatever the label itself lacks is reported before minutes of work on its parts.

@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relabel.core.errors import CheckError, RelabelError
 from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, label_values, section_values
-from relabel.stages.judge import figures, ranking
 from relabel.stages.neighbours import neighbours as prepare_neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
@@ -34,27 +32,15 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     if of is not None:
         within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
         table = existing_neighbours(project, label, within, of)
-    judged = _figures(project, label) if exporter.figures else ()
-    licence = _licence(project)
-    semantic: dict[str, Any] = {
-        **exporter.fingerprint_params(),
-        "split": split,
-        "pooling": source.params.pooling,
-    }
-    if exporter.figures:
-        semantic |= {"figures": judged, "licence of captions": licence}
-
-    def fill(work: Work) -> None:
-        project.note_single_captions(label)
-        exporter.write(inputs(), work)
-        work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
+    semantic = exporter.fingerprint_params() | {"split": split, "pooling": source.params.pooling}
+    if "licence" in semantic:
+        semantic["licence"] = semantic["licence"] or _licence(project)
 
     def inputs() -> ExportInputs:
         return ExportInputs(
             corpus=corpus,
             dataset=project.config.ingest.dataset,
-            namespace=project.namespace,
-            licence=licence,
+            licence=semantic.get("licence"),
             label=label,
             params=project.config.params(label).model_dump(mode="json"),
             source=source,
@@ -62,7 +48,6 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
             splits={name: corpus.rows([name]) for name in project.splits(split)},
             encoding=ArtefactRef.of(encoding),
             neighbours=None if table is None else ArtefactRef.of(table),
-            figures=judged,
             open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
             progress=project.runtime.progress,
             device=project.runtime.device,
@@ -72,6 +57,10 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
         # A label that the format cannot hold is refused before anything is compared or written.
         exporter.check(inputs())
         return semantic
+
+    def fill(work: Work) -> None:
+        exporter.write(inputs(), work)
+        work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
 
     return Job(
         project,
@@ -105,47 +94,21 @@ def _licence(project: Project) -> str | None:
     return load_manifest(FETCHED[dataset]).licence
 
 
-def _figures(project: Project, label: str) -> tuple[dict[str, Any], ...]:
-    """Return the records of a label on CxC and ECCV Caption; none of what is missing, or stale, which is logged."""
-    from relabel.judge.cxc_report import CxcFigures, cxc_report
-    from relabel.judge.eccv_report import Ranking, eccv_report
-
-    def cxc() -> tuple[dict[str, Any], ...]:
-        job = figures(project, label)
-        return cxc_report([CxcFigures.open(job.out, job.open().facts)]).records
-
-    def eccv() -> tuple[dict[str, Any], ...]:
-        return eccv_report([Ranking.of(ranking(project, label).open().facts)]).records
-
-    records: list[dict[str, Any]] = []
-    for read in (cxc, eccv):
-        try:
-            records += read()
-        except CheckError as error:
-            project.note_once(f"the card of {label} leaves out figures: {error}")
-        except RelabelError:
-            # Not judged, or of captions that people have not judged.
-            continue
-    return tuple(records)
-
-
 def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
     """Prepare to write the lookup of a label over a split, with its neighbours if these exist.
 
     `label`, `split`: the encoding to export. `within`: split of the neighbours to include; `split` by default.
     """
-    from relabel.export.lookup import check_lookup_support, lookup_parameters, write_lookup
+    from relabel.export.lookup import lookup_parameters, write_lookup
 
     source, corpus = project.config.source(label), project.corpus
-    check_lookup_support(source, label)
-    encoding = encode(project, label, split)
-    table = existing_neighbours(project, label, within or split)
-    params = project.config.params(label).model_dump(mode="json")
+    source.require("lookup")
+    encoding, table = encode(project, label, split), existing_neighbours(project, label, within or split)
     semantic = partial(lookup_parameters, source, project.config.export.lookup)
 
     def fill(work: Work) -> None:
-        project.note_single_captions(label)
         near = None if table is None else ArtefactRef.of(table)
+        params = project.config.params(label).model_dump(mode="json")
         opened = partial(open_label, project, label, split)
         write_lookup(corpus, source, params, job.spec, ArtefactRef.of(encoding), near, opened, work)
 
@@ -173,7 +136,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     def fill(work: Work) -> None:
         manifest = table.open()
         write_neighbour_ids(corpus, table.out, manifest, work)
-        names = ("label", "of", "rows", "within", "bounds", "order", "without_encoding")
+        names = ("label", "of", "rows", "within", "bounds", "without_encoding")
         work.facts |= {name: manifest.facts[name] for name in names}
 
     return Job(

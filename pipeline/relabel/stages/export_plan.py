@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache, partial
 
-from relabel.core.errors import UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import PlanWork, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
@@ -13,7 +12,7 @@ from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.job import Job, label_values, make_steps, section_values
-from relabel.stages.neighbours import neighbours as prepare_neighbours
+from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
@@ -34,26 +33,30 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     rows = corpus.rows(project.splits(split))
     encoding = encode(project, label, serving_split(project, lambda s: project.layout.encoding(s, label), split))
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    near = (params.neighbours or label) if params.sampler != "random" else None
-    table = None if near is None else _neighbours(project, near, split)
-    if table is not None:
+    near, table = None, None
+    if params.sampler != "random":
+        near = params.neighbours or label
+        within = serving_split(project, lambda s: project.layout.neighbours(s, "captions", near), split)
+        table = neighbours(project, near, within, "captions")
         inputs["neighbours"] = table.identity
     # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 
+    def near_rows(most: int, least: int) -> NeighbourTable:
+        assert table is not None, "a random sampler reads no neighbours"
+        return read_neighbours(table.out, table.open(), rows, most, least)
+
     @cache
     def plan() -> PlanWork:
         failed = read_failed_rows(encoding.out, encoding.open())
-        neighbours = partial(_open_neighbours, table, rows)
         outline = PlanSpec(
-            corpus, label, split, near, source, rows, failed, pooling, params, neighbours, job.spec.fingerprint
+            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, job.spec.fingerprint
         )
         check_size_limit(outline)
-        opened = partial(open_label, project, label, str(encoding.open().facts["split"]))
-        return PlanWork(outline, opened, project.runtime.progress)
+        relevance = partial(open_label, project, label, str(encoding.open().facts["split"]))
+        return PlanWork(outline, relevance, project.runtime.progress)
 
     def fill(work: Work) -> None:
-        project.note_single_captions(label)
         with closing(plan().relevance) as relevance:
             cost = estimate(plan().spec, relevance, typical_cost(PLAN, project.config.params(label)))
             # Files of an interrupted run are kept, and need no more space.
@@ -72,15 +75,3 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         lambda work: plan().steps(work),
     )
     return job
-
-
-def _neighbours(project: Project, label: str, split: str) -> Job:
-    """Return the job of the neighbours of captions that cover a split."""
-    covering = serving_split(project, lambda s: project.layout.neighbours(s, "captions", label), split)
-    return prepare_neighbours(project, label, covering, "captions")
-
-
-def _open_neighbours(table: Job | None, rows: range, most: int, least: int) -> NeighbourTable:
-    if table is None:
-        raise UsageError("the sampler needs neighbours", where="export.plan")
-    return read_neighbours(table.out, table.open(), rows, most, least)

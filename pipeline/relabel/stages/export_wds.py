@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.stages.export import export_lookup
 from relabel.stages.job import Job, Values, label_values, make_steps, section_values
 from relabel.stages.project import Project
@@ -42,9 +41,9 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     @cache
     def shards() -> Sequence[KeyShard]:
         if params.shards is not None:
-            return image_shards(params, keys, project.namespace, project.runtime.progress)
+            return image_shards(params, keys, corpus.namespace, project.runtime.progress)
         rows = range(*lookup.open().facts["rows"])
-        return caption_shards(corpus, rows, project.namespace, params.captions_per_shard)
+        return caption_shards(corpus, rows, params.captions_per_shard)
 
     def semantic() -> Values:
         if (lookup.open().semantic.get("dtype"), params.dtype) == ("float16", "float32"):
@@ -57,27 +56,18 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         text = json.dumps([(shard.name, shard.digest()) for shard in shards()])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    inputs: Inputs = {
-        "corpus": corpus.digest,
-        "lookup": lookup.identity,
-        "keys": key_digest,
-    }
-
-    def side_car(work: Work) -> Steps:
+    def steps(work: Work) -> Steps:
         opened = partial(open_lookup, out)
         return SideCarWork(corpus, opened, shards(), keys, params, job.spec, project.runtime.progress).steps(work)
 
-    def fill(work: Work) -> None:
-        project.note_single_captions(label)
-        make_steps(job, work, export_wds, label, split)
-
+    inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": key_digest}
     job = Job(
         project,
         project.layout.export(split, "wds", label),
-        Recipe("wds", label, semantic, inputs, fill),
+        Recipe("wds", label, semantic, inputs, lambda work: make_steps(job, work, export_wds, label, split)),
         project.command("export wds", label=label, split=split),
         lambda config: label_values(config, label) | section_values(config, "export.wds"),
-        steps=side_car,
+        steps=steps,
     )
     return job
 
@@ -89,10 +79,10 @@ def _keys(project: Project) -> tuple[Keys, str | None]:
         if params.keys not in (None, "caption") or params.image_id_column is not None:
             raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
         return "caption", None
-    ingested: dict[str, Any] = {}
-    with suppress(MissingError, CheckError):
-        ingested = read_manifest(project.layout.corpus, "corpus").semantic
-    if ingested.get("format") != "webdataset":
-        return params.keys or "image", params.image_id_column
-    keys: Keys = "shard" if ingested.get("ids") == "shard" else "image"
-    return params.keys or keys, params.image_id_column or ingested["chosen"]["image_id"]
+    keys: Keys = params.keys or "image"
+    ingested = read_manifest(project.layout.corpus, "corpus").semantic
+    if ingested["format"] != "webdataset":
+        return keys, params.image_id_column
+    if params.keys is None and ingested.get("ids") == "shard":
+        keys = "shard"
+    return keys, params.image_id_column or ingested["chosen"]["image_id"]

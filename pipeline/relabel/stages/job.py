@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
 from relabel.config import Config
@@ -26,6 +27,7 @@ from relabel.store.tasks import Steps
 from relabel.store.workdir import Work
 
 Values = dict[str, Any]
+_SHOWN = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Job:
         spec, runtime = self.spec, self.project.runtime
         if current_manifest(self.out, spec) is not None:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
-        check_place(self.out, spec, check=self.check)
+        check_place(self.out, spec, self.check)
         work = Work(work_folder(self.out, spec.fingerprint))
         make_folder(work.folder)
         make_share(self.steps(work), work, share, runtime)
@@ -80,7 +82,7 @@ class Job:
         """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
         config = self.project.config
         now, before = self.parameters(config), previous.runtime.get(PARAMETERS, {})
-        changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        changed = differences(before, now)
         try:
             overridden = now != self.parameters(config.file)
         except RelabelError:
@@ -88,11 +90,11 @@ class Job:
             overridden = False
         if not changed or self.project.runtime.replace:
             return
-        text = differing(changed, before, now)
+        name, text = f"{self.recipe.kind} {self.recipe.name}", ", ".join(changed)
         if overridden:
-            message = f"{self.recipe.kind} {self.recipe.name} would be replaced, and options differ from it: {text}"
+            message = f"{name} would be replaced, and options differ from it: {text}"
             raise UsageError(message, where=str(self.out), todo=f"{self.keep}, or replace it with --replace.")
-        self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is built again: {text}")
+        self.project.note_once(f"{name} is built again: {text}")
 
     def open(self) -> Manifest:
         """Return the manifest of the artefact, which must be that of today's parameters and inputs.
@@ -128,11 +130,7 @@ class Job:
         expected = fingerprint(manifest.kind, semantic, inputs)
         # As a manifest holds them: a tuple is a list there.
         semantic, inputs = json.loads(json.dumps([semantic, inputs]))
-        made = manifest.semantic
-        changed = [name for name in {**made, **semantic} if made.get(name) != semantic.get(name)]
-        # The values of a nested parameter would fill the screen.
-        nested = {name for name in changed if dict in (type(made.get(name)), type(semantic.get(name)))}
-        causes = [name if name in nested else differing([name], made, semantic) for name in changed]
+        causes = differences(manifest.semantic, semantic)
         causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
         if not causes and manifest.fingerprint != expected:
             causes = ["made by another version of relabel"]
@@ -151,6 +149,22 @@ class Job:
         return "partly" if work_folder(self.out, self.spec.fingerprint).exists() else "to do"
 
 
+@dataclass(frozen=True)
+class Step:
+    """One artefact of several that are built in order, before its inputs exist.
+
+    `label`: the label that needs the artefact.
+    `stage`, `name`: verb that makes the artefact, and its own label or model.
+    `prepare`: returns the job; raises where an input of it is missing.
+    """
+
+    label: str
+    stage: str
+    name: str
+    out: Path
+    prepare: Callable[[], Job]
+
+
 def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
     """Return one line about an artefact."""
     state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
@@ -158,18 +172,21 @@ def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
     return f"{manifest.kind} {manifest.name}: {state} ({folder})"
 
 
-def differing(names: list[str], previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Describe the parameters in which an existing artefact differs from the requested one."""
-    return ", ".join(f"{name} ({previous.get(name)} there, {current.get(name)} here)" for name in names)
+
+    def shown(values: Mapping[str, Any], name: str) -> str:
+        # The values of a nested parameter would fill the screen.
+        return shorten(str(values.get(name)), _SHOWN, placeholder="...")
+
+    names = [name for name in {**previous, **current} if previous.get(name) != current.get(name)]
+    return [f"{name} ({shown(previous, name)} there, {shown(current, name)} here)" for name in names]
 
 
 def label_values(config: Config, label: str) -> Values:
     """Return the parameters of a label and of all labels that it is composed of."""
-    params = config.params(label).model_dump(mode="json")
-    values = {f"sources.{label}.{name}": value for name, value in params.items()}
-    for part in config.source(label).input_labels():
-        values |= label_values(config, part)
-    return values
+    blocks = {one: config.params(one).model_dump(mode="json") for one in (label, *config.parts(label))}
+    return {f"sources.{one}.{name}": value for one, params in blocks.items() for name, value in params.items()}
 
 
 def section_values(config: Config, section: str) -> Values:
@@ -188,7 +205,8 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     """
     project, runtime = job.project, job.project.runtime
     # A display cannot be sent to other processes.
-    worker = partial(_prepare, project.for_worker(replace(runtime, progress=SILENT)), stage, arguments)
+    sent = replace(project, runtime=replace(runtime, progress=SILENT), labels=project.labels.absolute())
+    worker = partial(_prepare, sent, stage, arguments)
     with executor(Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime) as run:
         for step in job.steps(work):
             run(step, work)

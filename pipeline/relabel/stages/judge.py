@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
@@ -19,7 +19,6 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
-KEEP = "Edit the parameter file"
 _FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
 
 
@@ -30,27 +29,22 @@ def judge(project: Project, label: str) -> Job:
 
     check_judged(project)
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
-    encoding = encode(project, label, params.split)
+    split, include_self = params.split, params.include_self
+    encoding = encode(project, label, split)
     semantic = {"source": source.spec.name, "pooling": source.params.pooling}
-    semantic |= {"split": params.split, "include_self": params.include_self}
+    semantic |= {"split": split, "include_self": include_self}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    inputs |= {f"cxc {task}": partial(cxc.sha256, task, params.split) for task in cxc.TASKS}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
-        relevance = open_label(project, label, params.split)
-        work.facts |= describe(project, label, encoding.open())
-        progress, include_self = project.runtime.progress, params.include_self
-        score_cxc(corpus, relevance, source, params.split, work, progress, include_self=include_self)
+        relevance = open_label(project, label, split)
+        work.facts |= vars(describe(project, label, encoding.open()))
+        score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
 
-    return Job(
-        project,
-        project.layout.judgement(params.split, label),
-        Recipe("judgement", label, lambda: semantic, inputs, fill),
-        project.command("judge", label=label, split=params.split),
-        partial(judged_values, label=label, names=("include_self",)),
-        KEEP,
-    )
+    recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
+    out, command = project.layout.judgement(split, label), project.command("judge", label=label, split=split)
+    return judged_job(project, label, out, recipe, command, ("include_self",))
 
 
 def figures(project: Project, label: str) -> Job:
@@ -64,14 +58,9 @@ def figures(project: Project, label: str) -> Job:
         work.file(FIGURES, lambda path: path.write_text(json.dumps(parts, indent=1), encoding="utf-8"))
 
     semantic = params.model_dump(mode="json", include={*_FIGURES})
-    return Job(
-        project,
-        project.layout.figures(params.split, label),
-        Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill),
-        project.command("judge", label=label, split=params.split),
-        partial(judged_values, label=label, names=("include_self", *_FIGURES)),
-        KEEP,
-    )
+    recipe = Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill)
+    out = project.layout.figures(params.split, label)
+    return judged_job(project, label, out, recipe, scores.command, ("include_self", *_FIGURES))
 
 
 def open_scores(project: Project, label: str) -> PairScores:
@@ -100,18 +89,13 @@ def ranking(project: Project, label: str) -> Job:
         if gate:
             scale = max(map(abs, project.config.source(gate).spec.bounds))
             opened = Gate(gate, open_label(project, gate, "test"), params.gate_top, scale)
-        work.facts |= describe(project, label, encoding.open())
+        work.facts |= vars(describe(project, label, encoding.open()))
         eccv, relevance = read_eccv(corpus, project.runtime.data), open_label(project, label, "test")
         score_eccv(corpus, relevance, source, eccv, work, project.runtime.progress, ties=params.ties, gate=opened)
 
-    return Job(
-        project,
-        project.layout.ranking("test", label),
-        Recipe("ranking", label, lambda: semantic, inputs, fill),
-        project.command("correlate", on="eccv", label=label),
-        partial(judged_values, label=label, names=("ties", *(("gate", "gate_top") if gate else ()))),
-        KEEP,
-    )
+    recipe, names = Recipe("ranking", label, lambda: semantic, inputs, fill), ("gate", "gate_top") if gate else ()
+    out, command = project.layout.ranking("test", label), project.command("correlate", on="eccv", label=label)
+    return judged_job(project, label, out, recipe, command, ("ties", *names))
 
 
 def is_ranked(project: Project, label: str) -> bool:
@@ -123,40 +107,38 @@ def is_ranked(project: Project, label: str) -> bool:
     return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
 
 
-def check_judged(project: Project) -> None:
-    """Raise if people have not judged captions of the dataset."""
+def check_judged(project: Project, on: str = "cxc") -> None:
+    """Raise if people have not judged captions of the dataset, or not those of the split on a set."""
     if project.namespace != "coco":
         sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
         raise UsageError(
             f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
         )
+    if on == "eccv" and project.config.judge.split != "test":
+        raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
 
 
-def describe(project: Project, label: str, encoding: Manifest) -> dict[str, Any]:
-    """Return a label as reports name it: the fields of `JudgedLabel`."""
+def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
+    """Return a label as reports name it."""
     facts, model = encoding.facts, encoding.runtime.get("model")
-    described = JudgedLabel(
+    sources = {label: project.config.source(label), **project.config.parts(label)}
+    return JudgedLabel(
         label=label,
         params=project.config.params(label).model_dump(mode="json"),
         own_model=isinstance(model, dict) and model.get("place") == "folder",
-        image_vectors=_image_vectors(project, label),
+        image_vectors=[name for name, source in sources.items() if source.spec.image_vectors],
         uses=facts["vectors"]["name"] if "vectors" in facts else facts.get("model"),
     )
-    return label_fields(described)
 
 
-def _image_vectors(project: Project, label: str) -> list[str]:
-    """Return the labels, among a label and its parts, that compare a vector of the image itself."""
-    source = project.config.source(label)
-    labels = [label] if source.spec.image_vectors else []
-    for part in source.input_labels():
-        labels += _image_vectors(project, part)
-    # Two parts may share one of their own parts.
-    return list(dict.fromkeys(labels))
+def judged_job(
+    project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()
+) -> Job:
+    """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
+    return Job(project, out, recipe, command, partial(_values, label=label, names=names), "Edit the parameter file")
 
 
-def judged_values(config: Config, label: str, names: tuple[str, ...]) -> Values:
-    """Return the parameters of a label, and those of `judge` that are named."""
+def _values(config: Config, label: str, names: tuple[str, ...]) -> Values:
     judge = config.judge.model_dump(mode="json", include={*names})
     return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}

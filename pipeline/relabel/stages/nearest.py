@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
+from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
 
@@ -35,12 +37,10 @@ def search_labels(
     None for the only split of the corpus, else the test split. Returns `query`: the text of the query; `left_out`, list
     of (str, RelabelError): labels that cannot answer, each with the reason.
     """
-    # PTB tokens and positions are for encoding.
-    project = replace(project, columns=("caption_id", "image_id", "image", "split", "text"))
-    split = project.choose_split(split, "test", labels)
+    config, split = project.config, project.choose_split(split, "test", labels)
+    encoded = [name for name in config.sources if project.layout.encoding(split, name).exists()]
     # The baseline knows image ids only.
-    searchable = [name for name in project.config.sources if not project.config.source(name).spec.baseline]
-    names = list(labels) or [name for name in searchable if project.layout.encoding(split, name).exists()]
+    names = list(labels) or [name for name in encoded if not config.source(name).spec.baseline]
     if not names:
         where = str(project.layout.encoding(split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
@@ -50,12 +50,13 @@ def search_labels(
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
         try:
-            if text is not None and (reason := _text_obstacle(project, label)) is not None:
-                raise UsageError(f"{label} cannot score a new text: {reason}", todo="Search by id: --id ID.")
-            relevance, gate = open_label(project, label, split, opened=opened), None
+            for source in _sources(project, label) if text is not None else ():
+                source.require("query")
+            relevance, gate = open_label(project, label, split, opened), None
             # To score every caption of a split pair by pair would take hours.
-            if project.config.source(label).is_pairwise():
-                gate = _open_gate(project, label, opened, split, text is not None), project.config.judge.gate_top
+            if config.source(label).is_pairwise():
+                chosen = config.judge.gate or _choose_gate(project, label, encoded, text)
+                gate = open_label(project, chosen, split, opened), config.judge.gate_top
             hits[label] = nearest(relevance, query, k, gate)
         except RelabelError as error:
             left_out.append((label, error))
@@ -87,24 +88,19 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
     return hits
 
 
-def _text_obstacle(project: Project, label: str) -> str | None:
-    """Return the reason why a label, or any of its parts, cannot score a new text; None if it can."""
-    sources = (project.config.source(label), *project.config.parts(label).values())
-    return next(filter(None, (source.supports("query") for source in sources)), None)
+def _sources(project: Project, label: str) -> list[Source[Any]]:
+    """Return the sources of a label and of its parts."""
+    return [project.config.source(label), *project.config.parts(label).values()]
 
 
-def _open_gate(project: Project, label: str, opened: dict[str, Relevance], split: str, is_text: bool) -> Relevance:
-    """Open the label that selects candidates for a source that scores pair by pair.
-
-    This is `judge.gate`, else the last encoded label that scores fast and, for a text, can score texts.
-    """
-    fast = [name for name in project.config.sources if project.config.source(name).spec.fast]
-    fast = [name for name in fast if not is_text or _text_obstacle(project, name) is None]
-    encoded = [name for name in fast if project.layout.encoding(split, name).exists()]
-    gate = project.config.judge.gate or (encoded[-1] if encoded else None)
-    if gate is None:
+def _choose_gate(project: Project, label: str, encoded: Sequence[str], text: str | None) -> str:
+    """Return the label that selects candidates: the last encoded one that scores fast and can score the query."""
+    fast = [name for name in encoded if project.config.source(name).spec.fast]
+    if text is not None:
+        fast = [name for name in fast if all(one.supports("query") is None for one in _sources(project, name))]
+    if not fast:
         raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
-    return open_label(project, gate, split, opened=opened)
+    return fast[-1]
 
 
 def _best(

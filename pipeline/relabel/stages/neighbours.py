@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.core.types import Of
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
-from relabel.sources.base import Source
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
@@ -29,7 +27,9 @@ def neighbours(
     params = project.config.neighbours.model_copy(update={"within": within, "split": split} if within else {})
     of = of or params.of
     source = project.config.source(label)
-    _check(source, label, params)
+    source.require("neighbours")
+    if params.index is not None:
+        source.require("index")
     within, split = _splits(project, label, params)
     corpus = project.corpus
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
@@ -52,8 +52,9 @@ def neighbours(
         # A wrong factory string fails before the search rather than after hours of it.
         if params.index is not None:
             make_index(params.index, int(manifest.facts["width"]))
-        work.facts |= table_facts(source, spec) | {"within": within, "split": split}
-        work.facts["without_encoding"] = manifest.failed
+        work.facts |= semantic | {"label": label, "split": split, "without_encoding": manifest.failed}
+        work.facts["bounds"] = list(source.spec.bounds)
+        work.facts["symmetric"] = source.spec.symmetric and of == "captions"
         # Workers get the resolved splits: the encodings on disk may change while they start.
         make_steps(job, work, neighbours, label, within, of, split)
 
@@ -77,33 +78,6 @@ def _values(config: Config, label: str) -> Values:
 def labels_with_neighbours(project: Project) -> list[str]:
     """Return the labels of the parameters whose source has neighbours."""
     return [label for label in project.config.sources if project.config.source(label).supports("neighbours") is None]
-
-
-def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
-    """Return the facts that a reader of a table of neighbours needs."""
-    captions = spec.of == "captions"
-    return {
-        "label": spec.label,
-        "k": spec.k,
-        "of": spec.of,
-        "rows": [spec.rows.start, spec.rows.stop],
-        "pooling": spec.pooling,
-        "bounds": list(source.spec.bounds),
-        "symmetric": source.spec.symmetric and captions,
-        "orientation": "`row` is the reference, its neighbours are candidates; the text direction is the transpose",
-        "row": "a caption's row" if captions else "an image's number; its first five captions are its references",
-        "order": "by (-score, row), of float64 scores before they were rounded to float32",
-        "itself": "left out" if captions else "an image is no caption: nothing is left out",
-        "nan": "the score of a caption or image that failed to be encoded; see without_encoding",
-        "same_image": "captions of the same image are kept and marked, by image id",
-    }
-
-
-def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
-    if (reason := source.supports("neighbours")) is not None:
-        raise UsageError(f"{label} has no neighbours: {reason}", todo="Use a label of sbert, cbow or cider.")
-    if params.index is not None and (reason := source.supports("index")) is not None:
-        raise UsageError(f"{label} takes no index: {reason}", todo="Leave `index` out: its exact search is fast.")
 
 
 def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.types import Scores
 from relabel.datasets.judged import set_names
 from relabel.judge.cxc_report import ALL, PairScores
@@ -28,10 +29,10 @@ from relabel.page.charts import (
 )
 from relabel.page.render import Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
-from relabel.stages.correlate import Against, EvaluationResult, is_complete, report_encoded
+from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.job import Job
-from relabel.stages.judge import is_ranked, open_scores
-from relabel.stages.judged_sets import judge_sets, open_sets
+from relabel.stages.judge import describe, open_scores
+from relabel.stages.judged_sets import open_set
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
@@ -51,16 +52,19 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
     """
     config, layout = project.config, project.layout
+    sets = []
+    for name in set_names():
+        if layout.judged_set(name).exists():
+            # Its files may be gone.
+            with suppress(RelabelError):
+                sets.append(open_set(project, name, names))
+    judged = EvaluationResult(project)
+    judged.add_encoded(names, against)
+    report = judged.report + judged.read_sets(sets)
+    neighbours = {name: job for name in names if (job := _neighbours(project, name, split)) is not None}
     jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
-    if "cxc" in against:
-        jobs |= {f"judgement {name}": stages.judge(project, name) for name in names}
-    if "eccv" in against:
-        jobs |= {f"ranking {name}": stages.ranking(project, name) for name in names if is_ranked(project, name)}
-    tables = {name: job for name in names if (job := _neighbours(project, name, split)) is not None}
-    jobs |= {f"neighbours {name}": job for name, job in tables.items()}
-    sets = [name for name in set_names() if layout.judged_set(name).exists()]
-    texts = judge_sets(project, open_sets(project, sets, set_names()), names, build=False)
-    jobs |= texts.made_of
+    jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
+    jobs |= judged.made_of
     semantic = {
         "tables": version_of("report"),
         "plotly": metadata.version("plotly"),
@@ -73,10 +77,8 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     inputs: Inputs = {"corpus": project.corpus.digest, **{name: job.identity for name, job in jobs.items()}}
 
     def fill(work: Work) -> None:
-        result = EvaluationResult()
-        report_encoded(project, names, against, result, complete=False)
         scores = [open_scores(project, name) for name in names] if "cxc" in against else []
-        text = render_page(_Builder(project, split, names, tables, work).page(scores, result.report + texts.report))
+        text = render_page(_Builder(project, split, names, neighbours, work).page(scores, report))
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.excluded |= set(work.names()) - {FILE}
         work.facts |= {"split": split, "labels": list(names)}
@@ -150,10 +152,10 @@ class _Builder:
 
     def _label(self, name: str) -> PageLabel:
         """Describe a label by its source, its model, and the parameters that differ from their defaults."""
-        source, facts = self.project.config.source(name), stages.encode(self.project, name, self.split).open().facts
-        uses = facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
+        source, encoding = self.project.config.source(name), stages.encode(self.project, name, self.split).open()
+        uses = describe(self.project, name, encoding).uses
         words = [source.spec.name] if source.spec.name not in name else []
-        words += [str(uses)] if uses is not None else []
+        words += [uses] if uses is not None else []
         changed = source.params.model_dump(mode="json", exclude={"source", "model", "vectors"}, exclude_defaults=True)
         words += [f"{key} {value}" for key, value in changed.items() if isinstance(value, str | int | float)]
         if source.spec.baseline:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, choices
+from relabel.core.errors import MissingError, choices
 from relabel.core.layout import Layout
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS
-from relabel.sources.words.params import TUNED
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -25,14 +23,12 @@ class Project:
     `labels`: folder of all artefacts.
     `parent`: the project whose captions include this one's. Models are trained on the captions of the parent, so that a
         label has the same model in both.
-    `columns`: columns of the corpus that are read; all by default.
     """
 
     config: Config
     runtime: Runtime
     labels: Path = Path("labels")
     parent: Project | None = field(default=None, kw_only=True)
-    columns: Sequence[str] | None = field(default=None, kw_only=True)
     _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
@@ -42,10 +38,6 @@ class Project:
 
     def __repr__(self) -> str:
         return f"<Project {self.layout.root}: {self.config.describe_labels()}; data in {self.runtime.data}>"
-
-    def for_worker(self, runtime: Runtime) -> Self:
-        """Return the same project for a process in another folder, with this runtime."""
-        return replace(self, runtime=runtime, labels=self.labels.absolute())
 
     @property
     def training_dataset(self) -> str:
@@ -63,12 +55,9 @@ class Project:
 
         A path is given once, to `ingest`. Later commands name the dataset only.
         """
-        if self.config.ingest.has_location:
+        if self.config.ingest.has_location or not (self.layout.corpus / MANIFEST).exists():
             return None
-        try:
-            manifest = read_manifest(self.layout.corpus, "corpus")
-        except (MissingError, CheckError):
-            return None
+        manifest = read_manifest(self.layout.corpus, "corpus")
         return manifest if manifest.runtime["parameters"]["ingest.path"] else None
 
     @property
@@ -76,16 +65,6 @@ class Project:
         """Prefix of the ids."""
         manifest = self.reused_corpus
         return self.config.ingest.prefix if manifest is None else str(manifest.semantic["namespace"])
-
-    @property
-    def word2vec(self) -> Path:
-        """Folder of the word vectors that are trained on the dataset."""
-        return self.runtime.data / TUNED / self.training_dataset
-
-    @property
-    def cross_encoder(self) -> Path:
-        """Folder of the cross-encoder that `relabel tune bert_sts` trains."""
-        return self.runtime.data / "bert_sts"
 
     @property
     def sentence_encoder(self) -> Path:
@@ -109,7 +88,7 @@ class Project:
         from relabel.stages.ingest import check_captions
 
         check_captions(self)
-        return Corpus.open(self.layout.corpus, self.columns)
+        return Corpus.open(self.layout.corpus)
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

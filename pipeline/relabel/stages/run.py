@@ -12,14 +12,19 @@ from relabel.core.errors import RelabelError
 from relabel.core.layout import Layout
 from relabel.neighbours.spec import Within as Split
 from relabel.stages import Project
-from relabel.stages.correlate import Against, EvaluationResult, build_labels, is_complete, report_encoded
+from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.page import FILE, page
 from relabel.stages.steps import build_steps, export_steps
 from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def run(
-    project: Project, split: Split | None = None, labels: Sequence[str] = (), mirror: Path | None = None
+    project: Project,
+    split: Split | None = None,
+    labels: Sequence[str] = (),
+    mirror: Path | None = None,
+    *,
+    exports: bool = True,
 ) -> EvaluationResult:
     """Run all stages for one split of a dataset; finished work is not repeated.
 
@@ -29,19 +34,29 @@ def run(
 
     `split`: by default `judge.split`, or the only split of the corpus. `labels`: labels to build. If empty, every label
     on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
+    `exports`: whether neighbours, lookups and indexes are made.
     """
     project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project, mirror)
-    result = EvaluationResult()
-    built = _build_labels(project, split, labels, against, result)
-    _note_without_exports(project, labels)
-    exported = [label for label in labels_to_export(project, labels) if label in built]
-    result.problems += build_steps(export_steps(project, exported, split))
-    # The page comes after the neighbours, which it reads.
-    _add_page(project, split, labels, built, against, result)
-    # Encodings with failed rows are used, and reported at the end.
-    result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-    result.paths = _output_folders(project.layout, split, result.paths)
+    result = EvaluationResult(project, is_complete(project, labels))
+    built = result.build(default_labels(project, labels, judged=bool(against)), split, against)
+    result.add_encoded(built, against)
+    if exports:
+        _note_without_exports(project, labels)
+        exported = [label for label in labels_to_export(project, labels) if label in built]
+        result.problems += build_steps(export_steps(project, exported, split))
+        # Encodings with failed rows are used, and reported at the end.
+        result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
+        result.paths = _output_folders(project.layout, split, result.paths)
+    if built:
+        try:
+            # The page comes after the neighbours, which it reads.
+            job = page(project, split, labels, built, against)
+            job.build()
+            result.paths["report"] = job.out / FILE
+        except RelabelError as error:
+            # The page is the last part of a run: its failure must not hide the results before it.
+            result.problems.append(("report", error))
     return result
 
 
@@ -56,42 +71,7 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     ``page/SPLIT``. Returns EvaluationResult: ``paths["report"]`` is the file. Labels that could not be built are among
     `problems`.
     """
-    project, split, against = resolve_split(project, split, labels)
-    stages.fetch_and_ingest(project)
-    result = EvaluationResult()
-    built = _build_labels(project, split, labels, against, result)
-    _add_page(project, split, labels, built, against, result)
-    return result
-
-
-def _build_labels(
-    project: Project, split: Split, labels: Sequence[str], against: Sequence[Against], result: EvaluationResult
-) -> list[str]:
-    """Encode and judge labels, and add their tables to the result; return the labels without a problem."""
-    names = default_labels(project, labels, judged=bool(against))
-    built = build_labels(project, names, split, against, result)
-    report_encoded(project, built, against, result, is_complete(project, labels))
-    return built
-
-
-def _add_page(
-    project: Project,
-    split: Split,
-    labels: Sequence[str],
-    built: Sequence[str],
-    against: Sequence[Against],
-    result: EvaluationResult,
-) -> None:
-    """Write the page of labels that are built, and add its path to the result."""
-    if not built:
-        return
-    try:
-        job = page(project, split, labels, built, against)
-        job.build()
-        result.paths["report"] = job.out / FILE
-    except RelabelError as error:
-        # The page is the last part of a run: its failure must not hide the results before it.
-        result.problems.append(("report", error))
+    return run(project, split, labels, exports=False)
 
 
 def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
@@ -144,11 +124,8 @@ def _note_without_exports(project: Project, labels: Sequence[str]) -> None:
             project.runtime.progress.note(f"{label} has no lookup: {reason}")
 
 
-def _output_folders(layout: Layout, split: Split, paths: dict[str, Path]) -> dict[str, Path]:
-    """Return the folders of a run in the order of the stages; `paths` holds those of the report, if there is one."""
-    folders = {"captions": layout.corpus, "labels": layout.encoding(split)}
-    if tables := {name: path for name, path in paths.items() if name != "report"}:
-        folders |= {"scores of judged pairs": layout.judgement(split), **tables}
-    folders |= {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
-    # The report is the file to open, so it comes last.
-    return folders | {name: path for name, path in paths.items() if name == "report"}
+def _output_folders(layout: Layout, split: Split, tables: dict[str, Path]) -> dict[str, Path]:
+    """Return the folders of a run in the order of the stages; `tables` are those of the reports."""
+    scores = {"scores of judged pairs": layout.judgement(split)} if tables else {}
+    folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **tables}
+    return folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from relabel.core.errors import RelabelError
-from relabel.stages.encode import check_acyclic, encode
+from relabel.stages.encode import encoding_steps
 from relabel.stages.export import export, export_lookup
-from relabel.stages.job import Job
+from relabel.stages.job import Step
 from relabel.stages.judge import figures, is_ranked, judge, ranking
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
-from relabel.stages.tune import TUNED, tuned_model
-
-
-@dataclass(frozen=True)
-class Step:
-    """One artefact of a run.
-
-    `label`: the label that needs the artefact.
-    `stage`, `name`: verb that makes the artefact, and its own label or model.
-    `prepare`: returns the job; raises where an input of it is missing.
-    """
-
-    label: str
-    stage: str
-    name: str
-    out: Path
-    prepare: Callable[[], Job]
 
 
 def build_steps(steps: Iterable[Step]) -> list[tuple[str, RelabelError]]:
@@ -59,27 +41,17 @@ def label_steps(project: Project, labels: Sequence[str], split: str, against: Co
 
 
 def _label_steps(project: Project, label: str, split: str, against: Collection[str]) -> Iterator[Step]:
-    check_acyclic(project.config, label)
     layout = project.layout
-    yield from _encode_steps(project, label, label, split)
+    yield from encoding_steps(project, label, split)
     if "cxc" in against:
         yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
         yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
     if "eccv" in against and is_ranked(project, label):
         gate = project.config.judge.gate
         if gate and project.config.source(label).is_pairwise():
-            yield from _encode_steps(project, label, gate, split)
+            for step in encoding_steps(project, gate, split):
+                yield replace(step, label=label)
         yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
-
-
-def _encode_steps(project: Project, label: str, part: str, split: str) -> Iterator[Step]:
-    """Yield the models and encodings that `part` is made of, and its own encoding."""
-    for model in project.config.params(part).tuned_models():
-        out = TUNED[model][1](project.parent or project)
-        yield Step(label, "tune", model, out, partial(tuned_model, project, model))
-    for below in project.config.source(part).input_labels():
-        yield from _encode_steps(project, label, below, split)
-    yield Step(label, "encode", part, project.layout.encoding(split, part), partial(encode, project, part, split))
 
 
 def export_steps(project: Project, labels: Iterable[str], split: str) -> Iterator[Step]:

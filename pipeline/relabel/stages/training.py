@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relabel.config import load_config, params_file
-from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.stages.export import export_lookup
 from relabel.stages.export_plan import export_plan
-from relabel.stages.job import Job
 from relabel.stages.project import Project
-from relabel.store.manifest import Manifest, read_manifest
+from relabel.store.manifest import read_manifest
 
 
 def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> None:
@@ -30,17 +28,12 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     config = load_config(file, [], {"ingest.dataset": root.name})
     project = Project(config, runtime, root.parent)
     for folder in folders:
-        if root in folder.resolve().parents:
-            _check(project, folder, read_manifest(folder))
-
-
-def _check(project: Project, folder: Path, made: Manifest) -> None:
-    split = str(made.facts["split"])
-    if made.kind == "lookup":
-        near = made.facts["neighbours"]
-        export_lookup(project, made.name, split, near and near["within"]).open()
-    elif made.kind == "plan":
-        plan: Job = export_plan(project, str(made.facts["label"]), split, made.name)
-        plan.compare(made, made.semantic)
-    else:
-        raise MissingError(f"a {made.kind}, not a lookup or a plan", where=str(folder))
+        if root not in folder.resolve().parents:
+            continue
+        made = read_manifest(folder)
+        label, split = str(made.facts["label"]), str(made.facts["split"])
+        if made.kind == "plan":
+            export_plan(project, label, split, made.name).compare(made, made.semantic)
+        else:
+            near = made.facts["neighbours"]
+            export_lookup(project, label, split, near and near["within"]).open()

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import MissingError, UsageError
+from relabel.sources.words.params import TUNED
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
 from relabel.stages.project import Project, command
@@ -20,7 +21,7 @@ def tune_cbow(project: Project) -> Job:
 
     recipe = tune_cbow(project.config.tune.cbow, project.corpus, project.runtime)
     again, values = command("tune cbow", project.training_dataset), partial(section_values, section="tune.cbow")
-    return Job(project, project.word2vec, recipe, again, values, "Edit params.yaml")
+    return Job(project, model_folder(project, "cbow"), recipe, again, values, "Edit params.yaml")
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -33,16 +34,21 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
         find_stsb_files(project.runtime)
     except MissingError:
         fetch("stsb", project.runtime.data, None, project.runtime.progress)
-    return _model(project, "bert_sts", recipe, out or project.cross_encoder)
+    return _model(project, "bert_sts", recipe, out or model_folder(project, "bert_sts"))
 
 
 def tune_sbert(project: Project, out: Path) -> Job:
     """Prepare to fine-tune a sentence encoder on human scores."""
     from relabel.sources.sbert.tune import tune_sbert
 
+    check_human_scores(project)
+    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
+
+
+def check_human_scores(project: Project) -> None:
+    """Raise unless people have scored captions of the dataset."""
     if project.namespace != "coco":
         raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
-    return _model(project, "sbert", tune_sbert(project.config.tune.sbert, project.corpus, project.runtime), out)
 
 
 KEEP_MODEL = "Give the new model a folder of its own with --out"
@@ -50,6 +56,7 @@ KEEP_MODEL = "Give the new model a folder of its own with --out"
 
 def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
     """Return the job of a model that a block of `tune` in the parameter file describes."""
+    # Before the inputs of the model are looked for.
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
     values = partial(section_values, section=f"tune.{section}")
     return Job(project, out, recipe, command(f"tune {section}"), values, KEEP_MODEL)
@@ -58,10 +65,9 @@ def _model(project: Project, section: str, recipe: Recipe, out: Path) -> Job:
 def check_model(project: Project, name: str) -> None:
     """Raise unless a model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
-    tune, folder = TUNED[name]
     # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
-    if name == "cbow" or (folder(project) / MANIFEST).exists():
-        tune(project).open()
+    if name == "cbow" or (model_folder(project, name) / MANIFEST).exists():
+        _TUNED[name](project).open()
 
 
 def tuned_model(project: Project, name: str) -> Job:
@@ -74,11 +80,12 @@ def tuned_model(project: Project, name: str) -> Job:
     # Word vectors need a corpus.
     if name == "cbow" and not (project.layout.corpus / MANIFEST).exists():
         fetch_and_ingest(project)
-    return TUNED[name][0](project)
+    return _TUNED[name](project)
 
 
-TUNED: dict[str, tuple[Callable[[Project], Job], Callable[[Project], Path]]] = {
-    "cbow": (tune_cbow, lambda project: project.word2vec),
-    "bert_sts": (tune_bert_sts, lambda project: project.cross_encoder),
-}
-"""Name of a model in `SourceParams.tuned_models` to the function that prepares its training and to its folder."""
+def model_folder(project: Project, name: str) -> Path:
+    """Return the folder of a model of `SourceParams.tuned_models`."""
+    return project.runtime.data / (f"{TUNED}/{project.training_dataset}" if name == "cbow" else name)
+
+
+_TUNED: dict[str, Callable[[Project], Job]] = {"cbow": tune_cbow, "bert_sts": tune_bert_sts}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +10,12 @@ from typing import Literal
 
 from relabel import datasets
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.runtime import SILENT, Progress, ProgressBar
+from relabel.core.runtime import SILENT, Progress
 from relabel.store.artefact import WORK, foreign_files
-from relabel.store.manifest import MANIFEST, read_manifest
-from relabel.store.workdir import Work
+from relabel.store.files import sha256_file
+from relabel.store.manifest import MANIFEST, FileEntry, read_manifest
 
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
-_CHUNK = 1 << 22
 _AGAIN = "Delete its folder and build it again."
 
 
@@ -44,7 +42,7 @@ class Findings:
 
     `artefacts`, `fetched`, `files`, `bytes`: folders with a manifest; fetched files; all files that were read, and
         their size.
-    `unfinished`: work of interrupted runs, with the number of complete files. It is no fault.
+    `unfinished`: work of interrupted runs. It is no fault.
     """
 
     artefacts: int = 0
@@ -54,13 +52,17 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
+    def add(self, fault: Fault, file: object, expected: str, found: str, todo: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(fault, str(file), expected, found, todo))
+
 
 @dataclass(frozen=True)
-class _Check:
-    """One file to be read, with its accepted contents by sha256 and size."""
+class _File:
+    """One file to be read, with its accepted contents."""
 
     path: Path
-    accepted: tuple[tuple[str, int], ...]
+    accepted: list[FileEntry]
     todo: str
 
 
@@ -69,84 +71,69 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
 
     `paths`: folders: of labels, of fetched files, or of one artefact. `progress`: counts bytes.
     """
-    findings, checks = Findings(), list[_Check]()
+    findings, files = Findings(), list[_File]()
     for path in paths:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), todo="Name a folder, or make labels first.")
-        checks += _walk(path, findings)
-    with progress.bar("verify", sum(check.accepted[0][1] for check in checks), "bytes") as bar:
-        for check in checks:
-            if problem := _read(check, findings, bar):
-                findings.problems.append(problem)
+        files += _walk(path, findings)
+    with progress.bar("verify", sum(file.accepted[0].bytes for file in files), "bytes") as bar:
+        for file in files:
+            _read(file, findings)
+            bar.advance(file.accepted[0].bytes)
     return findings
 
 
-def _walk(top: Path, findings: Findings) -> Iterator[_Check]:
+def _walk(top: Path, findings: Findings) -> Iterator[_File]:
     """Yield the files to read; add the problems that show without reading a file."""
 
-    def note(error: OSError) -> None:
-        problem = Problem(
-            "unreadable", str(error.filename), "a folder", error.strerror or str(error), "Let it be read."
-        )
-        findings.problems.append(problem)
+    def unreadable(error: OSError) -> None:
+        findings.add("unreadable", error.filename, "a folder", error.strerror or str(error), "Let it be read.")
 
-    for name, inner, files in os.walk(top, onerror=note, followlinks=True):
+    for name, inner, files in os.walk(top, onerror=unreadable, followlinks=True):
         folder = Path(name)
         inner.sort()
         if WORK in inner:
             inner.remove(WORK)
-            findings.unfinished += _unfinished(folder / WORK)
+            works = sorted(path for path in (folder / WORK).iterdir() if path.is_dir())
+            findings.unfinished += [f"{path}: of an interrupted run; the next one resumes it" for path in works]
         if MANIFEST in files:
             inner.clear()
             yield from _artefact(folder, findings)
         elif any(file.startswith("part-") and file.endswith(".parquet") for file in files):
-            problem = Problem("missing", str(folder / MANIFEST), "the manifest of an artefact", "nothing", _AGAIN)
-            findings.problems.append(problem)
+            findings.add("missing", folder / MANIFEST, "the manifest of an artefact", "nothing", _AGAIN)
         elif folder.name in datasets.names():
-            known = {file.name: file for file in datasets.load_manifest(folder.name).files}
-            for file in sorted(known.keys() & set(files)):
-                findings.fetched += 1
-                accepted = tuple((content.sha256, content.bytes) for content in known[file].contents)
-                yield _Check(folder / file, accepted, f"Delete it, then `relabel fetch {folder.name}`.")
+            for known in datasets.load_manifest(folder.name).files:
+                if known.name in files:
+                    findings.fetched += 1
+                    accepted = [FileEntry(content.sha256, content.bytes) for content in known.contents]
+                    yield _File(folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`.")
 
 
-def _artefact(folder: Path, findings: Findings) -> Iterator[_Check]:
+def _artefact(folder: Path, findings: Findings) -> Iterator[_File]:
     try:
         manifest = read_manifest(folder)
     except CheckError as error:
-        path = str(folder / MANIFEST)
-        findings.problems.append(Problem("damaged", path, "a manifest as it was written", error.problem, _AGAIN))
+        findings.add("damaged", folder / MANIFEST, "a manifest as it was written", error.problem, _AGAIN)
         return
     findings.artefacts += 1
     for name, entry in manifest.files.items():
-        yield _Check(folder / name, ((entry.sha256, entry.bytes),), _AGAIN)
-    for extra in foreign_files(folder, manifest.files):
-        todo = "Delete it, or move it elsewhere."
-        findings.problems.append(Problem("stray", str(extra), "no such file", "a file that is in no manifest", todo))
+        yield _File(folder / name, [entry], _AGAIN)
+    for path in foreign_files(folder, manifest.files):
+        findings.add("stray", path, "no such file", "a file that is in no manifest", "Delete it, or move it elsewhere.")
 
 
-def _unfinished(folder: Path) -> list[str]:
-    """Describe the work of interrupted runs; the name of a folder that was replaced ends in .old."""
-    works = sorted(path for path in folder.iterdir() if path.is_dir() and path.suffix != ".old")
-    return [f"{path}: unfinished, {len(Work(path).names())} files are complete; a run resumes it" for path in works]
-
-
-def _read(check: _Check, findings: Findings, bar: ProgressBar) -> Problem | None:
+def _read(file: _File, findings: Findings) -> None:
     """Compare the content of one file with its manifest."""
-    expected = " or ".join(f"sha256 {sha256} ({size} bytes)" for sha256, size in check.accepted)
-    digest, size = hashlib.sha256(), 0
+    expected = " or ".join(f"sha256 {entry.sha256} ({entry.bytes} bytes)" for entry in file.accepted)
     try:
-        with check.path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-                bar.advance(len(chunk))
+        found = FileEntry(sha256_file(file.path), file.path.stat().st_size)
     except FileNotFoundError:
-        return Problem("missing", str(check.path), expected, "nothing", check.todo)
+        findings.add("missing", file.path, expected, "nothing", file.todo)
+        return
     except OSError as error:
-        return Problem("unreadable", str(check.path), expected, error.strerror or str(error), check.todo)
+        findings.add("unreadable", file.path, expected, error.strerror or str(error), file.todo)
+        return
     findings.files += 1
-    findings.bytes += size
-    if (digest.hexdigest(), size) in check.accepted:
-        return None
-    return Problem("damaged", str(check.path), expected, f"sha256 {digest.hexdigest()} ({size} bytes)", check.todo)
+    findings.bytes += found.bytes
+    if found not in file.accepted:
+        findings.add("damaged", file.path, expected, f"sha256 {found.sha256} ({found.bytes} bytes)", file.todo)

@@ -21,11 +21,6 @@ from relabel.store.workdir import Work
 _STEP = 1 << 20  # bytes that faiss passes to the callback per call
 
 
-def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
-    """Write the values of an array, in C order."""
-    file.write(np.ascontiguousarray(array).data)
-
-
 def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one."""
     # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
@@ -44,11 +39,7 @@ def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
     """Write a `.npy` file with the same bytes as `numpy.save`."""
-    # `asarray` keeps a 0-d array 0-d; `ascontiguousarray` would not.
-    header: Any = np.lib.format.header_data_from_array_1_0(np.asarray(array, order="C"))
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        write_values(file, array)
+    save_pieces(path, array.dtype.str, array.shape, [array])
 
 
 def save_index(path: Path, index: Any) -> None:
@@ -96,11 +87,11 @@ def save_pieces(path: Path, dtype: str, shape: tuple[int, ...], pieces: Iterable
     with path.open("wb") as file:
         _write_header(file, dtype, shape)
         for piece in pieces:
-            write_values(file, np.ascontiguousarray(piece, dtype))
-            count += len(piece)
+            file.write(np.ascontiguousarray(piece, dtype).data)
+            count += piece.size
     # The header was written before the pieces were counted.
-    if count != shape[0]:
-        raise AssertionError(f"{path.name}: expected {shape[0]} rows, wrote {count}")
+    if count != prod(shape):
+        raise AssertionError(f"{path.name}: expected {prod(shape)} values, wrote {count}")
 
 
 def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -24,9 +24,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, system_error
+from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, is_installed, system_error
 from relabel.core.runtime import SILENT, Progress
-from relabel.store.files import is_temporary, make_folder, sync_folder, write_text
+from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
 from relabel.store.workdir import Work
 
@@ -89,26 +89,24 @@ def build(
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
         current = current_manifest(out, spec, retry)
-        if current is not None and not _leftovers(out, folder):
+        if current is not None and not _leftovers(out, spec.fingerprint[:16]):
             return current, False
         if current is None:
             # A refused folder must stay untouched, so this comes before a lock file is made beside it.
-            check_place(out, spec, check=check)
+            check_place(out, spec, check)
         with exclusive(out, folder.parent, progress):
             # Another run may have built the artefact while this one waited for the lock.
             current = current_manifest(out, spec, retry)
-            leftovers = _leftovers(out, folder)
             built = current is None
             if current is None:
-                check_place(out, spec, check=check)
+                check_place(out, spec, check)
                 # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
                 current = current_manifest(folder, spec) or _fill(folder, recipe, record)
                 # The work may have taken hours, and `out` may hold other files by now.
-                check_place(out, spec, current.files)
+                check_place(out, spec)
                 _move(folder, current, out)
-                # Unfinished work under other parameters or inputs is given up.
-                leftovers = _leftovers(out)
-            for path in leftovers:
+            # Unfinished work under other parameters or inputs is given up after a build only.
+            for path in _leftovers(out, "[0-9a-f]" * 16 if built else spec.fingerprint[:16]):
                 _remove(path)
             return current, built
     except OSError as error:
@@ -139,14 +137,12 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
     make_folder(folder)
     lock = FileLock(folder / f"{out.name}.lock")
     try:
-        lock.acquire(timeout=_PATIENCE)
+        held = lock.acquire(timeout=_PATIENCE)
     except Timeout:
         progress.note(f"waiting for another run on {out}")
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
@@ -159,10 +155,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
         if (full := full_disk(error)) is None:
             raise
         raise full from error
-    versions = {}
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+    versions = {name: metadata.version(name) for name in _LIBRARIES if is_installed(name)}
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
@@ -174,7 +167,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
 
 def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     """Replace `out` by the complete work folder, without the files that are not part of the artefact."""
-    extra = list(unexpected_files(folder, manifest.files))
+    extra = list(foreign_files(folder, manifest.files))
     for path in extra:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
@@ -190,14 +183,13 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _leftovers(out: Path, folder: Path | None = None) -> list[Path]:
-    """Return the replaced predecessors of an artefact, and its work folders: one of them, or those of any fingerprint.
+def _leftovers(out: Path, fingerprint: str) -> list[Path]:
+    """Return the work folders of an artefact, and the predecessors that these replaced; a kill leaves them behind.
 
-    They remain where a run was killed.
+    `fingerprint`: pattern of the first 16 characters of the fingerprint.
     """
-    name, place = f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", out.parent / WORK
-    replaced = [*place.glob(name + _OLD)]
-    return [*replaced, *(path for path in place.glob(name) if folder in (None, path))]
+    name = f"{glob.escape(out.name)}-{fingerprint}"
+    return [path for pattern in (name, name + _OLD) for path in (out.parent / WORK).glob(pattern)]
 
 
 def _remove(folder: Path) -> None:
@@ -208,8 +200,11 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def unexpected_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
-    """Yield the paths in an artefact's folder that are not its files, sorted; a folder without any of them once."""
+def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
+    """Yield the paths in an artefact's folder that are not its files, sorted; a folder without any of them once.
+
+    DVC's own file is none of them.
+    """
     expected = {folder / name for name in files} | {folder / MANIFEST}
     inside = {parent for path in expected for parent in path.parents}
     todo = [folder]
@@ -217,44 +212,31 @@ def unexpected_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
         for path in sorted(todo.pop().iterdir()):
             if path in inside:
                 todo.append(path)
-            elif path not in expected:
+            elif path not in expected and path.name != GITIGNORE:
                 yield path
 
 
-def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
-    """Yield the unexpected files of an artefact's folder that neither relabel nor DVC wrote."""
-    return (path for path in unexpected_files(folder, files) if path.name != GITIGNORE and not is_temporary(path.name))
-
-
-def check_place(
-    out: Path,
-    spec: Spec,
-    files: Collection[str] = (),
-    check: Callable[[Manifest], None] | None = None,
-) -> None:
+def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None = None) -> None:
     """Raise if a folder holds anything but an older artefact of the same kind and name, which may be replaced.
 
     The name of a model is not compared: it describes how the model was made, and the folder is the user's choice.
 
-    `files`: names of the files of the new artefact, if they are known. `check`: see `build`.
+    `check`: see `build`.
     """
     move_away = "Choose another name or folder, or move this one away."
     if out.name in ("", ".."):
         raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
-    if not out.is_dir():
-        raise CheckError("found a file or a broken link, not a folder", where=str(out), todo=move_away)
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError) as error:
-        first = min(path.name for path in out.iterdir())
-        problem = f"found {first} and no manifest that can be read ({error.problem})"
-        raise CheckError(problem, where=str(out), todo=move_away) from error
+        found = min(path.name for path in out.iterdir()) if out.is_dir() else "no folder"
+        raise CheckError(f"found {found} ({error.problem})", where=str(out), todo=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
         raise CheckError(message, where=str(out), todo=move_away)
-    for path in foreign_files(out, {*files, *manifest.files}):
+    for path in foreign_files(out, manifest.files):
         message = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
         raise CheckError(message, where=str(out), todo=f"Move {path} away, and run again.")
     if check is not None and manifest.fingerprint != spec.fingerprint:

@@ -39,7 +39,7 @@ class Call:
     """How another process prepares a job, and the work folder.
 
     `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
-    `run`: differs between the runs that one worker serves.
+    `run`: differs between the runs that one worker serves, so that a retry does not meet a model that failed.
     """
 
     prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
@@ -52,17 +52,15 @@ class Call:
 def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     """Yield the function that makes the missing files of a step."""
     if runtime.scheduler is not None:
-        where, workers = runtime.scheduler, _cluster(runtime.scheduler)
-        own = replace(runtime, data=runtime.data.absolute(), scheduler=None, progress=SILENT)
+        where, workers, shares = runtime.scheduler, _cluster(runtime.scheduler), 1
     elif runtime.workers:
-        where, workers = f"--workers {runtime.workers}", _processes(runtime)
-        # Local workers share threads and memory.
-        threads, memory = max(1, runtime.threads // runtime.workers), runtime.memory // runtime.workers
-        data = runtime.data.absolute()
-        own = replace(runtime, data=data, threads=threads, memory=memory, workers=0, progress=SILENT)
+        where, workers, shares = f"--workers {runtime.workers}", _processes(runtime), runtime.workers
     else:
         yield lambda step, work: make_step(step, work, runtime.progress)
         return
+    # Local workers share threads and memory.
+    own = replace(runtime, threads=max(1, runtime.threads // shares), memory=runtime.memory // shares)
+    own = replace(own, data=runtime.data.absolute(), workers=0, scheduler=None, progress=SILENT)
     with workers as pool:
         try:
             yield partial(_run, pool, partial(make_file, call, own), runtime)

@@ -5,10 +5,10 @@ Plain Parquet files have a size that depends on the shape of the table only, so 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import platform
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 _SETTLED = 2.0  # seconds
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
-_TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
 
 
 def sha256_file(path: Path) -> str:
@@ -38,7 +37,8 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
     The file is read again if its size, or the time of its last change, is another.
     """
     state = path.stat()
-    known = _hashes_folder() / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
+    known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
     key = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
@@ -51,10 +51,6 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
             known.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(known, lambda place: place.write_text(f"{key} {sha256}", encoding="ascii"))
     return sha256
-
-
-def _hashes_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
 
 
 def sync_folder(folder: Path) -> None:
@@ -88,9 +84,15 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
     """
     make_folder(path.parent)
-    _remove_leftovers(path)
     # The name holds host and process, so that writers of one file never share a temporary file.
-    temporary = path.with_name(f".{path.name}-{_HOST}-{os.getpid()}.part")
+    start = f".{path.name}-{_HOST}-"
+    for stale in path.parent.glob(f"{glob.escape(start)}*.part"):
+        import psutil
+
+        # Processes of other machines cannot be checked, and a live one is still writing.
+        if not psutil.pid_exists(int(stale.stem.removeprefix(start))):
+            stale.unlink(missing_ok=True)
+    temporary = path.with_name(f"{start}{os.getpid()}.part")
     try:
         write(temporary)
         # The content must be durable before the name, or a power cut could leave an empty file under it.
@@ -106,24 +108,6 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text completely or not at all."""
     write_atomic(path, lambda p: p.write_bytes(text.encode()))
-
-
-def is_temporary(name: str) -> bool:
-    """Return whether a name is that of a temporary file of `write_atomic`."""
-    return name.startswith(".") and _TEMPORARY.search(name) is not None
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of `path` that killed processes of this machine left."""
-    start = f".{path.name}-"
-    for name in os.listdir(path.parent):  # noqa: PTH208  (a glob would read brackets in the name as a pattern)
-        if not name.startswith(start) or (match := _TEMPORARY.fullmatch(name, len(start) - 1)) is None:
-            continue
-        import psutil
-
-        # Processes of other machines cannot be checked, and a live one is still writing.
-        if match["host"] == _HOST and not psutil.pid_exists(int(match["pid"])):
-            path.with_name(name).unlink(missing_ok=True)
 
 
 def write_plain(sink: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:

@@ -1,5 +1,5 @@
 """Contract: `datasets.load_dataset` opens the folder of `relabel export hf` with its splits, ids, texts, vectors and
-neighbours; the card states label, range, figures, licence and how to load it.
+neighbours; the card states label, range, licence and how to load it.
 
 safetensors reads the vectors of a label, with the rows and ids of their captions; labels without vectors are refused.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.export.hf import HfExport, render_card
 from relabel.stages import Project, open_label
 from relabel_train.lookup import open_lookup
 
@@ -69,23 +67,17 @@ def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
     assert [entry["split"] for entry in header["configs"][0]["data_files"]] == ["train", "validation", "test"]
     assert header["license"] == "other"
     assert "between -1 and 1" in text
-    assert "This label was not judged." in text
     assert "Not recorded." in text
     assert json.loads((folder / "manifest.json").read_text())["facts"]["bounds"] == [-1.0, 1.0]
 
 
-def test_the_card_shows_figures_and_licence(small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(HfExport, "check", lambda _, inputs: seen.append(inputs))
-    assert stages.export(small_project, "hf", "cbow", "all").spec.kind == "hf"
-    (inputs,) = seen
-    record = {"label": "cbow", "task": "sits", "subset": "all", "n": 44833}
-    record |= {"pearson": 0.7115, "low": 0.7064, "high": 0.7167}
-    ranking = {"label": "cbow", "task": "eccv", "subset": "i2t", "map_at_r": 20.5, "n": 1261}
-    text = render_card(replace(inputs, figures=(record, ranking)), ["text"], "CC BY 4.0 (the annotations)")
+def test_the_card_states_the_licence(small_project: Project) -> None:
+    licensed = with_params(small_project, "hf", licence="CC BY 4.0 (the annotations)")
+    job = stages.export(licensed, "hf", "cbow", "test")
+    job.run()
+    text = (job.out / "README.md").read_text(encoding="utf-8")
     assert yaml.safe_load(text.split("---\n")[1])["license"] == "cc-by-4.0"
-    assert re.search(r"CxC SITS +\| +all .*0\.7115 .*0\.7064 to 0\.7167", text)
-    assert "20.50" in text
+    assert text.endswith("CC BY 4.0 (the annotations)\n")
 
 
 def test_a_label_without_vectors_exports_its_neighbours_only(small_project: Project, tmp_path: Path) -> None:

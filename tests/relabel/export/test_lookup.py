@@ -76,8 +76,8 @@ def test_ids_are_indexed_in_chunks(
         assert (work.folder / f"{name}.npy").read_bytes() == (folder / f"{name}.npy").read_bytes()
 
 
-def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -> None:
-    with pytest.raises(UsageError, match=r"scores pair by pair.*relabel export plan --label meteor"):
+def test_pairwise_sources_have_no_lookup(small_project: Project) -> None:
+    with pytest.raises(UsageError, match="meteor has no lookup: it scores pair by pair"):
         stages.export_lookup(small_project, "meteor", "all").run()
     with pytest.raises(MissingError, match="relabel encode"):
         stages.export_lookup(small_project, "cbow", "train").run()

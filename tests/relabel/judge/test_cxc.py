@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
@@ -100,7 +100,6 @@ def test_every_task_equals_its_definition(
         assert table["relevance"].null_count == int(np.isnan(expected).sum())
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
     assert work.facts["cxc"]["include_self"] is own
-    assert work.facts["cxc"]["both_orders"] is True
 
 
 def test_a_source_counts_all_pairs_before_it_scores_one(
@@ -190,8 +189,3 @@ def test_undefined_relevance_is_null_with_a_reason(few: Corpus, odd: SimpleNames
         table["relevance"].null_count
         == table["missing"].to_pylist().count("relevance undefined") + work.facts["cxc"]["missing"]["sits"]["count"]
     )
-
-
-def test_no_scores_are_reported(work: Work) -> None:
-    with pytest.raises(MissingError, match="relabel judge"):
-        read_cxc(work.folder)

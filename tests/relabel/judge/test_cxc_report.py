@@ -22,7 +22,7 @@ from relabel.judge import JudgeParams
 from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
 from relabel.judge.cxc_report import PairScores, agreement, baseline, cxc_report
-from relabel.judge.published_results import PAPERS, published_pearson, published_ranking
+from relabel.judge.published_results import PAPERS, published
 from relabel.sources import source_class
 from relabel.sources.same_image import SameImage, SameImageRelevance
 from relabel.store.workdir import Work
@@ -148,25 +148,25 @@ def test_published_figures_require_the_same_measure_and_protocol(
     source: str, changed: dict[str, object], subset: str, value: float | None
 ) -> None:
     params = params_of(source, **changed)
-    figures = published_pearson(params, "sits", subset, "test")
+    figures = published(params, "sits", subset, "test")
     assert (figures.value if figures else None) == value
     assert figures is None or figures.paper in PAPERS
-    assert published_pearson(params, "sits", subset, "val") is None
-    assert published_pearson(params, "sts", subset, "test") is None
+    assert published(params, "sits", subset, "val") is None
+    assert published(params, "sts", subset, "test") is None
 
 
 def test_published_rankings() -> None:
-    figures = published_ranking(params_of("sbert"), "t2i")
+    figures = published(params_of("sbert"), "eccv", "t2i")
     assert figures is not None
-    assert (figures.map_at_r, figures.r_precision, figures.paper) == (37.53, 44.94, "S-NDCG")
-    assert published_ranking(params_of("cbow"), "t2i") is None
-    assert published_ranking(params_of("sbert", model="data/sbert-cxc"), "t2i") is None
+    assert (figures.value, figures.r_precision, figures.paper) == (37.53, 44.94, "S-NDCG")
+    assert published(params_of("cbow"), "eccv", "t2i") is None
+    assert published(params_of("sbert", model="data/sbert-cxc"), "eccv", "t2i") is None
 
 
 def test_a_model_of_a_folder_has_no_published_figure() -> None:
-    assert published_pearson(params_of("sbert"), "sits", "all", "test", own_model=True) is None
-    assert published_ranking(params_of("sbert"), "i2t", own_model=True) is None
-    assert published_pearson(params_of("same_image"), "sits", "all", "test", own_model=True) is not None
+    assert published(params_of("sbert"), "sits", "all", "test", own_model=True) is None
+    assert published(params_of("sbert"), "eccv", "i2t", own_model=True) is None
+    assert published(params_of("same_image"), "sits", "all", "test", own_model=True) is not None
 
 
 def test_no_published_figure_without_the_caption_itself(same_image: PairScores) -> None:

@@ -47,26 +47,26 @@ def test_equals_an_explicit_loop(units: list[np.ndarray]) -> None:
 
 
 def test_a_pair_of_one_unit_on_both_sides_counts_once() -> None:
-    one_side, two = sampled_spearman(RELEVANCE, HUMAN, LEFT, 30), sampled_spearman(RELEVANCE, HUMAN, (LEFT, LEFT), 30)
+    one_side, two = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 30), sampled_spearman(RELEVANCE, HUMAN, [LEFT, LEFT], 30)
     assert one_side == two
 
 
 def test_seeded_and_the_same_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
-    assert first == sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
-    other = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 2)
+    first = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
+    assert first == sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
+    other = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 2)
     assert first is not None
     assert other is not None
     assert first != other
     assert first.mean == pytest.approx(other.mean, abs=0.05)
     monkeypatch.setattr("relabel.judge.cxc_sampled._CELLS", 600)
-    batches = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
+    batches = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
     assert batches is not None
     assert batches.mean == pytest.approx(first.mean, abs=0.05)
     assert batches.draws == 500
 
 
 def test_undefined() -> None:
-    assert sampled_spearman(np.ones(P), HUMAN, LEFT, 10) is None
-    assert sampled_spearman(RELEVANCE, HUMAN, LEFT, 0) is None
-    assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], np.arange(3), 10) is None
+    assert sampled_spearman(np.ones(P), HUMAN, [LEFT], 10) is None
+    assert sampled_spearman(RELEVANCE, HUMAN, [LEFT], 0) is None
+    assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], [np.arange(3)], 10) is None

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from tests.relabel.judge.rated_pairs import GROUPS, RATED, RATINGS, SCORES, P, judged
 
 from relabel.datasets.judged import Judgements, choices_of
-from relabel.judge.judged_figures import headline, set_figures
+from relabel.judge.judged_figures import set_figures
 
 
 def test_ratings_equal_scipy_over_all_pairs_and_each_group() -> None:
@@ -52,7 +52,6 @@ def test_an_item_is_correct_if_its_worst_comparison_is(ties: float, expected: li
     figures = set_figures(judged(ties=ties), choices, np.array([0.9, 0.1, 0.2, 0.9, 0.0]), 50)
     assert [f.group for f in figures] == ["x", "z", "mean"]
     assert [f.value for f in figures] == expected
-    assert headline(judged(), figures).group == "mean"
     missing = set_figures(judged(ties=ties), choices, np.array([0.9, 0.1, 0.2, np.nan, 0.0]), 0)
     assert [(f.n, f.missing, f.value) for f in missing][1] == (0, 1, None)
 
@@ -61,4 +60,3 @@ def test_separate_collections_are_not_pooled() -> None:
     rated = judged(statistics=("spearman",), group="x")
     figures = set_figures(rated, RATED, SCORES, 0)
     assert [f.group for f in figures] == ["y", "x"]
-    assert headline(rated, figures) == figures[1]

@@ -4,10 +4,14 @@ figures of CxC and ECCV Caption come from their records, and costs are sums over
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from relabel.core.numeric.statistics import Interval
 from relabel.datasets.judged import JudgedSet
-from relabel.judge.judged_figures import Figure
-from relabel.judge.judged_report import Column, Cost, Estimate, encoded_columns, set_column, summary_report
+from relabel.judge.judged_figures import Estimate, Figure
+from relabel.judge.judged_report import Column, Cost, judged_columns, set_report, summary_report
 
 
 def test_one_row_per_label_with_the_best_marked() -> None:
@@ -40,14 +44,21 @@ def test_columns_of_encoded_sets_come_from_records() -> None:
         {"label": "x", "task": "sits", "subset": "c2i_original", "pearson": 0.1, "low": None, "high": None},
         {"label": "x", "task": "eccv", "subset": "t2i", "map_at_r": 36.5},
     ]
-    first, second = encoded_columns(records)
+    first, second = judged_columns(records, [])
     assert (first.title, first.estimates) == ("SITS", {"x": Estimate(0.9, Interval(0.8, 0.95))})
     assert (second.title, second.estimates) == ("ECCV t2i", {"x": Estimate(0.365)})
 
 
-def test_the_column_of_a_set_names_its_group() -> None:
+@pytest.mark.parametrize(
+    ("statistics", "group", "title"), [(("spearman",), "test", "test Spearman"), ((), "all", "mean accuracy")]
+)
+def test_the_column_of_a_set_names_its_group(statistics: Any, group: str, title: str) -> None:
     judged = JudgedSet(
-        name="s", title="S", dataset="s", read=None, statistics=("spearman",), group="test", pair_ids="n", protocol="P."
+        name="s", title="S", dataset="s", read=None, statistics=statistics, group=group, pair_ids="n", protocol="P."
     )  # type: ignore[arg-type]  # fmt: skip
-    figures = [Figure("spearman", "dev", 9, 0, 0.1, None), Figure("spearman", "test", 9, 0, 0.2, None)]
-    assert set_column(judged, {"x": figures}) == Column("s", "test Spearman", {"x": Estimate(0.2)})
+    names = statistics or ("accuracy",)
+    figures = [
+        Figure(names[0], "dev", 9, 0, 0.1, None), Figure(names[0], title.split()[0], 9, 0, 0.2, Interval(0.1, 0.3))
+    ]  # fmt: skip
+    records = set_report(judged, {"x": figures}).records
+    assert judged_columns(records, [judged]) == [Column("s", title, {"x": Estimate(0.2, Interval(0.1, 0.3))})]

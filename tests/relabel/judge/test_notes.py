@@ -4,6 +4,7 @@ state whether an image is represented by its captions or a vector, and whether a
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from relabel.judge.cxc import SCHEMA
 from relabel.judge.cxc_report import PairScores, baseline, cxc_report
 from relabel.judge.notes import basis, first_rank_note, task_notes
 from relabel.sources import source_class
-from relabel.stages.judge import _image_vectors
+from relabel.stages.judge import describe
 
 OF_IMAGES: dict[str, Any] = {"images": "i.npy"}
 OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "refs"}
@@ -75,7 +76,8 @@ def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> Non
         "plain": {"source": "bert_sts", "gate": "sbert"},
     }
     project = Project(Config(sources=sources), Runtime())
-    assert [_image_vectors(project, label) for label in sources] == [["clip"], ["clip"], []]
+    encoding: Any = SimpleNamespace(facts={}, runtime={})
+    assert [describe(project, label, encoding).image_vectors for label in sources] == [["clip"], ["clip"], []]
 
 
 @pytest.mark.parametrize("task", TASKS)

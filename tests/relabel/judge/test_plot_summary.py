@@ -10,7 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from relabel.core.numeric.statistics import Interval
-from relabel.judge.judged_report import Column, Cost, Estimate
+from relabel.judge.judged_figures import Estimate
+from relabel.judge.judged_report import Column, Cost
 from relabel.judge.plot import draw_summary
 
 COLUMNS = [

@@ -138,7 +138,7 @@ def test_rankings(ranked: list[Ranking]) -> None:
     assert "sbert: S-NDCG does not name its checkpoint." in table.notes
     assert max(map(len, report.render("text").splitlines())) <= 100
     assert metrics(report.records) == {"sbert": 50.0, "meteor": 50.0}
-    assert eccv_report([]) == Report((), ())
+    assert eccv_report([]) == Report()
     assert (report + report).tables == (table, table)
 
 

@@ -91,9 +91,9 @@ def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: A
 
 def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(2, "test"))
-    with pytest.raises(UsageError, match="words has no neighbours: it scores pair by pair"):
+    with pytest.raises(UsageError, match="meteor has no neighbours: it scores pair by pair"):
         stages.neighbours(project, "words").run()
-    with pytest.raises(UsageError, match="same has no neighbours: it knows image ids alone"):
+    with pytest.raises(UsageError, match="same_image has no neighbours: it knows image ids alone"):
         stages.neighbours(project, "same").run()
     assert stages.labels_with_neighbours(project) == ["cider", "near"]
 

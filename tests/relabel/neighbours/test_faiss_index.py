@@ -76,7 +76,7 @@ def test_the_sample_follows_the_seed() -> None:
 
 def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
-    with pytest.raises(UsageError, match="cider takes no index: faiss searches vectors"):
+    with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
         searched(project, "cider", index="Flat").run()
     with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
         searched(project, "near", index="Nonsense").run()

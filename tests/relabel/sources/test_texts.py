@@ -112,7 +112,7 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
 
 def test_unsupported_sources_are_refused() -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
-    with pytest.raises(UsageError, match="same_image cannot score texts: a new text belongs to no image"):
+    with pytest.raises(UsageError, match="same_image has no scores of new texts: a new text belongs to no image"):
         score_texts(SameImage(SameImageParams()), SETS, TEXTS, Runtime())
     with pytest.raises(UsageError, match="4 reference sets and 3 candidates"):
         score_texts(source, SETS, TEXTS[:3], Runtime())

@@ -3,6 +3,7 @@ gap."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,30 +19,41 @@ def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
         assert bool(check.cost) == bool(check.fix)
     assert list(tmp_path.iterdir()) == []
     lines = doctor.report(checks).splitlines()
-    for name in ("python", "java", "all-MiniLM-L6-v2"):
+    for name in ("python", "java", "offline"):
         assert sum(f"  {name} " in line for line in lines) == 1
 
 
 def test_gaps_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor, "missing_distributions", lambda extra: ["gensim"] if extra == "tune" else [])
     monkeypatch.setattr(doctor, "NEEDED_DISK", 1 << 62)
-    checks = doctor.run_checks(Runtime(data=tmp_path), tmp_path)
-    gaps = {check.name: check for check in checks if check.cost}
-    assert {"all-MiniLM-L6-v2", "gensim", "disk"} <= set(gaps)
-    assert "relabel-itr[offline]" in gaps["all-MiniLM-L6-v2"].fix
-    assert f"gensim: {gaps['gensim'].cost}\n  {gaps['gensim'].fix}" in doctor.report(checks)
-
-
-@pytest.mark.parametrize(("missing", "named"), [([], ""), (["torch"], ""), (["numba", "torch"], "numba")])
-def test_missing_parts_of_the_pipeline_are_named(
-    missing: list[str], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else object())
-    monkeypatch.setattr(doctor, "missing_distributions", lambda extra: missing)
     checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path), tmp_path)}
-    assert checks["pipeline"].state == (f"not installed: {named}" if named else "installed")
-    assert bool(checks["pipeline"].fix) == bool(named)
-    assert bool(checks["torch"].cost) == ("torch" in missing)
+    assert (checks["offline"].state, checks["offline"].cost) == ("installed", "")
+    assert "gensim" in checks["tune"].state
+    assert "relabel-itr[tune]" in checks["tune"].fix
+    assert checks["disk"].cost
+    assert f"tune: {checks['tune'].cost}\n  {checks['tune'].fix}" in doctor.report([*checks.values()])
+
+
+@pytest.mark.parametrize(
+    ("installed", "named"), [((), "faiss-cpu"), (("faiss-gpu",), ""), (("faiss-cpu", "faiss-gpu"), "faiss-gpu")]
+)
+def test_faiss_comes_from_one_of_two_distributions(
+    installed: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "is_installed", lambda name: name in installed)
+    monkeypatch.setattr(
+        doctor, "missing_distributions", lambda extra: [] if f"faiss-{extra}" in installed else [f"faiss-{extra}"]
+    )
+    check = next(one for one in doctor.run_checks(Runtime(data=tmp_path), tmp_path) if one.name == "faiss")
+    assert bool(check.cost) == bool(named)
+    assert named in check.state
+
+
+def test_a_check_without_its_module_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path), tmp_path)}
+    assert checks["gpu"].state.startswith("unknown: ")
+    assert not checks["gpu"].cost
 
 
 def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp
         assert any(note.startswith(f"Not judged: {name} (") and "Get it." in note for note in table.notes) != (
             name == "vsts"
         )
-    assert any("cxc and eccv, which judge COCO's captions" in note for note in table.notes)
+    for name in ("cxc", "eccv"):
+        assert any(note.startswith(f"Not judged: {name} (") and "not mine's" in note for note in table.notes)
     folder = result.paths["tables, pictures"] / "judged"
     assert {path.name for path in folder.iterdir()} >= {"judged.csv", "judged.json", "judged.md", "judged.tex"}
     assert (folder / "judged.png").read_bytes().startswith(b"\x89PNG")
@@ -103,16 +104,21 @@ def test_figures_are_kept_until_texts_parameters_or_judgements_change(
 
 
 def test_a_set_requested_by_name_must_be_available(project: Project) -> None:
-    with pytest.raises(MissingError, match="no file"):
-        correlate(project, ["cider"], ["sick"])
-    result = correlate(project, ["cider"], ["sick", "vsts"])
-    assert [name for name, _ in result.problems] == ["sick"]
-    assert result.report.tables
+    for against in (["sick"], ["sick", "vsts"], ["all", "sick"]):
+        with pytest.raises(MissingError, match="no file"):
+            correlate(project, ["cider"], against)
 
 
 def test_a_label_without_texts_is_not_scored(project: Project) -> None:
-    with pytest.raises(UsageError, match="same_image: cannot score texts"):
+    with pytest.raises(UsageError, match="same_image"):
         correlate(project, ["same_image"], ["vsts"])
+
+
+def test_a_function_is_judged_on_all_sets_of_texts_and_not_written(project: Project) -> None:
+    result = correlate(project, [], ["all"], functions={"length": lambda _, texts: list(map(len, texts))})
+    assert {(r["label"], r["task"]) for r in result.report.records} == {("length", "vsts"), ("length", "summary")}
+    assert any("cxc (a function of texts" in note for note in result.report.tables[-1].notes)
+    assert result.paths == {}
 
 
 def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Path) -> None:

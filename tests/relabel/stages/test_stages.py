@@ -4,6 +4,7 @@ other parameters, and report labels that cannot be built. On all of COCO they re
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import human_scores
-from relabel.stages import Project
+from relabel.stages import Project, judged_sets
 from relabel.stages.correlate import correlate
 from relabel.stages.dry_run import plan_run
 from relabel.stages.nearest import search_labels
@@ -136,6 +137,22 @@ def test_figures_do_not_depend_on_the_other_labels(small: Path) -> None:
     key = ("cider", "sits", "all")
     assert (other[key]["pearson"], other[key]["low"]) != (one[key]["pearson"], one[key]["low"])
     assert other[key]["pearson"] == one[key]["pearson"]
+
+
+def test_the_table_of_all_sets_follows_the_figures_of_cxc(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The only set of texts is a file.
+    monkeypatch.setattr(judged_sets, "set_names", lambda: ())
+    pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1)]
+    lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
+    Path("mine.jsonl").write_text("\n".join(lines))
+    figures = []
+    for changed in ("judge.include_self=true", "judge.include_self=false"):
+        found = records(correlate(project(changed), [], ["all", "mine.jsonl"]))["cider", "sits", "all"]["pearson"]
+        with Path("labels/coco/report/val/judged/judged.csv").open(encoding="utf-8") as file:
+            rows = {(row["label"], row["task"]): row for row in csv.DictReader(file)}
+        figures.append(float(rows["cider", "summary"]["SITS"]))
+        assert figures[-1] == found
+    assert figures[0] != figures[1]
 
 
 def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path) -> None:

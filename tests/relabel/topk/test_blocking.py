@@ -4,6 +4,7 @@ long as it fits.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,15 @@ def test_a_resumed_run_keeps_groups_that_fit(tmp_path: Path) -> None:
     other.file(coarse.file(coarse.pairs[0]), lambda path: path.write_bytes(b"x"))
     assert load_or_choose_blocking(other, 50_000, 101, 384, small) == first
     assert not other.done(coarse.file(coarse.pairs[0]))
+
+
+def test_workers_choose_the_groups_of_the_process_that_started_them(tmp_path: Path) -> None:
+    work, parent = Work(tmp_path), Runtime(threads=4, memory=2 << 30, workers=4)
+    chosen = load_or_choose_blocking(work, 1_000_000, 101, 384, parent)
+    work.file(chosen.file((0, 0)), lambda path: path.write_bytes(b""))
+    worker = replace(parent, threads=1, memory=parent.memory // 4, workers=0)
+    assert load_or_choose_blocking(work, 1_000_000, 101, 384, worker) == chosen
+    # A share with less memory than another one keeps the groups, and the files that were made with them.
+    share = replace(worker, memory=64 << 20, shard=(1, 2))
+    assert load_or_choose_blocking(work, 1_000_000, 101, 384, share) == chosen
+    assert work.done(chosen.file((0, 0)))

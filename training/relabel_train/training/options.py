@@ -16,6 +16,8 @@ Precision = Literal["float32", "bfloat16", "float16"]
 class FitError(ValueError):
     """Options, data or a checkpoint that training cannot work with. The message names the cause and a remedy."""
 
+    exit_code = 2
+
 
 class DivergenceError(FitError):
     """A loss that is not finite."""

@@ -23,32 +23,6 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Coefficients of agreement over n pairs, each in -1..1 and None where it is undefined."""
-
-    n: int
-    pearson: float | None
-    spearman: float | None
-    kendall: float | None
-    interval: Interval | None = None
-
-
-def agreement(
-    relevance: Vector, human: Vector, cluster: NDArray[np.integer] | None = None, resamples: int = 1000, seed: int = 0
-) -> Agreement:
-    """Compute all coefficients of a label's agreement with human scores.
-
-    Relevance is first rounded by `round_relative`.
-
-    `relevance`, `human`: (P,) float64; finite. `cluster`: (P,) int; cluster of each pair for `bootstrap`. Without it,
-    or with ``resamples=0``, there is no interval.
-    """
-    x, y = round_relative(relevance), human
-    interval = None if cluster is None or not resamples else bootstrap(x, y, cluster, resamples, seed)
-    return Agreement(len(x), pearson(x, y), spearman(x, y), kendall(x, y), interval)
-
-
 def round_relative(x: Vector) -> Vector:
     """Round to 1e-5 of the largest magnitude, so that values equal up to float32 rounding become ties.
 
@@ -96,7 +70,7 @@ def bootstrap(
     labels on the same pairs are comparable.
 
     `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns Interval or None: None if r is undefined or
-    there are fewer than two clusters.
+    there are fewer than two clusters, or no resample is asked for.
     """
     names, index = np.unique(cluster, return_inverse=True)
     if pearson(x, y) is None or len(names) < 2:

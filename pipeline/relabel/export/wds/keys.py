@@ -74,7 +74,6 @@ class CaptionKeys(KeyShard):
     name: str
     corpus: Corpus
     rows: range
-    namespace: str
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -84,18 +83,18 @@ class CaptionKeys(KeyShard):
     def read(self) -> tuple[list[str], list[str]]:
         """Return the keys and ids."""
         ids = self.corpus.table["caption_id"].slice(self.rows.start, len(self.rows)).to_pylist()
-        return [name.removeprefix(f"{self.namespace}:") for name in ids], ids
+        return [name.removeprefix(f"{self.corpus.namespace}:") for name in ids], ids
 
     def digest(self) -> str:
         """Return the rows: the corpus itself is an input of the side-car."""
         return f"{self.rows.start}-{self.rows.stop}"
 
 
-def caption_shards(corpus: Corpus, rows: range, namespace: str, captions_per_shard: int) -> list[KeyShard]:
+def caption_shards(corpus: Corpus, rows: range, captions_per_shard: int) -> list[KeyShard]:
     """Cut captions into shards `00000.tar`, `00001.tar`, ..., one key per caption."""
     starts = range(rows.start, rows.stop, captions_per_shard)
     return [
-        CaptionKeys(f"{i:05d}.tar", corpus, range(a, min(a + captions_per_shard, rows.stop)), namespace)
+        CaptionKeys(f"{i:05d}.tar", corpus, range(a, min(a + captions_per_shard, rows.stop)))
         for i, a in enumerate(starts)
     ]
 
