@@ -122,7 +122,7 @@ def check_judged(project: Project, on: str = "cxc") -> None:
 def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
     """Return a label as reports name it."""
     facts, model = encoding.facts, encoding.runtime.get("model")
-    sources = {label: project.config.source(label), **project.config.parts(label)}
+    sources = project.config.with_parts(label)
     return JudgedLabel(
         label=label,
         params=project.config.params(label).model_dump(mode="json"),
