@@ -165,6 +165,10 @@ class Config(Parameters):
         # Absolute, so that a missing folder is not looked up as a name on the hub.
         return str((data / place.format(dataset=dataset)).absolute())
 
+    def with_parts(self, label: str) -> dict[str, Source[Any]]:
+        """Return the source of a label, and those of its parts and gates, by label."""
+        return {label: self.source(label)} | self.parts(label)
+
     def parts(self, label: str, above: tuple[str, ...] = ()) -> dict[str, Source[Any]]:
         """Return the sources of the parts and gates of a label, with those of their own parts, by label.
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -151,6 +151,12 @@ class Runtime:
     shard: tuple[int, int] | None = None
     replace: bool = False
     progress: Progress = SILENT
+
+    def of_worker(self) -> Runtime:
+        """Return the runtime of one worker, which may run in another folder and has no display."""
+        shares = self.workers if self.workers and self.scheduler is None else 1
+        own = replace(self, threads=max(1, self.threads // shares), memory=self.memory // shares)
+        return replace(own, data=self.data.absolute(), workers=0, scheduler=None, progress=SILENT)
 
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:

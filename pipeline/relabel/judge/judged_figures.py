@@ -120,8 +120,10 @@ def estimate(
 
     `x`, `y`: (P,) float64; finite. `cluster`: (P,) int; cluster of each pair. `resamples`: 0 for no interval.
     """
-    # Pearson's r needs sums alone, so it has a faster bootstrap over the same draws.
-    intervals: dict[str, Interval | None] = {"pearson": bootstrap(x, y, cluster, resamples, seed)}
+    intervals: dict[str, Interval | None] = {}
+    if "pearson" in statistics:
+        # It needs sums alone, so it has a faster bootstrap over the same draws.
+        intervals["pearson"] = bootstrap(x, y, cluster, resamples, seed)
     if {*statistics} - {"pearson"}:
         # It takes a quarter of a second to import, and figures that exist need none of it.
         from relabel.judge.rank_bootstrap import rank_intervals

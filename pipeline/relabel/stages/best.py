@@ -27,7 +27,7 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
     for label in params.parts:
-        for part, one in {label: config.source(label), **config.parts(label)}.items():
+        for part, one in config.with_parts(label).items():
             if (model := one.model_folder()) and model.absolute() == out.absolute():
                 message = f"part {label} is made of the fuse that is to be fitted: the model of {part} is {out}"
                 raise UsageError(message, todo="Take it out of --parts, or give another --out.")

@@ -176,7 +176,7 @@ def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list
 
 def label_values(config: Config, label: str) -> Values:
     """Return the parameters of a label and of all labels that it is composed of."""
-    blocks = {one: config.params(one).model_dump(mode="json") for one in (label, *config.parts(label))}
+    blocks = {one: config.params(one).model_dump(mode="json") for one in config.with_parts(label)}
     return {f"sources.{one}.{name}": value for one, params in blocks.items() for name, value in params.items()}
 
 

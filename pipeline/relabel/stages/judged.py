@@ -152,7 +152,7 @@ def check_judged(project: Project, on: str = "cxc") -> None:
 def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
     """Return a label as reports name it."""
     config = project.config
-    sources = {label: config.source(label), **config.parts(label)}
+    sources = config.with_parts(label)
     return JudgedLabel.from_encoding(label, config.params(label), sources, encoding)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
-from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
 
@@ -50,7 +48,7 @@ def search_labels(
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
         try:
-            for source in _sources(project, label) if text is not None else ():
+            for source in config.with_parts(label).values() if text is not None else ():
                 source.require("query")
             relevance, gate = open_label(project, label, split, opened), None
             # To score every caption of a split pair by pair would take hours.
@@ -88,16 +86,12 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
     return hits
 
 
-def _sources(project: Project, label: str) -> list[Source[Any]]:
-    """Return the sources of a label and of its parts."""
-    return [project.config.source(label), *project.config.parts(label).values()]
-
-
 def _choose_gate(project: Project, label: str, encoded: Sequence[str], text: str | None) -> str:
     """Return the label that selects candidates: the last encoded one that scores fast and can score the query."""
     fast = [name for name in encoded if project.config.source(name).spec.fast]
     if text is not None:
-        fast = [name for name in fast if all(one.supports("query") is None for one in _sources(project, name))]
+        sources = {name: project.config.with_parts(name).values() for name in fast}
+        fast = [name for name in fast if all(one.supports("query") is None for one in sources[name])]
     if not fast:
         raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
     return fast[-1]

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.runtime import SILENT, Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
+from relabel.core.runtime import Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
 from relabel.store.manifest import Spec
 from relabel.store.tasks import Step, Steps, Task, make_step
 from relabel.store.workdir import Work
@@ -51,18 +51,15 @@ class Call:
 def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
     """Yield the function that makes the missing files of a step."""
     if runtime.scheduler is not None:
-        where, workers, shares = runtime.scheduler, _cluster(runtime.scheduler), 1
+        where, workers = runtime.scheduler, _cluster(runtime.scheduler)
     elif runtime.workers:
-        where, workers, shares = f"--workers {runtime.workers}", _processes(runtime), runtime.workers
+        where, workers = f"--workers {runtime.workers}", _processes(runtime)
     else:
         yield lambda step, work: make_step(step, work, runtime.progress)
         return
-    # Local workers share threads and memory.
-    own = replace(runtime, threads=max(1, runtime.threads // shares), memory=runtime.memory // shares)
-    own = replace(own, data=runtime.data.absolute(), workers=0, scheduler=None, progress=SILENT)
     with workers as pool:
         try:
-            yield partial(_run, pool, partial(make_file, call, own), runtime)
+            yield partial(_run, pool, partial(make_file, call, runtime.of_worker()), runtime)
         # By name: Dask is not imported for its KilledWorker.
         except Exception as error:
             if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
@@ -133,7 +130,7 @@ def _processes(runtime: Runtime) -> Iterator[Executor]:
         devices.put(names[i % len(names)])
     before = {name: os.environ.get(name) for name in _THREADS}
     # Libraries read the number of threads when a worker is started, so its environment comes from here.
-    os.environ.update(dict.fromkeys(_THREADS, str(max(1, runtime.threads // count))))
+    os.environ.update(dict.fromkeys(_THREADS, str(runtime.of_worker().threads)))
     try:
         with ProcessPoolExecutor(count, context, initializer=_start, initargs=(devices,)) as pool:
             yield pool

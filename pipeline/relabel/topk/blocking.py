@@ -69,17 +69,17 @@ def choose_blocking(count: int, keep: int, width: int, runtime: Runtime) -> Grou
 
     `count`: candidates. `keep`: results per candidate. `width`: dimensions of a vector.
     """
-    # Workers, which share memory and threads, choose again: groups that do not fit into a worker would be chosen anew.
-    shares = max(1, runtime.workers)
+    # A worker makes this choice again, and would replace groups that do not fit into its share of the memory.
+    worker = runtime.of_worker()
     # A task holds two groups, hence half of the memory that temporary arrays leave.
-    memory = max(0, runtime.memory // shares - _FIXED_BYTES - max(1, runtime.threads // shares) * _THREAD_BYTES) // 2
+    memory = max(0, worker.memory - _FIXED_BYTES - worker.threads * _THREAD_BYTES) // 2
     # `group_bytes` grows with the rows: bisect for the largest group that fits.
     low, high = _MIN_GROUP, max(_MIN_GROUP, min(_MAX_GROUP, count))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if group_bytes(middle, keep, width) <= memory else (low, middle - 1)
     # A small search is one task: sharing it would cost more than it saves.
-    tasks = _TASKS_PER_WORKER * shares if count > 8 * _MIN_GROUP else 1
+    tasks = _TASKS_PER_WORKER * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
     # G groups have G (G + 1) / 2 pairs, so G is the root of that quadratic, rounded up.
     enough_for_workers = math.ceil((math.sqrt(8 * tasks + 1) - 1) / 2)
     return GroupLayout(count, max(1, -(-count // low), enough_for_workers))

@@ -52,7 +52,8 @@ def test_workers_choose_the_groups_of_the_process_that_started_them(tmp_path: Pa
     work, parent = Work(tmp_path), Runtime(threads=4, memory=2 << 30, workers=4)
     chosen = load_or_choose_blocking(work, 1_000_000, 101, 384, parent)
     work.file(chosen.file((0, 0)), lambda path: path.write_bytes(b""))
-    worker = replace(parent, threads=1, memory=parent.memory // 4, workers=0)
+    worker = parent.of_worker()
+    assert (worker.threads, worker.memory, worker.workers) == (1, parent.memory // 4, 0)
     assert load_or_choose_blocking(work, 1_000_000, 101, 384, worker) == chosen
     # A share with less memory than another one keeps the groups, and the files that were made with them.
     share = replace(worker, memory=64 << 20, shard=(1, 2))

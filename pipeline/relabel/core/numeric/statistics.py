@@ -69,7 +69,7 @@ def bootstrap(
     an image counts as often as its image was drawn. Equal C and seed draw equal resamples, so the intervals of two
     labels on the same pairs are comparable.
 
-    `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns Interval or None: None if r is undefined or
+    `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns Interval or None: None if r is undefined,
     there are fewer than two clusters, or no resample is asked for.
     """
     names, index = np.unique(cluster, return_inverse=True)
