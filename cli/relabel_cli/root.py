@@ -21,7 +21,6 @@ VERBS = {
     "nearest": "Show the captions that each label ranks closest to a caption.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",
-    "judge": "Score human-judged pairs with a source, and compare the scores with people's.",
     "export": "Write the files that other code reads: lookups, batch plans, and formats of other tools.",
     "fit": "Train a retrieval model with graded labels, or resume its training.",
     "eval": "Compute every metric of a trained model.",

@@ -92,7 +92,6 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
-    ("judge", "--label", "cider"),
     ("correlate", "--cxc", "--split", "val", "--label", "cider,same_image"),
     ("experiments.proxy_features", "--experiments", "experiments.yaml"),
     ("experiments.fit_table", "--experiments", "experiments.yaml"),

@@ -91,7 +91,7 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
         (("encode", "--split", "..", "--label", "cider"), 2, "no split .."),
         (("ingest", "--dataset", "/tmp"), 2, "ingest.dataset"),
         (("neighbours", "--label", "cider", "--within", "../train"), 2, "'../train'"),
-        (("judge", "--label", "cider", "--split", ".."), 2, "split"),
+        (("correlate", "--label", "cider", "--split", ".."), 2, "split"),
         (("fetch", "../models"), 2, "'../models'"),
     ],
 )

@@ -90,7 +90,7 @@ class Layout:
 
     def export(self, split: str, kind: str, label: str) -> Path:
         """Return the folder of an export of a label, or of a plan by its name."""
-        return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
+        return self.root / "exports" / check_name("split", split) / check_name("format", kind) / check_name(kind, label)
 
     def judged_set(self, name: str) -> Path:
         """Return the folder of all labels' encodings, scores and figures of the texts of one judged set."""

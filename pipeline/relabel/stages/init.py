@@ -57,7 +57,7 @@ def _stages(dataset: str, path: Path | None) -> str:
     if dataset != "coco":
         # People have judged COCO's captions only. Of others, the splits are not known before they are ingested.
         body = {"vars": [body["vars"][1], {"split": "all"}], "stages": stages}
-        for name in ("fetch", "tune", "judge", "correlate"):
+        for name in ("fetch", "tune", "correlate"):
             del stages[name]
         stages["encode"]["cmd"] = "relabel encode --label ${served} --split all"
         stages["report"]["cmd"] = "relabel report --split all"

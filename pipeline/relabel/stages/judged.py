@@ -57,7 +57,7 @@ def judge(project: Project, label: str) -> Job:
         score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
 
     recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
-    out, command = project.layout.judgement(split, label), project.command("judge", label=label, split=split)
+    out, command = project.layout.judgement(split, label), project.command("correlate", label=label, split=split)
     return _job(project, label, out, recipe, command, ("include_self",))
 
 
@@ -127,8 +127,8 @@ def label_steps(project: Project, labels: Iterable[str], split: str, against: Co
     for label in labels:
         yield from encoding_steps(project, label, split)
         if "cxc" in against:
-            yield Step(label, "judge", label, layout.judgement(split, label), partial(judge, project, label))
-            yield Step(label, "judge", label, layout.figures(split, label), partial(figures, project, label))
+            yield Step(label, "correlate", label, layout.judgement(split, label), partial(judge, project, label))
+            yield Step(label, "correlate", label, layout.figures(split, label), partial(figures, project, label))
         if "eccv" in against and is_ranked(project, label):
             gate = project.config.judge.gate
             if gate and project.config.source(label).is_pairwise():

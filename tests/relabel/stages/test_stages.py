@@ -73,9 +73,9 @@ def pearson_of_a_loop(built: Project) -> float:
 
 def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
     steps = plan_run(project())
-    stages_ahead = {"encode", "judge", "neighbours", "export", "report"}
+    stages_ahead = {"encode", "correlate", "neighbours", "export", "report"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "to do") for name in stages_ahead)}
-    assert {s.rows for s in steps if s.stage != "judge"} == {None}  # the captions are not a published dataset
+    assert {s.rows for s in steps if s.stage != "correlate"} == {None}  # the captions are not a published dataset
     outcome = run(project())
     assert outcome.problems == []
     rows = records(outcome)
