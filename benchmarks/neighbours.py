@@ -27,8 +27,7 @@ def by_relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
     from relabel.corpus import References
     from relabel.sources.finder import Search
     from relabel.sources.vector_search import VectorFinder
-    from relabel.store.tasks import make_step
-    from relabel.store.workdir import Work
+    from relabel.store.workdir import Work, make_step
 
     rows = np.arange(len(vectors), dtype=np.int32)
     search = Search(References.single(rows), np.full(len(rows), -1, np.int32), rows, K)

@@ -14,7 +14,7 @@ import numpy as np
 from tests.golden import store
 from tests.golden.units import LABELS, SIZES
 
-from relabel.store.versions import version_of
+from relabel.store.manifest import version_of
 
 FILE = store.VALUES / "versions.json"
 Versions = dict[str, tuple[int | None, str]]

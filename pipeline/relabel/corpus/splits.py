@@ -45,6 +45,16 @@ def split_by_file(path: Path) -> Splitter:
     return split
 
 
+def split_as_published(test_captions: Path) -> Splitter:
+    """Return the splits of the published lists of ids.
+
+    `test_captions`: eccv_caption's `coco_test_ids.npy`. The val images are those of CxC.
+    """
+    from relabel.datasets.cxc import image_ids
+
+    return split_by_ids(coco_test_captions(test_captions), image_ids("val"))
+
+
 def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
     """Rebuild Karpathy's split from the ids of test captions and val images. All other images are train.
 

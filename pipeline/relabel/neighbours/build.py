@@ -20,8 +20,7 @@ from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
-from relabel.store.tasks import Step, Steps, Task, make_step
-from relabel.store.workdir import Work, part_name
+from relabel.store.workdir import Step, Steps, Task, Work, make_step, part_name
 
 _RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's

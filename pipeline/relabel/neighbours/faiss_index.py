@@ -20,8 +20,7 @@ from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_index
-from relabel.store.tasks import Step, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Task, Work
 from relabel.topk.vector_index import MAX_GPU_NEIGHBOURS, change_index, import_faiss, make_index, to_device
 
 FILE = "search.faiss"

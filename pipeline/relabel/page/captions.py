@@ -15,8 +15,7 @@ from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
-from relabel.store.tasks import make_step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, make_step
 
 CAPTIONS = 30_000
 """Most captions of a page. COCO's test split has 25,010."""

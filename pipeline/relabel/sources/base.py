@@ -20,8 +20,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 Capability = Literal["neighbours", "index", "lookup", "query"]
@@ -273,7 +272,7 @@ class Source(ABC, Generic[P]):
         """
 
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Yield the steps of the encoding of some rows, and then set the facts (see `relabel.store.tasks`).
+        """Yield the steps of the encoding of some rows, and then set the facts (see `relabel.store.workdir`).
 
         By default there are none. Most sources have one task per shard (see `relabel.sources.shards`). Models and
         tables are loaded by the first task that needs them, and are kept. The bytes of a shard must not depend on other

@@ -18,8 +18,7 @@ from typing_extensions import override
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.store.tasks import Step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work
 
 Slab = TypeVar("Slab")
 EMPTY_SLOT = np.iinfo(np.int32).max

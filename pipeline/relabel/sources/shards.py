@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Step, table_task
-from relabel.store.workdir import Work, part_name, part_ranges
+from relabel.store.workdir import Step, Work, part_name, part_ranges, table_task
 
 FAILED = "failed"
 """Column of failure reasons, null for encoded rows, in shards with failed rows; also the key of the manifest's fact."""

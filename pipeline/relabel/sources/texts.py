@@ -26,10 +26,8 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import Manifest
-from relabel.store.tasks import make_step
-from relabel.store.versions import version_of
-from relabel.store.workdir import Work
+from relabel.store.manifest import Manifest, version_of
+from relabel.store.workdir import Work, make_step
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
 """Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""

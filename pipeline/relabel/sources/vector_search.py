@@ -22,8 +22,7 @@ from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.store.tasks import Step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work
 from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.merge import TopK, merge_references, topk_bytes
 from relabel.topk.query_search import GpuSearch, QuerySearch

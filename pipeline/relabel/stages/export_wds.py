@@ -14,8 +14,7 @@ from relabel.stages.job import Job, Values, export_job, make_steps
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 from relabel_train.sidecar import Keys
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, curre
 from relabel.store.executors import Call, executor, make_share
 from relabel.store.files import make_folder
 from relabel.store.manifest import Manifest, Spec, open_artefact
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 Values = dict[str, Any]
 _SHOWN = 60  # characters of a value in a message

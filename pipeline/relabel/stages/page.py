@@ -20,7 +20,7 @@ from relabel.stages.job import Job
 from relabel.stages.judged import describe, open_scores, open_set
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.versions import version_of
+from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
 
 FILE = "report.html"

@@ -23,8 +23,7 @@ from uuid import uuid4
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.runtime import Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
 from relabel.store.manifest import Spec
-from relabel.store.tasks import Step, Steps, Task, make_step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Task, Work, make_step
 
 Run = Callable[[Step, Work], None]
 AGAIN = "Run it again; finished files are kept."

@@ -8,20 +8,33 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.layout import check_name
-from relabel.store.versions import version_of
 
 MANIFEST = "manifest.json"
+VERSIONS = Path(__file__).parents[1] / "versions.yaml"
+"""Versions of formats and sources."""
 MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
 """Kinds of models. The name of a model is a description, and its folder is the user's choice."""
+
+
+def version_of(kind: str, source: str | None = None) -> int | None:
+    """Return the version of a kind of artefact, or of the encodings of a source; None if the file has none."""
+    version = _versions().get(kind)
+    return version.get(source) if isinstance(version, dict) else version
+
+
+@cache
+def _versions() -> dict[str, Any]:
+    return dict(yaml.safe_load(VERSIONS.read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.kernels import jit
 from relabel.core.runtime import Runtime
-from relabel.store.tasks import Step, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Task, Work
 from relabel.topk import tiled_scan
 from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_blocking, read_blocking
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic

@@ -13,8 +13,7 @@ from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.finder import Finder
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Step, make_step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work, make_step
 
 
 class Counted(SilentProgress):

@@ -21,8 +21,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Step, Steps, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Work, table_task
 
 ROWS = range(2, 12)
 SUM = "sum.parquet"

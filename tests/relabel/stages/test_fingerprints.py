@@ -33,10 +33,9 @@ from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
-from relabel.store import versions
+from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import MODELS, Spec
-from relabel.store.versions import version_of
+from relabel.store.manifest import MODELS, Spec, version_of
 from relabel_train import sidecar
 from relabel_train.batches import plan
 from relabel_train.lookup import format as lookup
@@ -360,7 +359,7 @@ def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     fingerprint = before.open().fingerprint
     others = {source: version_of("encoding", source) for source in SOURCES if source != name}
     changed = {kind: version_of(kind) for kind in ("manifest", "corpus", *MODELS)}
-    monkeypatch.setattr(versions, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
+    monkeypatch.setattr(manifest, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
     today = stages.encode(project(base()), name, "train")
     assert today.spec.fingerprint != fingerprint
     with pytest.raises(CheckError, match="version"):

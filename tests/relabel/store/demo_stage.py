@@ -12,8 +12,7 @@ from relabel.stages import Job, Project
 from relabel.stages.job import make_steps
 from relabel.store.artefact import Recipe
 from relabel.store.files import sha256_file
-from relabel.store.tasks import Step, Steps, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Task, Work
 
 FIRST = "first.bin"
 PARTS = [f"part-{i}.bin" for i in range(5)]

@@ -17,8 +17,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
-from relabel.store.tasks import make_step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, make_step
 from relabel.topk import query_search
 from relabel.topk.merge import TopK
 from relabel.topk.query_search import GpuSearch, QuerySearch

@@ -19,8 +19,7 @@ from relabel.corpus import References
 from relabel.neighbours.faiss_index import IndexFinder
 from relabel.sources.finder import Search
 from relabel.store.artefact import Recipe, build
-from relabel.store.tasks import make_step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, make_step
 from relabel.topk.vector_index import change_index, import_faiss, make_index, to_device
 
 faiss = pytest.importorskip("faiss")

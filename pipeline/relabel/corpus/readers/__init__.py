@@ -7,7 +7,6 @@ ids are unique, each caption has an image and a text, splits are known.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -87,22 +86,21 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
 
 def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.corpus.readers.coco import FILES, coco_files, read_coco
-    from relabel.corpus.splits import coco_test_captions, split_by_file, split_by_ids
-    from relabel.datasets import locate
-    from relabel.datasets.cxc import image_ids
+    from relabel.corpus.splits import split_as_published, split_by_file
+    from relabel.datasets import cxc, locate
 
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
     files = _hashes(paths)
     if params.splits is not None:
-        files["splits"] = input_sha256(check_regular(params.splits))
-        split = partial(split_by_file, params.splits)
+        file = check_regular(params.splits)
+        files["splits"] = input_sha256(file)
+        split = partial(split_by_file, file)
     else:
-        # The two lists of ids are inputs of the corpus as well, so their values are hashed.
+        # The two lists of ids are inputs of the corpus as well.
         ids = locate("eccv", "coco_test_ids.npy", runtime.data)
-        test, val = coco_test_captions(ids), image_ids("val")
-        files["splits: test captions"] = hashlib.sha256(test.tobytes()).hexdigest()
-        files["splits: val images"] = hashlib.sha256(val.tobytes()).hexdigest()
-        split = partial(split_by_ids, test, val)
+        files["splits: test captions"] = input_sha256(ids)
+        files["splits: val images"] = cxc.sha256("sits", "val")
+        split = partial(split_as_published, ids)
     return Input(files, {"format": params.format}, lambda: read_coco(paths, split(), params.prefix))
 
 

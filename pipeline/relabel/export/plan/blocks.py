@@ -22,7 +22,7 @@ from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
-from relabel.store.tasks import Step, Task
+from relabel.store.workdir import Step, Task
 
 Block = NDArray[np.float32]
 Keys = NDArray[np.int64]

@@ -25,8 +25,7 @@ from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.relevance import Relevance
 from relabel.sources.typical_costs import Cost
 from relabel.store.arrays import save_pieces, write_array
-from relabel.store.tasks import Step, Steps, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Task, Work
 from relabel_train.batches.graded import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
 

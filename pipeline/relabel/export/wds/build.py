@@ -20,8 +20,7 @@ from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
 from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
-from relabel.store.tasks import Step, Steps, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Task, Work
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
 from relabel_train.sidecar import (

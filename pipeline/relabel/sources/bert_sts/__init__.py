@@ -31,8 +31,7 @@ from relabel.sources.models.files import ModelFiles, find_model
 from relabel.sources.models.tasks import model_step, record_model
 from relabel.sources.shards import Shards
 from relabel.store.manifest import MANIFEST, Manifest, read_parts
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
-from relabel.store.tasks import Step, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work, table_task
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.relevance import BertStsRelevance

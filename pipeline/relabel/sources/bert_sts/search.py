@@ -19,8 +19,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.bert_sts.pair_table import DistinctCaptions, PairTable
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
-from relabel.store.tasks import Step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.relevance import BertStsRelevance

@@ -50,8 +50,7 @@ from relabel.sources.words.shards import (
 )
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 _CAPTIONS = 8192  # captions per product, which bounds the memory for sums
 NOUN_WEIGHT = 2.0

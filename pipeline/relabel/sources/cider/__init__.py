@@ -33,8 +33,7 @@ from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, f
 from relabel.sources.shards import Shards
 from relabel.store.arrays import view_column
 from relabel.store.manifest import read_columns, read_parts
-from relabel.store.tasks import Step, Steps, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Work, table_task
 
 VOCABULARY = "vocabulary.parquet"
 

@@ -24,8 +24,7 @@ from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.store.arrays import save_array
 from relabel.store.files import write_text
-from relabel.store.manifest import Manifest, open_artefact, read_manifest
-from relabel.store.versions import version_of
+from relabel.store.manifest import Manifest, open_artefact, read_manifest, version_of
 from relabel.store.workdir import Work
 
 I4 = NDArray[np.int32]

@@ -27,8 +27,7 @@ from relabel.sources.fuse.features import Feature, Scorer, block_features, pair_
 from relabel.sources.fuse.model import FuseModel, HeadName
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.arrays import write_array
-from relabel.store.tasks import Step
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Work
 
 _CELLS = 1 << 21  # features held at a time: 16 MiB
 _PAIRS = 1 << 14  # pairs scored at a time

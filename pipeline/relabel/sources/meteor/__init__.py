@@ -32,8 +32,7 @@ from relabel.sources.shards import Shards
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 BEAM = 40
 """Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relabel.sources.models.files import ModelFiles
-from relabel.store.tasks import Step, Task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Task, Work
 
 MODEL = "model.json"
 """Properties of the loaded model. The file is left out of the finished artefact."""

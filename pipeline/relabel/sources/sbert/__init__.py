@@ -35,8 +35,7 @@ from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import model_step, record_model
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
     from relabel.sources.models.encoder import SentenceEncoder

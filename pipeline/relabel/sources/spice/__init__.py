@@ -32,8 +32,7 @@ from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
     from relabel.sources.spice.load import Scenes

@@ -25,8 +25,7 @@ from relabel.core.runtime import Progress
 from relabel.sources.shards import FAILED, Shards, mark_failed
 from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
-from relabel.store.tasks import Step, Steps, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Work, table_task
 
 CHUNK = 500
 """Captions per chunk: ten seconds of an idle core."""

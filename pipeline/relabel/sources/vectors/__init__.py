@@ -42,8 +42,7 @@ from relabel.sources.shards import Shards
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.store.arrays import write_array
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Step, Steps, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Work, table_task
 
 Length = Literal["normalise", "refuse"]
 IMAGES = "images.parquet"

@@ -48,8 +48,7 @@ from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordWork, coverage
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest, read_parts
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 NAMED = ("english", "none")
 """Names of the lists of stop words that need no file."""

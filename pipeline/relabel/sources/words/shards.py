@@ -22,8 +22,7 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.sources.shards import Shards
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile
 from relabel.store.arrays import combine_chunks
-from relabel.store.tasks import Step, Steps, table_task
-from relabel.store.workdir import Work
+from relabel.store.workdir import Step, Steps, Work, table_task
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -29,7 +29,7 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import Recipe, build
-from relabel.store.versions import version_of
+from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
 
 FAST = {"trees": 5, "leaf_pairs": 2}

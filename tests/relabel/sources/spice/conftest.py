@@ -27,8 +27,7 @@ from relabel.sources.spice.encode import collapsed, encoding_steps
 from relabel.sources.spice.parser import ParseFailure
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
-from relabel.store.tasks import Steps
-from relabel.store.workdir import Work
+from relabel.store.workdir import Steps, Work
 
 Tuples = list[list[str]]
 KINDS = ("object", "attribute", "relation")
