@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import traceback
-from collections.abc import Callable
 from tempfile import NamedTemporaryFile
-from typing import Any
 
 from relabel.core.errors import FULL, HANDLES, PACKAGE, system_error
 
 _ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
-
-
-def run(load: Callable[[], Any]) -> int:
-    """Run the command line of this process with the app that `load` returns; return its exit code."""
-    # A caption may hold characters that the encoding of a terminal or pipe lacks.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        return load()(standalone_mode=False) or 0
-    except Exception as error:
-        return report(error)
 
 
 def report(error: Exception) -> int:

@@ -7,6 +7,7 @@ since artefacts survive a kill at any instant. Next to nothing is imported befor
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -33,13 +34,23 @@ def main(load: Callable[[], Any] = load_root) -> None:
     `load`: returns the Typer app to run.
     """
     exit_on_interrupt()
-    # Imported after the handler is set: an interrupted import ends as one line, too.
-    from relabel_cli.exceptions import run
-
     code = run(load)
     # The result is written, and the interpreter is shutting down.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def run(load: Callable[[], Any]) -> int:
+    """Run the command line of this process with the app that `load` returns; return its exit code."""
+    # A caption may hold characters that the encoding of a terminal or pipe lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return load()(standalone_mode=False) or 0
+    except Exception as error:
+        from relabel_cli.exceptions import report
+
+        return report(error)
 
 
 def exit_on_interrupt() -> None:

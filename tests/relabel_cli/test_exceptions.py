@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel_cli.exceptions import report, run
-from relabel_cli.main import load_root
+from relabel_cli.exceptions import report
+from relabel_cli.main import load_root, run
 from relabel_train.features import FeaturesError
 from relabel_train.folder import LookupFileError
 from relabel_train.ids import UnknownIdError
@@ -126,7 +126,7 @@ def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
 
 
 def test_a_character_that_the_encoding_lacks_is_escaped() -> None:
-    code = "from relabel_cli.exceptions import run; raise SystemExit(run(lambda: lambda **_: print('caf\\xe9')))"
+    code = "from relabel_cli.main import run; raise SystemExit(run(lambda: lambda **_: print('caf\\xe9')))"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, rb"caf\xe9", b"")

@@ -115,15 +115,15 @@ class EvaluationResult:
         report, params = Report(), self.project.config.judge
         for texts in sets:
             # A source that cannot take new texts has no fault. The report says why it is left out.
-            left_out = {one.name: one.reason for one in texts.labels if one.reason}
+            left_out = {one.label: one.reason for one in texts.labels if one.reason}
             found = dict[str, list[Figure]]()
             for one in (one for one in texts.labels if not one.reason):
                 # A label that could not be judged is among the problems. A page shows what was judged before.
                 with suppress(RelabelError):
                     one.figures.open()
-                    found[one.name] = read_figures(one.figures.out)
-                    self.made_of[f"{texts.judged.name} {one.name}"] = one.figures
-                    self.costs.setdefault(one.name, []).append(read_manifest(one.scores.out).runtime["cost"])
+                    found[one.label] = read_figures(one.figures.out)
+                    self.made_of[f"{texts.judged.name} {one.label}"] = one.figures
+                    self.costs.setdefault(one.label, []).append(read_manifest(one.scores.out).runtime["cost"])
             found |= {name: texts.compare(scored) for name, scored in others(texts).items()}
             report += set_report(texts.judged, found, left_out, params.resamples, params.seed)
         return report

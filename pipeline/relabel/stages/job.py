@@ -21,10 +21,10 @@ from relabel.core.errors import CheckError, MissingError, RelabelError, UsageErr
 from relabel.core.runtime import SILENT, Runtime, release_memory
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
-from relabel.store.executors import Call, executor, make_share
+from relabel.store.executors import Call, make_elsewhere, make_share
 from relabel.store.files import make_folder
 from relabel.store.manifest import Manifest, Spec, open_artefact
-from relabel.store.workdir import Steps, Work
+from relabel.store.workdir import Steps, Work, make_step
 
 Values = dict[str, Any]
 _SHOWN = 60  # characters of a value in a message
@@ -206,13 +206,15 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     `stage`, `arguments`: ``stage(project, *arguments)`` returns the same job in any process. The stage is a function
     that can be imported by its module and name; the arguments are plain values.
     """
-    project, runtime = job.project, job.project.runtime
+    project, runtime, steps = job.project, job.project.runtime, job.steps(work)
+    if not runtime.workers and runtime.scheduler is None:
+        for step in steps:
+            make_step(step, work, runtime.progress)
+        return
     # A display cannot be sent to other processes.
     sent = replace(project, runtime=replace(runtime, progress=SILENT), labels=project.labels.absolute())
     worker = partial(_prepare, sent, stage, arguments)
-    with executor(Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime) as run:
-        for step in job.steps(work):
-            run(step, work)
+    make_elsewhere(steps, work, Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime)
 
 
 def _prepare(

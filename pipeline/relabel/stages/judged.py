@@ -6,7 +6,7 @@ Crisscrossed Captions and ECCV Caption judge encodings of COCO's captions. All o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -199,61 +199,42 @@ def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
         todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
         raise UsageError(f"no judged set {name!r}", todo=todo)
     texts = TextSet(project, judged, judged.open(project.runtime.data))
-    texts.labels.extend(one for label in labels for one in _variants(texts, label))
+    texts.labels.extend(ScoredSet(texts, label) for label in labels)
     return texts
-
-
-def _variants(texts: TextSet, label: str) -> Iterator[ScoredSet]:
-    """Yield a label, and the label without its gate, which shows the cost of the gate."""
-    source, parts = texts.project.config.source(label), texts.project.config.parts(label)
-    yield ScoredSet(texts, label, label, source, parts)
-    # A fuse needs its gate for neighbours alone.
-    if source.gate() is not None and source.spec.pairwise:
-        without = type(source)(source.params.model_copy(update={"gate": None}))
-        yield ScoredSet(texts, label, f"{label} without its gate", without, {})
 
 
 def set_steps(sets: Iterable[TextSet]) -> Iterator[Step]:
     """Yield the models, scores and figures of labels on sets of texts."""
     for one in (scored for texts in sets for scored in texts.labels if not scored.reason):
         key = f"{one.label} on {one.texts.judged.name}"
-        for part in (one.label, *one.parts):
+        for part in one.sources:
             yield from model_steps(one.texts.project, key, part)
-        yield Step(key, "correlate", one.name, one.folder("scores"), partial(getattr, one, "scores"))
-        yield Step(key, "correlate", one.name, one.folder("figures"), partial(getattr, one, "figures"))
+        yield Step(key, "correlate", one.label, one.folder("scores"), partial(getattr, one, "scores"))
+        yield Step(key, "correlate", one.label, one.folder("figures"), partial(getattr, one, "figures"))
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredSet:
-    """A set of texts as a label scores it.
-
-    `name`: the label, or the label without its gate.
-    `source`, `parts`: its source, and the sources that this one is made of or gated by.
-    """
+    """A set of texts as a label scores it."""
 
     texts: TextSet
     label: str
-    name: str
-    source: Source[Any]
-    parts: Mapping[str, Source[Any]]
+
+    @cached_property
+    def sources(self) -> dict[str, Source[Any]]:
+        """Source of the label, and those that it is made of or gated by, by label."""
+        return self.texts.project.config.with_parts(self.label)
 
     @property
     def reason(self) -> str | None:
         """Reason why the label cannot take new texts, if it cannot."""
-        reasons = [source.supports("query") for source in (self.source, *self.parts.values())]
-        return next(filter(None, reasons), None)
-
-    @property
-    def file(self) -> str:
-        """Name of the label's folders."""
-        # The name of a variant holds spaces, which the name of a folder must not.
-        return self.name.replace(" ", "-")
+        return next(filter(None, (source.supports("query") for source in self.sources.values())), None)
 
     def folder(self, kind: str) -> Path:
         """Return the folder of the label's scores or figures."""
         # A set from a file is named by the file, which may have any name.
         name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", self.texts.judged.name).lstrip("_.+-")[:80] or "file"
-        return self.texts.project.layout.judged_set(name) / kind / self.file
+        return self.texts.project.layout.judged_set(name) / kind / self.label
 
     @cached_property
     def scores(self) -> Job:
@@ -262,16 +243,16 @@ class ScoredSet:
 
         @cache
         def semantic() -> Values:
-            sources = {self.file: self.source, **self.parts}
-            params = fingerprint_texts(pairs.references, pairs.candidates, sources, project.runtime)
-            return {"pooling": self.source.params.pooling, "both_orders": pairs.both_orders, "sources": params}
+            params = fingerprint_texts(pairs.references, pairs.candidates, self.sources, project.runtime)
+            pooling = self.sources[self.label].params.pooling
+            return {"pooling": pooling, "both_orders": pairs.both_orders, "sources": params}
 
         def fill(work: Work) -> None:
             encodings = self.folder("encodings").parent
-            scored = score_judgements(pairs, self.source, project.runtime, self.parts, encodings, self.file)
-            write_scores(scored, work)
+            source = self.sources[self.label]
+            write_scores(score_judgements(pairs, source, project.runtime, self.sources, encodings, self.label), work)
 
-        return self._job("scores", Recipe("scores", self.file, semantic, {"texts": pairs.digest_of_texts}, fill))
+        return self._job("scores", Recipe("scores", self.label, semantic, {"texts": pairs.digest_of_texts}, fill))
 
     @cached_property
     def figures(self) -> Job:
@@ -286,7 +267,7 @@ class ScoredSet:
         semantic: Values = {"resamples": params.resamples, "seed": params.seed}
         semantic |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}
         inputs: Inputs = {"scores": scores.identity, "judgements": pairs.digest_of_judgements}
-        recipe = Recipe("figures", self.file, lambda: semantic, inputs, fill)
+        recipe = Recipe("figures", self.label, lambda: semantic, inputs, fill)
         return self._job("figures", recipe, ("resamples", "seed"))
 
     def _job(self, kind: str, recipe: Recipe, names: tuple[str, ...] = ()) -> Job:

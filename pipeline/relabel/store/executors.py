@@ -1,4 +1,4 @@
-"""Execution of steps: in this process, in local processes, by Dask's workers, or one share of many.
+"""Execution of steps in other processes: local ones, Dask's workers, or those of any job system, by shares.
 
 Other processes do not receive tasks. They prepare the same job from the same arguments, check that it has the same
 fingerprint, request its steps from the same work folder, and make the files that they are told by name. A worker opens
@@ -25,7 +25,6 @@ from relabel.core.runtime import Runtime, blocked_interrupts, end_on_interrupt, 
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Step, Steps, Task, Work, make_step
 
-Run = Callable[[Step, Work], None]
 AGAIN = "Run it again; finished files are kept."
 _CONNECT = 20.0  # seconds to wait for a scheduler
 _PATIENCE = 60.0  # seconds to wait for its first worker, and for a file to become visible
@@ -46,19 +45,16 @@ class Call:
     run: str = field(default_factory=lambda: uuid4().hex)
 
 
-@contextmanager
-def executor(call: Call, runtime: Runtime) -> Iterator[Run]:
-    """Yield the function that makes the missing files of a step."""
+def make_elsewhere(steps: Steps, work: Work, call: Call, runtime: Runtime) -> None:
+    """Make the missing files of steps in local processes, or by the workers of a Dask scheduler."""
     if runtime.scheduler is not None:
         where, workers = runtime.scheduler, _cluster(runtime.scheduler)
-    elif runtime.workers:
-        where, workers = f"--workers {runtime.workers}", _processes(runtime)
     else:
-        yield lambda step, work: make_step(step, work, runtime.progress)
-        return
+        where, workers = f"--workers {runtime.workers}", _processes(runtime)
     with workers as pool:
         try:
-            yield partial(_run, pool, partial(make_file, call, runtime.of_worker()), runtime)
+            for step in steps:
+                _run(pool, partial(make_file, call, runtime.of_worker()), runtime, step, work)
         # By name: Dask is not imported for its KilledWorker.
         except Exception as error:
             if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
