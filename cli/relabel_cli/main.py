@@ -54,7 +54,7 @@ def run(load: Callable[[], Any]) -> int:
 
 
 def exit_on_interrupt() -> None:
-    """Make SIGINT end this process, but not the processes forked from it, which their parent ends.
+    """Make SIGINT end this process and its children, but not the processes forked from it, which their parent ends.
 
     A SIGINT that is ignored from the start, as in a shell's background job, stays ignored.
     """

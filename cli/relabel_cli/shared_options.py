@@ -15,7 +15,7 @@ from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_memory, parse_shard
-from relabel.stages import Job, Project, status_line
+from relabel.stages import Job, Project
 from relabel_cli.progress import Display
 
 OUTPUT = ("as_json", "quiet")
@@ -69,19 +69,19 @@ class SharedOptions(Parameters):
         progress = SILENT if self.quiet else Display(Console(stderr=True))
         return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=progress)
 
-    def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] | None = None) -> None:
-        """Run the job of a stage, or its share, and print the facts or the status of its artefact.
+    def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
+        """Run the job of a stage, or its share, and print the facts of its artefact.
 
-        `describe`: returns further lines of text about the facts.
+        `describe`: returns lines of text about the facts.
         """
         if (share := job.project.runtime.shard) is not None:
             line = job.share(share)
             self.show(line, line)
             return
-        manifest, built = job.run()
-        lines = [status_line(built, manifest, job.out), *([describe(manifest.facts)] if describe else [])]
-        self.show(manifest.facts, "\n".join(lines))
+        facts = job.build().facts
+        self.show(facts, describe(facts))
 
     def show(self, value: Any, text: str) -> None:
         """Print a result on stdout, as JSON or as text."""
-        typer.echo(json.dumps(value, indent=1, ensure_ascii=False) if self.as_json else text)
+        if shown := json.dumps(value, indent=1, ensure_ascii=False) if self.as_json else text:
+            typer.echo(shown)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from experiments.params import FILE_OPTION, load_experiments
 from experiments.proxy_features import STAND_IN, proxy_features
-from relabel import stages
 from relabel_cli.main import main
 from relabel_cli.options import verb
 from relabel_cli.shared_options import BUILD, SharedOptions
@@ -17,8 +16,7 @@ def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTI
     """Write token vectors of one caption per image, which is held out, for trainings without images."""
     project = common.project()
     job = proxy_features(project, load_experiments(experiments).proxy_features)
-    manifest, built = job.run()
-    common.show(manifest.facts, f"{stages.status_line(built, manifest, job.out)}\n{STAND_IN}")
+    common.show(job.build().facts, STAND_IN)
 
 
 app = verb(command, BUILD)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
@@ -26,7 +25,6 @@ from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
 _FILE = Path("params.yaml")
-_MAX_NAMES = 100  # characters of the labels in a `repr`
 
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -110,16 +108,6 @@ class Config(Parameters):
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**(parameters or dict(load_config(None))))
-
-    def __repr__(self) -> str:
-        return f"<Config of {self.ingest.dataset}: {self.describe_labels()}; all values: config.model_dump()>"
-
-    __str__ = __repr__
-
-    def describe_labels(self) -> str:
-        """Return the number of labels and their names, shortened to fit a line or two."""
-        names = shorten(", ".join(self.sources), _MAX_NAMES, placeholder=" ...")
-        return f"{len(self.sources)} label{'' if len(self.sources) == 1 else 's'} ({names})"
 
     @property
     def file(self) -> Config:

@@ -48,14 +48,6 @@ def test_the_file_beside_the_labels_applies_from_another_folder(
     assert SharedOptions(labels=Path("../labels")).project().config.judge.seed == 6
 
 
-def test_a_config_is_shown_in_a_line_or_two() -> None:
-    assert repr(Config()).startswith("<Config of coco: 6 labels (same_image, cbow, cider,")
-    many = Config(sources={f"label{i}": {"source": "cider"} for i in range(500)})
-    assert str(many) == repr(many)
-    assert "500 labels (label0, label1," in repr(many)
-    assert len(repr(many)) < 3 * 80
-
-
 def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("judge: {seed: 1, resamples: 10}\n")
     assert load_config(None).judge.seed == 1

@@ -55,7 +55,7 @@ def test_every_relevance_is_described_in_this_way() -> None:
 
 def test_a_project_names_its_folders_and_labels() -> None:
     project = Project(Config(sources={"mine": {"source": "cider"}}), Runtime(data=Path("files")), Path("out"))
-    assert repr(project) == "<Project out/coco: 1 label (mine); data in files>"
+    assert repr(project) == "<Project out/coco: labels mine; data in files>"
     assert len(repr(Project(Config(), Runtime()))) < THREE_LINES
 
 

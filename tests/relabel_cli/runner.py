@@ -12,9 +12,9 @@ ALONE = (["fetch"], ["ingest"], ["tune", "cbow"], ["export", "neighbours"])
 """Commands that compute nothing in threads."""
 
 
-def invoke(*arguments: str) -> tuple[int, str]:
+def invoke(*arguments: str, quiet: bool = True) -> tuple[int, str]:
     """Run a command; return its exit code and output. An exception that would be a traceback fails the test."""
-    run = CliRunner().invoke(app, [*arguments, "--quiet"])
+    run = CliRunner().invoke(app, [*arguments, *(["--quiet"] if quiet else [])])
     if (code := getattr(run.exception, "exit_code", None)) is not None:
         return code, f"{run.output}error: {run.exception}\n"
     assert run.exception is None or isinstance(run.exception, SystemExit), run.exception

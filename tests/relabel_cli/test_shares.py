@@ -38,7 +38,7 @@ def test_shares_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             code, output = invoke(*verb, *options, "--shard", share)
             assert (code, f"share {share[0]} of 2" in output) == (0, True), output
             assert set(Path("labels").rglob("manifest.json")) == made
-        code, output = invoke(*verb, *options)
+        code, output = invoke(*verb, *options, quiet=False)
         assert (code, "built in" in output) == (0, True), output
     for option in (["--workers", "2"], ["--scheduler", "tcp://127.0.0.1:1"]):
         assert invoke("encode", "--shard", "1/2", *option)[0] == 2

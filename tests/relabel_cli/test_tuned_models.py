@@ -53,7 +53,7 @@ def relabel(dataset: str, *arguments: str) -> tuple[int, str]:
 
 
 def encode(dataset: str) -> tuple[int, str]:
-    return relabel(dataset, "encode", "--label", "cbow", "--split", "train")
+    return invoke("encode", "--label", "cbow", "--split", "train", "--dataset", dataset, quiet=False)
 
 
 def test_every_dataset_has_its_own_word_vectors() -> None:

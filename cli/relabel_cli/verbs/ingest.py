@@ -14,10 +14,7 @@ NAMES = "path url format namespace in_split tokenizer image_id_column text_colum
 
 def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
-    project = common.project()
-    manifest, built = stages.ingest(project).run()
-    status = stages.status_line(built, manifest, project.layout.corpus)
-    common.show(manifest.facts, "\n".join([*align(report_lines(manifest.facts["report"])), status]))
+    common.run(stages.ingest(common.project()), lambda facts: "\n".join(align(report_lines(facts["report"]))))
 
 
 app = verb(ingest, (*READ, "replace"), IngestParams, NAMES, "ingest")

@@ -17,7 +17,8 @@ def neighbours(
 ) -> None:
     """Find the most relevant captions of every caption or image."""
     project = common.project()
-    for name in label or stages.labels_with_neighbours(project):
+    config = project.config
+    for name in label or [name for name in config.sources if config.source(name).supports("neighbours") is None]:
         common.run(stages.neighbours(project, name), neighbours_text)
 
 

@@ -25,7 +25,7 @@ def verify(
     read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
     read += f": {findings.files:,} files read, {size(findings.bytes)}"
     state = f"{len(findings.problems):,} problems" if findings.problems else "all as written"
-    common.show(asdict(findings), "\n".join([*map(str, findings.problems), *findings.unfinished, f"{read}; {state}"]))
+    common.show(asdict(findings), "\n".join([*map(str, findings.problems), f"{read}; {state}"]))
     if findings.problems:
         raise typer.Exit(4)
 

@@ -10,8 +10,8 @@ from relabel.stages.export import export, export_lookup, export_neighbours
 from relabel.stages.export_plan import export_plan
 from relabel.stages.export_wds import export_wds
 from relabel.stages.ingest import fetch_and_ingest, ingest
-from relabel.stages.job import Job, status_line
+from relabel.stages.job import Job
 from relabel.stages.judged import figures, judge, ranking
-from relabel.stages.neighbours import labels_with_neighbours, neighbours
+from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import tune_bert_sts, tune_cbow, tune_sbert

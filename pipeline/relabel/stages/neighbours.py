@@ -76,8 +76,3 @@ def _values(config: Config, label: str) -> Values:
     """Return the parameters of a table of neighbours, except those in its path."""
     params = config.neighbours
     return label_values(config, label) | {"neighbours.k": params.k, "neighbours.index": params.index}
-
-
-def labels_with_neighbours(project: Project) -> list[str]:
-    """Return the labels of the parameters whose source has neighbours."""
-    return [label for label in project.config.sources if project.config.source(label).supports("neighbours") is None]

@@ -37,7 +37,7 @@ class Project:
         object.__setattr__(self, "config", config)
 
     def __repr__(self) -> str:
-        return f"<Project {self.layout.root}: {self.config.describe_labels()}; data in {self.runtime.data}>"
+        return f"<Project {self.layout.root}: labels {', '.join(self.config.sources)}; data in {self.runtime.data}>"
 
     @property
     def training_dataset(self) -> str:

@@ -40,7 +40,6 @@ class Findings:
 
     `artefacts`, `fetched`, `files`, `bytes`: folders with a manifest; fetched files; all files that were read, and
         their size.
-    `unfinished`: work of interrupted runs. It is no fault.
     """
 
     artefacts: int = 0
@@ -48,7 +47,6 @@ class Findings:
     files: int = 0
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
-    unfinished: list[str] = field(default_factory=list)
 
 
 _Wanted = tuple[Path, list[FileEntry], str]
@@ -81,10 +79,9 @@ def _walk(top: Path, findings: Findings) -> Iterator[_Wanted]:
     for name, inner, files in os.walk(top, onerror=unreadable, followlinks=True):
         folder = Path(name)
         inner.sort()
+        # Unfinished work of an interrupted run, which the next one resumes.
         if WORK in inner:
             inner.remove(WORK)
-            works = sorted(path for path in (folder / WORK).iterdir() if path.is_dir())
-            findings.unfinished += [f"{path}: of an interrupted run; the next one resumes it" for path in works]
         if MANIFEST in files:
             inner.clear()
             yield from _artefact(folder, findings)

@@ -45,7 +45,6 @@ def test_an_intact_tree_has_no_faults(tree: Path) -> None:
     findings = verify([tree / "labels", tree / "data"])
     files = files_of(tree)
     assert findings.problems == []
-    assert findings.unfinished == []
     manifests = [p.parent for p in files if p.name == "manifest.json"]
     contents = [p for p in files if p.name != "manifest.json"]
     assert findings.files == len(contents)
@@ -147,7 +146,7 @@ def test_a_folder_that_is_none_is_an_error(tmp_path: Path, tree: Path) -> None:
             verify([path])
 
 
-def test_unfinished_work_is_reported_and_no_fault(tree: Path) -> None:
+def test_unfinished_work_is_no_fault(tree: Path) -> None:
     def stop(work: Work) -> None:
         work.file("a.txt", lambda path: path.write_text("a"))
         (work.folder / ".b.txt-00000000-1.part").write_text("half")
@@ -155,10 +154,8 @@ def test_unfinished_work_is_reported_and_no_fault(tree: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         build(tree / "labels/coco/corpus", Recipe("corpus", "coco", dict, {}, stop))
-    findings = verify([tree / "labels"])
-    assert findings.problems == []
-    (line,) = findings.unfinished
-    assert "labels/coco/.work/corpus-" in line
+    assert any((tree / "labels/coco/.work").iterdir())
+    assert verify([tree / "labels"]).problems == []
 
 
 def test_a_fetched_file_is_compared_with_its_dataset(tree: Path) -> None:
