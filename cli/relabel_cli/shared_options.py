@@ -30,7 +30,7 @@ WORKERS = (*BUILD, "workers", "scheduler")
 TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
 Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
-Split = Annotated[str | None, typer.Option(help="train, val, test or all. [default: the only split, else test]")]
+Split = Annotated[str | None, typer.Option(help="train, val, test or all. [default: test, the only split, or all]")]
 
 
 class SharedOptions(Parameters):

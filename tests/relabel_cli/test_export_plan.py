@@ -35,7 +35,7 @@ def test_a_plan_has_its_estimated_size(tmp_path: Path, monkeypatch: pytest.Monke
     assert (estimate["batches"], estimate["batch_size"], estimate["pairs"]) == (14, 8, 14 * 64)
     assert sum(p.stat().st_size for p in folder.iterdir() if p.name != "manifest.json") == estimate["bytes"]
     assert (len(open_plan(folder)), open_plan(folder).epochs) == (14, 2)
-    assert "up to date" in relabel(*plan, quiet=False)[1]
+    assert "up to date" in invoke(*plan, *COMMON, quiet=False)[1]
     code, output = relabel(*plan, "--sampler", "graded")
     assert (code, "relabel neighbours --label cider --within train" in output) == (3, True)
     code, output = relabel(*plan, "--max-bytes", "1kB", "--name", "other")

@@ -10,9 +10,9 @@ from relabel_cli.shared_options import SharedOptions
 
 
 def doctor(common: SharedOptions) -> None:
-    """Check Java, models, data and disk; show the cost of each gap and its fix."""
-    checks = run_checks(common.runtime(), common.labels)
+    """Check Java, libraries and data; show the cost of each gap and its fix."""
+    checks = run_checks(common.runtime())
     common.show([asdict(check) for check in checks], report(checks))
 
 
-app = verb(doctor, ("data", "labels", "as_json"))
+app = verb(doctor, ("data", "as_json"))

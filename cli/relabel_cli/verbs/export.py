@@ -19,7 +19,7 @@ from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
 PLAN = "sampler batch_size epochs seed batches k neighbours max_bytes"
 WDS = "shards keys layout dtype k captions_per_shard allow_missing"
 Labels = Annotated[list[str], label_option("to write")]
-Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")]
+Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")]
 
 Neighbours = Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
 OfOption = Annotated[Of, typer.Option(help="Neighbours of captions or of images.")]

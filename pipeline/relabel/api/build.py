@@ -6,7 +6,7 @@ and calls the stage of the same name in `relabel.stages`, which offers more cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -21,14 +21,6 @@ from relabel.stages.encode import encoded_split
 from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
-
-_EXPORTS: dict[str, Callable[[Project, str, str], stages.Job]] = {
-    "lookup": stages.export_lookup,
-    "neighbours": stages.export_neighbours,
-    "plan": stages.export_plan,
-    "wds": stages.export_wds,
-}
-"""Exports of relabel's own, each with a stage; formats of other tools share one."""
 
 
 class Options(TypedDict, total=False):
@@ -201,7 +193,9 @@ def export_label(
     overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
     project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
     chosen = split or encoded_split(project, label)
-    job = _EXPORTS[kind](project, label, chosen) if kind in _EXPORTS else stages.export(project, kind, label, chosen)
+    # Exports of relabel's own have a stage each; formats of other tools share one.
+    own = getattr(stages, f"export_{kind}", None)
+    job = stages.export(project, kind, label, chosen) if own is None else own(project, label, chosen)
     job.build()
     return job.out
 

@@ -167,12 +167,6 @@ class Corpus:
         count = int(self.image[-1]) + 1 if len(self) else 0
         return np.searchsorted(self.image, np.arange(count + 1)).astype(np.int64)
 
-    @property
-    def has_single_captions(self) -> bool:
-        """True if no image has more than one caption."""
-        # Images are numbered in row order, so the last row has the largest number.
-        return len(self) > 0 and int(self.image[-1]) + 1 == len(self)
-
     @cached_property
     def caption_ids(self) -> list[str]:
         """Caption ids by row."""

@@ -27,8 +27,7 @@ Override these methods to add a capability:
 - exporting lookups: `Relevance.write_lookup`, or give the reason why not;
 - searching with faiss: kind "vectors", `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
-- reading tokens from the corpus: `Source.tokenizer`;
-- needing several captions per image: `Source.single_caption_note`.
+- reading tokens from the corpus: `Source.tokenizer`.
 """
 
 from __future__ import annotations

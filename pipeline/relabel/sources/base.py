@@ -204,10 +204,6 @@ class Source(ABC, Generic[P]):
         """Return True if the source scores pair by pair, or is made of a label that does."""
         return self.spec.pairwise
 
-    def single_caption_note(self) -> str | None:
-        """Return the consequence of having one caption per image; None if the source needs no more."""
-        return None
-
     def supports(self, what: Capability) -> str | None:
         """Return None if the source can do something, else the reason why not."""
         if what == "index" and self.spec.kind != "vectors":

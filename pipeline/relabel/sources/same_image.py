@@ -68,10 +68,6 @@ class SameImage(Source[SameImageParams]):
         refused={"neighbours": "it knows image ids alone", "query": "a new text belongs to no image"},
     )
 
-    @override
-    def single_caption_note(self) -> str:
-        return "relevance is 1 for a caption and its own image and 0 for every other pair, so no pair is graded"
-
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the name of the source only; the corpus determines everything else."""
         return {"source": self.spec.name}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +12,6 @@ from pathlib import Path
 from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
 from relabel.core.runtime import Runtime
 from relabel.core.tables import align
-
-NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
 
 
 @dataclass(frozen=True)
@@ -31,15 +28,11 @@ class CheckResult:
     fix: str = ""
 
 
-def run_checks(runtime: Runtime, labels: Path) -> list[CheckResult]:
-    """Run all checks; nothing is changed or downloaded.
-
-    `labels`: folder of labels, whose disk is checked.
-    """
+def run_checks(runtime: Runtime) -> list[CheckResult]:
+    """Run all checks; nothing is changed or downloaded."""
     # Name, function that returns the state or raises, and the cost of a gap.
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("python", lambda: f"{platform.python_version()}, {os.cpu_count()} CPUs", ""),
-        ("disk", partial(_disk, labels), "COCO's labels may not fit"),
         ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
         ("offline", partial(_extra, "offline"), "sbert downloads its model from the hub"),
         ("faiss", _faiss, "no `export faiss` and no approximate neighbours; exact search works"),
@@ -66,16 +59,6 @@ def report(checks: list[CheckResult]) -> str:
     """Lay out the results, followed by the gaps with their cost and fix."""
     lines = align([("--" if check.cost else "ok", check.name, check.state) for check in checks])
     return "\n".join([*lines, *(f"\n{check.name}: {check.cost}\n  {check.fix}" for check in checks if check.cost)])
-
-
-def _disk(labels: Path) -> str:
-    # The folder may not exist yet: its nearest existing parent is on the same disk.
-    folder = next(p for p in (labels.resolve(), *labels.resolve().parents) if p.exists())
-    free = shutil.disk_usage(folder).free
-    state = f"{free / 2**30:.1f} GiB free"
-    if free < NEEDED_DISK:
-        raise CheckError(state, where=str(folder), todo="Free some space, or name another folder.")
-    return f"{state} at {folder}"
 
 
 def _extra(extra: str) -> str:

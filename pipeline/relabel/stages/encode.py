@@ -34,7 +34,6 @@ def encode(project: Project, label: str, split: str) -> Job:
         return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
-        project.note_single_captions(label)
         source.check_inputs({part: job.open() for part, job in parts.items()})
         work.facts |= shape | {"label": label, "kind": source.spec.kind, "split": split}
         make_steps(job, work, encode, label, split)

@@ -16,21 +16,6 @@ FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 """Dataset to the files that are fetched for it if no path is given."""
 
 
-def fetch(project: Project, mirror: Path | None = None) -> None:
-    """Download the captions of the dataset, unless the parameters name a path."""
-    from relabel.datasets import fetch
-
-    params = project.config.ingest
-    if params.has_location:
-        return
-    if params.dataset not in FETCHED:
-        names = ", ".join(FETCHED)
-        raise UsageError(
-            f"no captions are known for dataset {params.dataset}", todo=f"Give ingest.path, or use {names}."
-        )
-    fetch(FETCHED[params.dataset], project.runtime.data, mirror, project.runtime.progress)
-
-
 def ingest(project: Project) -> Job:
     """Prepare to build the corpus."""
     from relabel.corpus.ingest import ingest
@@ -78,7 +63,13 @@ def _located(project: Project, config: Config) -> IngestParams:
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:
-    """Fetch the captions, unless the corpus came from a path that the parameters need not repeat; ingest them."""
-    if project.reused_corpus is None:
-        fetch(project, mirror)
+    """Fetch the captions, unless they have a path, which the parameters need not repeat; ingest them."""
+    from relabel.datasets import fetch
+
+    params = project.config.ingest
+    if project.reused_corpus is None and not params.has_location:
+        if params.dataset not in FETCHED:
+            todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
+            raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)
+        fetch(FETCHED[params.dataset], project.runtime.data, mirror, project.runtime.progress)
     return ingest(project).build()

@@ -51,7 +51,6 @@ def judge(project: Project, label: str) -> Job:
     inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
 
     def fill(work: Work) -> None:
-        project.note_single_captions(label)
         relevance = open_label(project, label, split)
         work.facts |= vars(describe(project, label, encoding.open()))
         score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
@@ -142,18 +141,16 @@ def check_judged(project: Project, on: str = "cxc") -> None:
     if project.namespace != "coco":
         sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
-        raise UsageError(
-            f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
-        )
+        problem = f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s"
+        raise UsageError(problem, todo=todo)
     if on == "eccv" and project.config.judge.split != "test":
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
 
 
 def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
     """Return a label as reports name it."""
-    config = project.config
-    sources = config.with_parts(label)
-    return JudgedLabel.from_encoding(label, config.params(label), sources, encoding)
+    params, sources = project.config.params(label), project.config.with_parts(label)
+    return JudgedLabel.from_encoding(label, params, sources, encoding)
 
 
 def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:

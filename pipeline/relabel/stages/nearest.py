@@ -32,7 +32,7 @@ def search_labels(
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for the only split of the corpus, else the test split. Returns `query`: the text of the query; `left_out`, list
+    None for the test split, the only split, or all. Returns `query`: the text of the query; `left_out`, list
     of (str, RelabelError): labels that cannot answer, each with the reason.
     """
     config, split = project.config, project.choose_split(split, "test", labels)
@@ -88,13 +88,11 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
 
 def _choose_gate(project: Project, label: str, encoded: Sequence[str], text: str | None) -> str:
     """Return the label that selects candidates: the last encoded one that scores fast and can score the query."""
-    fast = [name for name in encoded if project.config.source(name).spec.fast]
-    if text is not None:
-        sources = {name: project.config.with_parts(name).values() for name in fast}
-        fast = [name for name in fast if all(one.supports("query") is None for one in sources[name])]
-    if not fast:
-        raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
-    return fast[-1]
+    for name in reversed(encoded):
+        sources = project.config.with_parts(name)
+        if sources[name].spec.fast and (text is None or all(one.supports("query") is None for one in sources.values())):
+            return name
+    raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
 
 
 def _best(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import metadata
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.judged import set_names
 from relabel.export.base import ArtefactRef
-from relabel.page.captions import CAPTIONS, NEAREST, RERANKED, choose_captions
-from relabel.page.charts import PAIRS, POINTS, WORST
+from relabel.page.captions import NEAREST, choose_captions
 from relabel.page.content import OpenLabel, make_page
 from relabel.page.render import render_page
 from relabel.stages.correlate import Against, EvaluationResult, is_complete
@@ -49,8 +47,6 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     jobs |= judged.made_of
     semantic = {
         "tables": version_of("report"),
-        "plotly": metadata.version("plotly"),
-        "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
         "split": split,
         "labels": list(names),
         "judge": config.judge.model_dump(mode="json"),

@@ -32,17 +32,13 @@ class Project:
     _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
-        config = self.config.with_models(self.runtime.data, self.training_dataset)
+        # Models are those of the parent's captions.
+        config = self.config.with_models(self.runtime.data, (self.parent or self).config.ingest.dataset)
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "config", config)
 
     def __repr__(self) -> str:
         return f"<Project {self.layout.root}: labels {', '.join(self.config.sources)}; data in {self.runtime.data}>"
-
-    @property
-    def training_dataset(self) -> str:
-        """Dataset whose captions its models are trained on."""
-        return (self.parent or self).config.ingest.dataset
 
     @cached_property
     def layout(self) -> Layout:
@@ -95,20 +91,16 @@ class Project:
             self._noted.add(text)
             self.runtime.progress.note(text)
 
-    def note_single_captions(self, label: str) -> None:
-        """Log the consequence for a label if its source needs several captions per image and no image has two."""
-        note = self.config.source(label).single_caption_note()
-        if note is not None and self.corpus.has_single_captions:
-            self.note_once(f"label {label}: every image has one caption; {note}")
-
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
-        """Return a named split as it is; without a name, the only split of the corpus, else the default."""
+        """Return a named split as it is; without a name, the default if the corpus has it, its only split, or all.
+
+        `labels`: names that are checked.
+        """
         for label in labels:
             self.config.params(label)
-        if split is not None:
-            return split
-        splits = list(self.corpus.splits)
-        return splits[0] if len(splits) == 1 else default
+        if split is not None or default in self.corpus.splits:
+            return split or default
+        return next(iter(self.corpus.splits)) if len(self.corpus.splits) == 1 else "all"
 
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""

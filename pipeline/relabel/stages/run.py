@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
@@ -41,29 +40,30 @@ def run(
     neighbours, a lookup for training, indexes of faiss for labels of vectors, and the report. A label that lacks
     something (Java, a model, vectors) is left out and named; all others are built.
 
-    `split`: by default `judge.split`, or the only split of the corpus. `labels`: labels to build. If empty, every label
-    on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
-    `exports`: whether neighbours, lookups and indexes are made.
+    `split`: by default `judge.split`, the only split of the corpus, or all. `labels`: labels to build. If empty, every
+    label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a
+    download. `exports`: whether neighbours, lookups and indexes are made.
     """
     for label in labels:
         # An unknown label is named before any work.
         project.config.params(label)
     stages.fetch_and_ingest(project, mirror)
-    project, split, names, against = _resolve(project, split, labels, project.corpus.splits)
+    chosen = project.choose_split(split, project.config.judge.split)
+    project, names, against = _resolve(project, chosen, labels)
     result, layout = EvaluationResult(project, is_complete(project, labels)), project.layout
-    built = result.build_labels(names, split, against)
+    built = result.build_labels(names, chosen, against)
     result.add_encoded(built, against)
     if exports:
-        result.build(_export_steps(project, _exported(project, labels), split))
+        result.build(_export_steps(project, _exported(project, labels), chosen))
         # Encodings with failed rows are used, and reported at the end.
-        result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-        scores = {"scores of judged pairs": layout.judgement(split)} if result.paths else {}
-        folders = {"captions": layout.corpus, "labels": layout.encoding(split), **scores, **result.paths}
-        result.paths = folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
+        result.problems += stages.find_failed_rows(project, labels or project.config.sources, chosen)
+        scores = {"scores of judged pairs": layout.judgement(chosen)} if result.paths else {}
+        folders = {"captions": layout.corpus, "labels": layout.encoding(chosen), **scores, **result.paths}
+        result.paths = folders | {"neighbours": layout.neighbours(chosen, "captions"), "lookups": layout.lookup(chosen)}
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(project, split, labels, built, against)
+            job = page(project, chosen, labels, built, against)
             job.build()
             result.paths["report"] = job.out / FILE
         except RelabelError as error:
@@ -107,41 +107,32 @@ class PlannedStep:
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
     """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
-    counts = {name: published.captions for name, published in project.config.ingest.counts.items()}
+    counts = {str(name): published.captions for name, published in project.config.ingest.counts.items()}
     planned = _corpus_steps(project, counts.get("all"))
     corpus = project.corpus if planned[-1].state == "done" else None
-    project, split, names, against = _resolve(project, split, labels, corpus.splits if corpus else ())
-    rows = len(corpus.rows(project.splits(split))) if corpus else counts.get(split)
-    steps = [*label_steps(project, names, split, against)]
-    steps += _export_steps(project, _exported(project, labels), split)
+    default = project.config.judge.split
+    chosen = project.choose_split(split, default) if corpus else split or default
+    project, names, against = _resolve(project, chosen, labels)
+    rows = len(corpus.rows(project.splits(chosen))) if corpus else counts.get(chosen)
+    steps = [*label_steps(project, names, chosen, against)]
+    steps += _export_steps(project, _exported(project, labels), chosen)
     # Several labels may have a part in common.
     planned += [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
-    out = project.layout.page(page_name(project, split, labels))
-    last = Step("report", "report", split, out, lambda: page(project, split, labels, names, against))
+    out = project.layout.page(page_name(project, chosen, labels))
+    last = Step("report", "report", chosen, out, lambda: page(project, chosen, labels, names, against))
     return [*planned, _planned(project, last)]
 
 
-def _resolve(
-    project: Project, split: Split | None, labels: Sequence[str], splits: Collection[str]
-) -> tuple[Project, Split, list[str], list[Against]]:
-    """Return the project with its judged split set, the split, the labels to build, and the judged sets of that split.
-
-    Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
-
-    `splits`: those of the corpus; none if it is not there.
-    """
+def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Project, list[str], list[Against]]:
+    """Return the project with its judged split set, the labels to build, and the judged sets of the split."""
     config = project.config
-    chosen = split or config.judge.split
-    # Captions of the user's own may have no split of that name.
-    if split is None and splits and chosen not in splits:
-        chosen = cast("Split", next(iter(splits))) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
-    if project.namespace != "coco" or (chosen != "test" and chosen != "val"):
-        return project, chosen, _exported(project, labels), []
-    judge = config.judge.model_copy(update={"split": chosen})
+    if project.namespace != "coco" or split not in ("test", "val"):
+        return project, _exported(project, labels), []
+    judge = config.judge.model_copy(update={"split": split})
     project = replace(project, config=config.model_copy(update={"judge": judge}))
-    against = ["cxc", "eccv"] if chosen == "test" else ["cxc"]
-    return project, chosen, with_baseline(project, list(labels) or list(config.sources), against), against
+    against = ["cxc", "eccv"] if split == "test" else ["cxc"]
+    return project, with_baseline(project, list(labels) or list(config.sources), against), against
 
 
 def _exported(project: Project, labels: Sequence[str]) -> list[str]:

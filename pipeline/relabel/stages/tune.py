@@ -84,7 +84,7 @@ def tuned_model(project: Project, name: str) -> Job:
 
 def model_folder(project: Project, name: str) -> Path:
     """Return the folder in which labels find the model of a block of `tune`."""
-    places = {"cbow": f"{TUNED}/{project.training_dataset}", "sbert": "sbert-cxc"}
+    places = {"cbow": f"{TUNED}/{(project.parent or project).config.ingest.dataset}", "sbert": "sbert-cxc"}
     return project.runtime.data / places.get(name, name)
 
 

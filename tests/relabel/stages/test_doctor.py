@@ -13,7 +13,7 @@ from relabel.stages import doctor
 
 
 def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
-    checks = doctor.run_checks(Runtime(data=tmp_path / "data"), tmp_path / "labels")
+    checks = doctor.run_checks(Runtime(data=tmp_path / "data"))
     for check in checks:
         assert check.state
         assert bool(check.cost) == bool(check.fix)
@@ -25,12 +25,10 @@ def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
 
 def test_gaps_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "missing_distributions", lambda extra: ["gensim"] if extra == "tune" else [])
-    monkeypatch.setattr(doctor, "NEEDED_DISK", 1 << 62)
-    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path), tmp_path)}
+    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path))}
     assert (checks["offline"].state, checks["offline"].cost) == ("installed", "")
     assert "gensim" in checks["tune"].state
     assert "relabel-itr[tune]" in checks["tune"].fix
-    assert checks["disk"].cost
     assert f"tune: {checks['tune'].cost}\n  {checks['tune'].fix}" in doctor.report([*checks.values()])
 
 
@@ -44,14 +42,14 @@ def test_faiss_comes_from_one_of_two_distributions(
     monkeypatch.setattr(
         doctor, "missing_distributions", lambda extra: [] if f"faiss-{extra}" in installed else [f"faiss-{extra}"]
     )
-    check = next(one for one in doctor.run_checks(Runtime(data=tmp_path), tmp_path) if one.name == "faiss")
+    check = next(one for one in doctor.run_checks(Runtime(data=tmp_path)) if one.name == "faiss")
     assert bool(check.cost) == bool(named)
     assert named in check.state
 
 
 def test_a_check_without_its_module_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path), tmp_path)}
+    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path))}
     assert checks["gpu"].state.startswith("unknown: ")
     assert not checks["gpu"].cost
 
@@ -61,7 +59,7 @@ def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkey
     for cut in (None, b"half"):
         if cut:
             (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(cut)
-        check = next(one for one in doctor.run_checks(Runtime(data=tmp_path), tmp_path) if one.name == "corenlp")
+        check = next(one for one in doctor.run_checks(Runtime(data=tmp_path)) if one.name == "corenlp")
         assert check.cost
         assert "stanford-corenlp-3.6.0.jar" in check.state
         assert "relabel fetch corenlp" in check.fix

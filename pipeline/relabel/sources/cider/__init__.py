@@ -72,13 +72,6 @@ class Cider(Source[CiderParams]):
         return "ptb" if self.params.tokenizer == "ptb" else None
 
     @override
-    def single_caption_note(self) -> str:
-        return (
-            "CIDEr measures the consensus of several references, and one reference gives the overlap of two captions "
-            "in n-grams"
-        )
-
-    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 

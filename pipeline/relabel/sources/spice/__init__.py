@@ -69,10 +69,6 @@ class Spice(Source[SpiceParams]):
         return "ptb" if self.params.text == "ptb" else None
 
     @override
-    def single_caption_note(self) -> str:
-        return "SPICE merges the tuples of several references, and one reference gives those that two captions share"
-
-    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
