@@ -26,7 +26,8 @@ def neighbours_text(facts: Mapping[str, Any]) -> str:
     """Describe a table of neighbours and its recall."""
     recall = facts["recall"]
     about = recall and f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
-    return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {about or 'exact'}"
+    found = f"{facts['label']}: {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}"
+    return f"{found}; {about or 'exact'}"
 
 
 app = verb(neighbours, TASKS, NeighboursParams, "k of within split index", "neighbours")

@@ -196,8 +196,8 @@ def export_job(
     def values(config: Config) -> Values:
         return label_values(config, label) | section_values(config, f"export.{kind}")
 
-    out, again = project.layout.export(split, kind, recipe.name), f"export {kind}"
-    return Job(project, out, recipe, project.command(again, label=label, split=split), values, steps)
+    command = project.command(f"export {kind}", label=label, split=split)
+    return Job(project, project.layout.export(split, kind, recipe.name), recipe, command, values, steps)
 
 
 def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:
