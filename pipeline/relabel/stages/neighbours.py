@@ -29,8 +29,10 @@ def neighbours(
     source.require("neighbours")
     if params.index is not None:
         source.require("index")
-    if within is None:
-        within, split = params.within or params.split or encoded_split(project, label), params.split
+    # Those of the parameters, also for an export that names the split of the queries.
+    if within in (None, params.within):
+        split = split or params.split
+    within = within or params.within or params.split or encoded_split(project, label)
     # The split whose encoding covers the queries.
     split = split or serving_split(project, lambda s: project.layout.encoding(s, label), within)
     of = of or params.of

@@ -122,6 +122,8 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
     config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
     near = project.config.model_copy(update={"neighbours": config.neighbours})
     project = replace(project, config=near)
+    # The neighbours are of the encoding that the parameters name, although the split has one of its own.
+    stages.encode(project, "cider", "val").run()
     stages.neighbours(project, "cider").run()
     job = stages.export_lookup(project, "cider", "all", "val")
     job.run()
