@@ -57,6 +57,8 @@ def test_a_project_names_its_folders_and_labels() -> None:
     project = Project(Config(sources={"mine": {"source": "cider"}}), Runtime(data=Path("files")), Path("out"))
     assert repr(project) == "<Project out/coco: labels mine; data in files>"
     assert len(repr(Project(Config(), Runtime()))) < THREE_LINES
+    many = Config(sources={f"label{i}": {"source": "cider"} for i in range(500)})
+    assert len(repr(Project(many, Runtime()))) < THREE_LINES
 
 
 def test_a_lookup_states_its_label_size_range_and_neighbours(tmp_path: Path) -> None:

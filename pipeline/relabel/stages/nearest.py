@@ -32,8 +32,8 @@ def search_labels(
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for the test split, the only split, or all. Returns `query`: the text of the query; `left_out`, list
-    of (str, RelabelError): labels that cannot answer, each with the reason.
+    None for the test split, the only split, or all. Returns `query`: the text of the query; `left_out`, list of (str,
+    RelabelError): labels that cannot answer, each with the reason.
     """
     config, split = project.config, project.choose_split(split, "test", labels)
     encoded = [name for name in config.sources if project.layout.encoding(split, name).exists()]

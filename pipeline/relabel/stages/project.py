@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 
 from relabel.config import Config
 from relabel.core.errors import MissingError, choices
@@ -38,7 +39,8 @@ class Project:
         object.__setattr__(self, "config", config)
 
     def __repr__(self) -> str:
-        return f"<Project {self.layout.root}: labels {', '.join(self.config.sources)}; data in {self.runtime.data}>"
+        labels = shorten(", ".join(self.config.sources), 100, placeholder=" ...")
+        return f"<Project {self.layout.root}: labels {labels}; data in {self.runtime.data}>"
 
     @cached_property
     def layout(self) -> Layout:
