@@ -145,7 +145,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
     config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
     project = stages.Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
-    stages.ingest(project).build()
+    stages.ingest(project).run()
     for label in ("same_image", "cbow", "cider", "cider_plain"):
         stages.encode(project, label, "all").run()
         if label in ("cbow", "cider"):

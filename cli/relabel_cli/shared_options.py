@@ -78,7 +78,7 @@ class SharedOptions(Parameters):
             line = job.share(share)
             self.show(line, line)
             return
-        facts = job.build().facts
+        facts = job.run()[0].facts
         self.show(facts, describe(facts))
 
     def show(self, value: Any, text: str) -> None:

@@ -43,15 +43,15 @@ class FitTable:
     def __init__(self, project: Project, experiments: Experiments, trials: Path | None = None) -> None:
         self.project, self.params, self.trials = project, experiments.fit_table, trials
         self.features, self.remaining = experiments.proxy_features, remaining_project(project)
-        self.out = self.remaining.layout.root / self.params.name
+        self.out = self.remaining.folder() / self.params.name
 
     @cached_property
     def inputs(self) -> tuple[Inputs, str]:
         """The folders of all trainings, and a digest of their content: built on first use."""
-        params, remaining, layout = self.params, self.remaining, self.remaining.layout
+        params, remaining, folder = self.params, self.remaining, self.remaining.folder
         features, judges = proxy_features(self.project, self.features), dict.fromkeys((params.judge, params.ncs))
-        digests, lookups = [features.build().identity], {}
-        ingest(remaining).build()
+        digests, lookups = [features.run()[0].identity], {}
+        ingest(remaining).run()
         # Graded batches are drawn from neighbours among the training captions.
         first = params.train_labels[0]
         near = remaining.config.neighbours.model_copy(update={"k": params.neighbours})
@@ -60,21 +60,21 @@ class FitTable:
             split = "all" if label in (first, *judges) else "train"
             build_encoding(remaining, label, split)
             if label == first:
-                neighbours(searched, label, "train", "captions", "all").build()
+                neighbours(searched, label, "train", "captions", "all").run()
             job = export_lookup(searched, label, split, "train" if label == first else None)
-            digests.append(job.build().identity)
+            digests.append(job.run()[0].identity)
             lookups[label] = job.out
         digest, eccv = hashlib.sha256("".join(digests).encode()).hexdigest()[:8], None
         if self.project.namespace == "coco":
             with suppress(MissingError):
                 eccv = locate("eccv", FILES["i2t"], self.project.runtime.data).parent
-        judged, runs = tuple(lookups[label] for label in judges), layout.root / "runs" / digest
-        return Inputs(features.out, layout.corpus, runs, lookups, judged, eccv), digest
+        judged, runs = tuple(lookups[label] for label in judges), folder() / "runs" / digest
+        return Inputs(features.out, folder("corpus"), runs, lookups, judged, eccv), digest
 
     @cached_property
     def records(self) -> TrialFile:
         """The finished trainings."""
-        return TrialFile(self.trials or self.remaining.layout.root / f"runs/trials-{self.inputs[1]}.jsonl")
+        return TrialFile(self.trials or self.remaining.folder() / f"runs/trials-{self.inputs[1]}.jsonl")
 
     def run(self) -> tuple[dict[str, Any], list[Table]]:
         """Run every training that has no record, write the table, and return its numbers and its form.

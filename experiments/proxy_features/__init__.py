@@ -35,7 +35,7 @@ STAND_IN = (
 
 def proxy_folder(project: Project) -> Path:
     """Return the folder of a dataset's proxy features."""
-    return project.layout.root / "proxy"
+    return project.folder() / "proxy"
 
 
 def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:

@@ -16,7 +16,7 @@ def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTI
     """Write token vectors of one caption per image, which is held out, for trainings without images."""
     project = common.project()
     job = proxy_features(project, load_experiments(experiments).proxy_features)
-    common.show(job.build().facts, STAND_IN)
+    common.show(job.run()[0].facts, STAND_IN)
 
 
 app = verb(command, BUILD)

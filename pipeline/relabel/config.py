@@ -9,10 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
-from relabel.core.errors import UsageError, choices
-from relabel.core.layout import RULE, is_name
-from relabel.core.parameters import Parameters, describe, named_error, parse_yaml, validate, with_settings
-from relabel.core.parsing import check_regular
+from relabel.core.errors import MissingError, UsageError, choices
+from relabel.core.parameters import Parameters, describe, name_fault, named_error, parse_yaml, validate, with_settings
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
@@ -62,8 +60,8 @@ def _sources(value: Any) -> dict[str, SourceParams]:
     sources: dict[str, SourceParams] = {}
     for label, params in value.items():
         # A label names folders and goes into commands.
-        if not is_name(str(label)):
-            raise ValueError(f"{label!r} cannot name a label. {RULE}")
+        if fault := name_fault("label", str(label)):
+            raise ValueError(fault)
         if isinstance(params, SourceParams):
             sources[label] = params
         elif isinstance(params, Mapping):
@@ -203,7 +201,8 @@ def params_file(labels: Path) -> Path | None:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a parameter file; an empty file has no parameters."""
-    check_regular(path, "no such parameter file")
+    if not path.is_file():
+        raise MissingError("no such regular file", where=str(path))
     try:
         body = parse_yaml(path.read_bytes().decode())
     # UnicodeDecodeError is a ValueError.

@@ -250,7 +250,7 @@ def lookup(label: str, project: Project) -> Input:
         opened.caption_ids(rows)
         return opened
 
-    return exported(project.layout.lookup("all", label), read)
+    return exported(project.folder("exports", "all", "lookup", label), read)
 
 
 def plan(project: Project) -> Input:

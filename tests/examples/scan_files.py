@@ -20,7 +20,7 @@ def export_scan(folder: Path) -> tuple[Path, Path]:
     settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}", "ingest.tokenizer=none"]
     settings += [f"sources={{cbow: {{source: cbow, vectors: {folder / 'vectors.txt'}, tokenizer: lower_split}}}}"]
     project = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(project).build()
+    stages.ingest(project).run()
     stages.encode(project, "cbow", "train").run()
     lookup, scan = stages.export_lookup(project, "cbow", "train"), stages.export(project, "scan", "cbow", "train")
     lookup.run()

@@ -41,10 +41,10 @@ def example(monkeypatch: pytest.MonkeyPatch) -> object:
 def test_a_plain_loop_learns(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
     train = example("plain_loop").train
     for label in ("cbow", "cider"):
-        lookup = open_lookup(small_project.layout.lookup("all", label))
+        lookup = open_lookup(small_project.folder("exports", "all", "lookup", label))
         first, *_, last = train(lookup, epochs=6)
         assert last < 0.8 * first
-    other = open_lookup(small_project.layout.lookup("all", "same_image"))
+    other = open_lookup(small_project.folder("exports", "all", "lookup", "same_image"))
     assert train(other, epochs=1) != train(lookup, epochs=1)  # the labels matter
 
 
@@ -67,13 +67,13 @@ def test_hf_trainer_refuses_several_gpus_in_one_process(  # type: ignore[no-unty
     from transformers import TrainingArguments
 
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
-    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     with pytest.raises(RuntimeError, match="2 GPUs in one process: start it by torchrun"):
         example("hf_trainer").train(lookup, tmp_path, use_cpu=True, disable_tqdm=True)
 
 
 def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     first, *_, last = example("hf_trainer").train(lookup, tmp_path, epochs=6, use_cpu=True, disable_tqdm=True)
     assert last < 0.8 * first
 
@@ -81,7 +81,7 @@ def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> N
 def test_a_clip_trainer_learns_from_soft_targets(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
     train = example("clip_loop").train
     for label in ("cbow", "cider"):
-        lookup = open_lookup(small_project.layout.lookup("all", label))
+        lookup = open_lookup(small_project.folder("exports", "all", "lookup", label))
         first, *_, last = train(lookup, epochs=8)
         assert last < 0.9 * first
     graded, hard = train(lookup, epochs=1), train(lookup, epochs=1, share=0.0)
@@ -102,7 +102,7 @@ def test_clip_loss_without_labels_equals_clips(example) -> None:  # type: ignore
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
 def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     corpus = small_project.corpus
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
@@ -136,14 +136,14 @@ def test_a_sentence_encoder_learns_pairs(example, small_project: Project, tmp_pa
 
 @pytest.mark.skipif(not find_spec("lightning"), reason="lightning is not installed")
 def test_lightning_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.layout.lookup("all", "cbow"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     first, *_, last = example("lightning_trainer").train(lookup, epochs=6)
     assert last < 0.8 * first
 
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="accelerate is not installed")
 def test_an_accelerate_loop_is_the_plain_loop(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.layout.lookup("all", "cbow"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     losses = example("accelerate_loop").train(lookup, epochs=3, cpu=True)
     assert losses[-1] < 0.9 * losses[0]
 
@@ -152,7 +152,7 @@ def test_an_accelerate_loop_is_the_plain_loop(example, small_project: Project) -
 def test_two_processes_train_as_one(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
     """Blocks of each process give the loss and the gradient of the complete batch."""
     train = example("distributed_clip").train
-    folder = str(small_project.layout.lookup("all", "cbow"))
+    folder = str(small_project.folder("exports", "all", "lookup", "cbow"))
     two, one = train(folder, world=2, steps=8), train(folder, world=1, steps=8)
     assert two == pytest.approx(one, rel=1e-4)
     assert sum(one[-3:]) < sum(one[:3])

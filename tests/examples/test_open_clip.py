@@ -115,7 +115,7 @@ def test_labels_belong_to_the_texts_of_the_batch(example: ModuleType, run: tuple
     tokenizer, corpus = open_clip.get_tokenizer("tiny"), project.corpus
     step, criterion = join(sidecar), example.SoftTargetClipLoss(0.1)
     data = example.labelled_data(step, criterion, args, (preprocess, preprocess), tokenizer=tokenizer)
-    lookup = open_lookup(project.layout.lookup("all", "cbow"))
+    lookup = open_lookup(project.folder("exports", "all", "lookup", "cbow"))
     # Equal texts have equal vectors, so any of their rows stands for them.
     row_of = {tuple(tokens): row for row, tokens in enumerate(tokenizer(corpus.texts).tolist())}
     count = 0

@@ -84,7 +84,7 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
-    shutil.copytree(small_project.layout.corpus, tmp_path / "coco" / "corpus")
+    shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
     return replace(small_project, labels=tmp_path)
 
 

@@ -44,7 +44,7 @@ def project(small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Return the small project in a new folder, with few images of each split."""
     monkeypatch.setattr(package, "find_model", lambda *_: SimpleNamespace(folder=Path(), sha256=lambda: "fake"))
     monkeypatch.setattr(package, "token_vectors", fake_vectors)
-    shutil.copytree(small_project.layout.corpus, tmp_path / "coco" / "corpus")
+    shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
     return replace(small_project, labels=tmp_path)
 
 
@@ -86,19 +86,19 @@ def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
 def test_no_label_contains_a_held_out_caption(project: Project, small_project: Project) -> None:
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left).build()
+    stages.ingest(left).run()
     features, corpus = open_features(proxy_folder(project)), left.corpus
-    assert left.layout.root.name == "coco_proxy"
+    assert left.folder().name == "coco_proxy"
     assert not set(features.about["held_out"]) & set(corpus.caption_ids)
     assert set(corpus.image_ids) == set(features.image_ids)
     stages.encode(left, "cider", "all").run()
     stages.export_lookup(left, "cider", "all").run()
-    lookup = open_lookup(left.layout.lookup("all", "cider"))
+    lookup = open_lookup(left.folder("exports", "all", "lookup", "cider"))
     check_not_held_out(lookup, features)
-    split = read_split(left.layout.corpus, "train", features)
+    split = read_split(left.folder("corpus"), "train", features)
     assert len(split.image_ids) == COUNTS["train"]
     lookup.block(lookup.rows_of(split.caption_ids))
-    complete = open_lookup(small_project.layout.lookup("all", "cider"))
+    complete = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     with pytest.raises(FitError, match="stands in for its image"):
         check_not_held_out(complete, features)
 
@@ -114,7 +114,7 @@ def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypat
     project = replace(project, config=project.config.model_copy(update={"sources": settings}))
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
-    stages.ingest(left).build()
+    stages.ingest(left).run()
     with pytest.raises(RuntimeError, match=project.corpus.digest):
         stages.build_encoding(left, "trained", "all")
 

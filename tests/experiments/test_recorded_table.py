@@ -18,7 +18,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def test_the_trainings_give_the_table(small_project: Project, tmp_path: Path) -> None:
     """Check settings, figures, claims and points of the picture; a training that is missing would need features."""
-    shutil.copytree(small_project.layout.corpus, tmp_path / "coco" / "corpus")
+    shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
     project = replace(small_project, labels=tmp_path)
     table = FitTable(project, load_experiments(budget="full"), RESULTS / "fit_trials.jsonl")
     table.run()

@@ -29,9 +29,9 @@ PARAMS = FitTableParams(judge="cider", ncs="cider")
 
 @pytest.fixture
 def inputs(small_project: Project, regions: Path, tmp_path: Path) -> Inputs:
-    layout = small_project.layout
-    lookups = {label: layout.lookup("all", label) for label in ("cbow", "cider")}
-    return Inputs(regions, layout.corpus, tmp_path, lookups, (lookups["cider"],), None)
+    folder = small_project.folder
+    lookups = {label: folder("exports", "all", "lookup", label) for label in ("cbow", "cider")}
+    return Inputs(regions, folder("corpus"), tmp_path, lookups, (lookups["cider"],), None)
 
 
 @pytest.fixture

@@ -50,13 +50,13 @@ print(json.dumps({
 
 
 def folders(project: Project) -> list[str]:
-    layout = project.layout
-    where = [layout.corpus, layout.encoding("all", "cbow"), layout.encoding("all", "cider")]
-    return [str(p) for p in (*where, layout.neighbours("all", "captions", "cbow"))]
+    folder = project.folder
+    where = [folder("corpus"), folder("encodings", "all", "cbow"), folder("encodings", "all", "cider")]
+    return [str(p) for p in (*where, folder("neighbours", "all", "captions", "cbow"))]
 
 
 def check(found: dict[str, Any], project: Project) -> None:
-    corpus, lookup = project.corpus, open_lookup(project.layout.lookup("all", "cbow"))
+    corpus, lookup = project.corpus, open_lookup(project.folder("exports", "all", "lookup", "cbow"))
     rows, scores, same = (a[0, 5].item() for a in lookup.neighbours([0]))
     assert found["ids"] == found["joined"] == corpus.caption_ids
     assert found["columns"] == ["row", "neighbours", "scores", "same_image"]

@@ -22,7 +22,7 @@ def shards(folder: Path) -> list[dict[str, Any]]:
 
 def test_faiss_reads_the_vectors(small_project: Project) -> None:
     faiss = pytest.importorskip("faiss")
-    lookup = small_project.layout.lookup("all", "cbow")
+    lookup = small_project.folder("exports", "all", "lookup", "cbow")
     vectors = np.load(lookup / "vectors.npy", mmap_mode="r")
     built = faiss.IndexFlatIP(vectors.shape[1])
     built.add(np.ascontiguousarray(vectors))
@@ -35,8 +35,8 @@ def test_faiss_reads_the_vectors(small_project: Project) -> None:
 def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path: Path) -> None:
     """Evaluate neighbours with siblings as qrels: how well they retrieve the other captions of the image."""
     ir_measures = pytest.importorskip("ir_measures")
-    corpus = shards(small_project.layout.corpus)
-    table = shards(small_project.layout.neighbours("all", "captions", "cbow"))
+    corpus = shards(small_project.folder("corpus"))
+    table = shards(small_project.folder("neighbours", "all", "captions", "cbow"))
     ids = [line["caption_id"] for line in corpus]
     run, qrels, expected = [], [], []
     for line in table:
@@ -61,13 +61,13 @@ def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path:
 def test_numpy_alone_computes_a_block(small_project: Project) -> None:
     """Check the description of the arrays: a block of vectors and one of CIDEr-D by loops over the files."""
     rows, columns = [3, 40, 120], [4, 41, 200]
-    folder = small_project.layout.lookup("all", "cbow")
+    folder = small_project.folder("exports", "all", "lookup", "cbow")
     about = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
     assert about["orientation"].startswith("rows are images")
     vectors = np.load(folder / "vectors.npy", mmap_mode="r")
     ours = open_lookup(folder).block(rows, columns, "paired")
     np.testing.assert_allclose(vectors[rows] @ vectors[columns].T, ours, atol=1e-6)
-    folder = small_project.layout.lookup("all", "cider")
+    folder = small_project.folder("exports", "all", "lookup", "cider")
     arrays = {p.stem: np.load(p, mmap_mode="r") for p in folder.glob("*.npy")}
     about = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
     image, first, indptr = arrays["image"], arrays["indptr"], arrays["features.indptr"]

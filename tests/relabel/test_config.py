@@ -123,9 +123,9 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin.yaml").write_bytes(b"judge: {gate: caf\xe9}")
     for path, error, message in (
-        (tmp_path, MissingError, "found a folder"),
-        (tmp_path / "pipe", UsageError, "not a regular file"),
-        (tmp_path / "latin.yaml" / "below.yaml", MissingError, "no such parameter file"),
+        (tmp_path, MissingError, "no such regular file"),
+        (tmp_path / "pipe", MissingError, "no such regular file"),
+        (tmp_path / "latin.yaml" / "below.yaml", MissingError, "no such regular file"),
         (tmp_path / "latin.yaml", UsageError, "not YAML"),
     ):
         with pytest.raises(error, match=message):

@@ -9,18 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from relabel.config import Config
-from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources import SOURCES, source_class
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
-from relabel.stages import Project
 from relabel_train.examples import write_lookup
 from relabel_train.lookup import open_lookup
-
-THREE_LINES = 3 * 80
 
 
 def small_corpus(images: int = 1500) -> Corpus:
@@ -51,14 +46,6 @@ def test_every_relevance_is_described_in_this_way() -> None:
     kinds = [kind for kind in below(Relevance) if kind.__module__.startswith("relabel.")]
     assert len(kinds) >= 6
     assert {kind.__repr__ for kind in kinds} == {Relevance.__repr__}
-
-
-def test_a_project_names_its_folders_and_labels() -> None:
-    project = Project(Config(sources={"mine": {"source": "cider"}}), Runtime(data=Path("files")), Path("out"))
-    assert repr(project) == "<Project out/coco: labels mine; data in files>"
-    assert len(repr(Project(Config(), Runtime()))) < THREE_LINES
-    many = Config(sources={f"label{i}": {"source": "cider"} for i in range(500)})
-    assert len(repr(Project(many, Runtime()))) < THREE_LINES
 
 
 def test_a_lookup_states_its_label_size_range_and_neighbours(tmp_path: Path) -> None:

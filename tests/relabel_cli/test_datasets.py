@@ -73,7 +73,7 @@ def test_a_corpus_is_replaced_by_its_own_source_only() -> None:
         code, output = relabel("ingest", "--dataset", "mine", *CSV, *other)
         assert code == 2
         assert "corpus mine" in output
-        assert "ingest.path (../../../captions.csv there" in output
+        assert "ingest.path ('../../../captions.csv' there" in output
         assert "--dataset NAME" in output
         assert "--replace" in output
         assert files("labels/mine") == before
@@ -109,15 +109,14 @@ def test_captions_of_proxy_features_do_not_replace_a_corpus() -> None:
     remaining = remaining_project(Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime()))
     remaining.config.ingest.path.parent.mkdir()  # type: ignore[union-attr]
     shutil.copy("labels/mine/corpus/part-00000-of-00001.parquet", remaining.config.ingest.path)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"ingest\.path \(\.\./\.\./\.\./captions\.csv there"):
-        stages.ingest(remaining).build()
+    with pytest.raises(UsageError, match=r"ingest\.path \('\.\./\.\./\.\./captions\.csv' there"):
+        stages.ingest(remaining).run()
     assert files("labels/mine_proxy") == before
 
 
 def test_the_file_applies_to_its_own_dataset() -> None:
     config = load_config(None, [], {"ingest.dataset": "flickr30k"})
-    assert config.ingest.format == "karpathy"
-    assert load_config(None).ingest.format == "coco"
+    assert (config.ingest.dataset, config.ingest.path) == ("flickr30k", None)
     Path("params.yaml").write_text("ingest: {dataset: mine, format: csv, path: captions.csv, tokenizer: none}\n")
     assert load_config(None).ingest.path == Path("captions.csv")
     for settings, options in (
@@ -126,7 +125,7 @@ def test_the_file_applies_to_its_own_dataset() -> None:
         (["ingest={dataset: coco, tokenizer: none}"], {}),
     ):
         other = load_config(None, settings, options).ingest
-        assert (other.dataset, other.format, other.path) == ("coco", "coco", None)
+        assert (other.dataset, other.format, other.path) == ("coco", None, None)
         assert other.tokenizer == ("none" if "tokenizer" in str(settings) else "ptb")
     overridden = load_config(None, ["ingest.path=a.csv"], {"ingest.dataset": "b", "ingest.format": "csv"}).ingest
     assert (overridden.dataset, overridden.format, overridden.path) == ("b", "csv", Path("a.csv"))

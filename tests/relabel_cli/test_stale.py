@@ -119,14 +119,14 @@ _ONCE = "--set sources.words.pooling=mean --replace"
 _CIDER = {"sources.words": {"source": "cider", "tokenizer": "lower_split"}}
 CHANGES = {
     "nothing": Change("words"),
-    "pooling edited": Change("words", MEAN, (), ("pooling (max there, mean here)",), refuse=STALE_NEAR),
-    "pooling edited, neighbours": Change("words", MEAN, NEAR, ("pooling (max there, mean here)",), refuse=("wds",)),
+    "pooling edited": Change("words", MEAN, (), ("pooling ('max' there, 'mean' here)",), refuse=STALE_NEAR),
+    "pooling edited, neighbours": Change("words", MEAN, NEAR, ("pooling ('max' there, 'mean' here)",), refuse=("wds",)),
     "pooling edited, all": Change("words", MEAN, TABLES),
     "pooling of one command": Change(
         "words",
         {},
         tuple(f"{c} {_ONCE}" for c in (*NEAR, LOOKUP)),
-        ("pooling (mean there, max here)",),
+        ("pooling ('mean' there, 'max' here)",),
         refuse=STALE_NEAR,
     ),
     "sigma edited": Change("cider", SIGMA, (), ("sigma (6.0 there, 3.0 here)",), refuse=STALE),
@@ -139,9 +139,9 @@ CHANGES = {
         ("sigma (3.0 there, 6.0 here)",),
         refuse=STALE,
     ),
-    "source edited": Change("words", _CIDER, (), ("source (cbow there, cider here)", "vectors"), refuse=STALE),
+    "source edited": Change("words", _CIDER, (), ("source ('cbow' there, 'cider' here)", "vectors"), refuse=STALE),
     "source edited, encoded": Change(
-        "words", _CIDER, (ENCODE,), ("another encoding", "source (cbow there"), refuse=STALE_NEAR
+        "words", _CIDER, (ENCODE,), ("another encoding", "source ('cbow' there"), refuse=STALE_NEAR
     ),
     "model edited": Change("trained", WIDTH, (), ("width (4 there, 5 here)",), refuse=(*STALE, "encode")),
     "model trained": Change("trained", WIDTH, (TUNE,), ("vectors", "another encoding"), refuse=STALE),
@@ -154,7 +154,7 @@ CHANGES = {
         "words",
         {"neighbours.index": None},
         (),
-        ("index (IVF4,Flat there, None here)",),
+        ("index ('IVF4,Flat' there, None here)",),
         before={"neighbours.index": "IVF4,Flat"},
         refuse=STALE_NEAR,
     ),
@@ -162,7 +162,9 @@ CHANGES = {
     "fuse fitted": Change("fuse", {}, (), ("model",), fuse=2, refuse=STALE),
     "fuse fitted, encoded": Change("fuse", {}, (ENCODE,), ("another encoding",), fuse=2, refuse=STALE_NEAR),
     "gate edited": Change("fuse", {"sources.fuse.gate": "cider"}, (), ("gate",), refuse=STALE),
-    "pooling of the gate": Change("fuse", MEAN, (), ("pooling of the gate (max there, mean here)",), refuse=STALE_NEAR),
+    "pooling of the gate": Change(
+        "fuse", MEAN, (), ("pooling of the gate ('max' there, 'mean' here)",), refuse=STALE_NEAR
+    ),
     "part edited": Change("fuse", SIGMA, (), ("sigma",), refuse=(*STALE, *BUILDERS)),
     "part edited, encoded": Change(
         "fuse", SIGMA, (ENCODE.replace("L", "cider"),), ("cider",), refuse=(*STALE, *BUILDERS)

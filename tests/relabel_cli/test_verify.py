@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.relabel_cli.runner import invoke
 
-from relabel.core.layout import Layout
 from relabel.store.artefact import Recipe, build
 
 
@@ -18,17 +17,17 @@ def relabel(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a corpus and an encoding of it in the working directory."""
     monkeypatch.chdir(tmp_path)
-    layout = Layout(Path("labels"), "mine")
-    build(layout.corpus, Recipe("corpus", "mine", dict, {}, lambda work: work.file("a", Path.touch)))
+    mine = Path("labels/mine")
+    build(mine / "corpus", Recipe("corpus", "mine", dict, {}, lambda work: work.file("a", Path.touch)))
     encoding = Recipe("encoding", "cider", dict, {"corpus": "abc"}, lambda work: work.file("a", Path.touch))
-    build(layout.encoding("test", "cider"), encoding)
-    return layout
+    build(mine / "encodings/test/cider", encoding)
+    return mine
 
 
-@pytest.mark.usefixtures("layout")
+@pytest.mark.usefixtures("mine")
 def test_intact_files() -> None:
     code, output = relabel("labels")
     assert code == 0
@@ -36,10 +35,10 @@ def test_intact_files() -> None:
     assert "all as written" in output
 
 
-def test_damaged_files(layout: Layout) -> None:
-    (layout.encoding("test", "cider") / "a").write_text("x")
-    (layout.corpus / "a").unlink()
-    (layout.encoding("test", "cider") / "b").touch()
+def test_damaged_files(mine: Path) -> None:
+    (mine / "encodings/test/cider/a").write_text("x")
+    (mine / "corpus/a").unlink()
+    (mine / "encodings/test/cider/b").touch()
     code, output = relabel("labels")
     assert code == 4
     for line in (
@@ -51,7 +50,7 @@ def test_damaged_files(layout: Layout) -> None:
         assert line in output
 
 
-@pytest.mark.usefixtures("layout")
+@pytest.mark.usefixtures("mine")
 def test_missing_folder() -> None:
     assert relabel("none")[0] == 3
     assert relabel("labels/mine/corpus/manifest.json")[0] == 3

@@ -21,14 +21,14 @@ def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
         update={"export": small_project.config.export.model_copy(update={"plan": params})}
     )
     project = Project(config, small_project.runtime, tmp_path_factory.mktemp("plan"))
-    (project.layout.root.parent / "coco").mkdir(exist_ok=True)
+    (project.folder().parent / "coco").mkdir(exist_ok=True)
     for name in ("corpus", "encodings"):
-        (project.layout.root / name).symlink_to(small_project.layout.root / name)
+        (project.folder() / name).symlink_to(small_project.folder() / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.export.plan.spec._SHARD", 4 * 64 * 3)  # three batches
         job = stages.export_plan(project, "cbow", "all")
         job.run()
-    lookups = {label: small_project.layout.lookup("all", label) for label in ("cbow", "cider")}
+    lookups = {label: small_project.folder("exports", "all", "lookup", label) for label in ("cbow", "cider")}
     return {**lookups, "plan": job.out}
 
 

@@ -35,7 +35,7 @@ TOLERANCE = {"same_image": 0.0, "cbow": 1e-6, "cider": 1e-9, "cider_plain": 1e-9
 
 
 def opened(project: Project, label: str) -> Lookup:
-    return open_lookup(project.layout.lookup("all", label), verify=True)
+    return open_lookup(project.folder("exports", "all", "lookup", label), verify=True)
 
 
 def sample_rows(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
@@ -201,7 +201,7 @@ def by_pairs(project: Project, label: str) -> NDArray[np.float64]:
 
 def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -> Lookup:
     """Copy a lookup with some rows marked as failed and without neighbours."""
-    shutil.copytree(project.layout.lookup("all", label), folder)
+    shutil.copytree(project.folder("exports", "all", "lookup", label), folder)
     body = json.loads((folder / "lookup.json").read_text())
     arrays = {name: np.load(folder / f"{name}.npy") for name in ("neighbours.indptr", "neighbours.rows")}
     sizes = np.diff(arrays["neighbours.indptr"])

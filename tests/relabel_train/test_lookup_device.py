@@ -15,7 +15,7 @@ from relabel_train.lookup.format import KINDS
 
 @pytest.fixture
 def lookup(small_project: Project) -> Lookup:
-    return open_lookup(small_project.layout.lookup("all", "cbow"))
+    return open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
 
 
 def compare(lookup: Lookup, device: str) -> None:
@@ -68,7 +68,7 @@ def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
     with pytest.raises(ValueError, match="has no pooling 'refs'"):
         labels.block([0], pooling="refs")
     with pytest.raises(ValueError, match="has no vectors to hold"):
-        open_lookup(small_project.layout.lookup("all", "cider")).to("cpu")
+        open_lookup(small_project.folder("exports", "all", "lookup", "cider")).to("cpu")
 
 
 def test_captions_without_an_encoding(lookup: Lookup) -> None:

@@ -31,7 +31,7 @@ except ImportError as error:
 
 def test_numpy_is_enough(small_project: Project) -> None:
     for label in ("cbow", "cider"):
-        folder = small_project.layout.lookup("all", label)
+        folder = small_project.folder("exports", "all", "lookup", label)
         run = subprocess.run([sys.executable, "-X", "utf8", "-c", CODE, str(folder)], capture_output=True, check=False)
         assert run.returncode == 0, run.stderr.decode()
         lookup = open_lookup(folder)

@@ -38,7 +38,7 @@ def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
 
 @pytest.fixture(params=["cbow", "cider"])
 def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
-    return open_lookup(small_project.layout.lookup("all", request.param))
+    return open_lookup(small_project.folder("exports", "all", "lookup", request.param))
 
 
 def test_tensors_equal_the_arrays(lookup: Lookup) -> None:
@@ -83,7 +83,7 @@ def test_two_workers_return_the_same_labels_as_none(lookup: Lookup, context: str
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_process_returns_the_same_labels(small_project: Project) -> None:
     """Check that no product waits for torch's threads, which a forked process does not have."""
-    lookup, rows = open_lookup(small_project.layout.lookup("all", "cbow")), np.arange(128) % 90
+    lookup, rows = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), np.arange(128) % 90
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

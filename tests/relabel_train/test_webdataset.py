@@ -51,7 +51,7 @@ def exported(small_project: Project, tmp_path: Path) -> tuple[list[str], Path, L
     )
     job = stages.export_wds(project, "cbow", "all")
     job.run()
-    return urls, job.out, open_lookup(project.layout.lookup("all", "cbow"))
+    return urls, job.out, open_lookup(project.folder("exports", "all", "lookup", "cbow"))
 
 
 def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     values = {f"ingest.{name}": value for name, value in parameters.items()}
     place = "ingest.url" if "://" in str(captions) else "ingest.path"
     project = _project(folder, None, {place: str(captions), **values}, runtime)
-    stages.ingest(project).build()
+    stages.ingest(project).run()
     return project.corpus
 
 
@@ -99,7 +99,7 @@ def encode(folder: str | Path, label: str, split: str = "test", **options: Unpac
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
     project = _project(folder, **options)
-    if not (project.layout.corpus / MANIFEST).exists():
+    if not project.folder("corpus", MANIFEST).exists():
         stages.fetch_and_ingest(project)
     stages.build_encoding(project, label, split)
     return _open(project, label, split)
@@ -196,7 +196,7 @@ def export_label(
     # Exports of relabel's own have a stage each; formats of other tools share one.
     own = getattr(stages, f"export_{kind}", None)
     job = stages.export(project, kind, label, chosen) if own is None else own(project, label, chosen)
-    job.build()
+    job.run()
     return job.out
 
 

@@ -137,7 +137,7 @@ def correlate(
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
     if opened:
         first = opened[0]
-        if any(one.project.layout != first.project.layout or one.split != first.split for one in opened):
+        if any(one.project.folder() != first.project.folder() or one.split != first.split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")
         judge = first.project.config.judge.model_copy(update={"split": first.split})

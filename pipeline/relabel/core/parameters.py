@@ -1,4 +1,4 @@
-"""Parameter models and the YAML of parameter files.
+"""Parameter models, the YAML of parameter files, and the rule for names that become part of a path.
 
 Models have no unknown fields and are immutable, with finite numbers. A parameter file holds mappings with text keys,
 lists, text, decimal numbers, true, false and null; ``on``, ``010`` and ``2024-01-01`` are text.
@@ -18,13 +18,32 @@ from pydantic_core import PydanticCustomError
 
 from relabel.core.errors import UsageError, choices
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+_RULE = (
+    "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
+    "letter or a digit."
+)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. scikit-learn and gensim accept 32 bits."""
 
 T = TypeVar("T", bound=BaseModel)
 _NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+short = _REPR.repr
+"""Return a value as Python writes it, shortened for a message."""
+
+
+def name_fault(kind: str, name: str) -> str:
+    """Return why a name cannot become part of a path, else ""; `kind` of the name: "label", "plan"."""
+    return "" if _NAME.fullmatch(name) else f"{short(name)} cannot name a {kind}. {_RULE}"
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return the name if it may become part of a path, else raise."""
+    if fault := name_fault(kind, name):
+        raise UsageError(fault.removesuffix("."))
+    return name
 
 
 class Parameters(BaseModel):
@@ -78,7 +97,7 @@ def describe(error: ValidationError, *parents: str) -> str:
         return ".".join([*parents, *map(str, first["loc"]), first["msg"]])
     name = ".".join([*parents, *(str(part) for part in first["loc"])])
     reason = first["msg"].removeprefix("Value error, ")
-    value = "" if first["type"] == "missing" else f" (found {_SHORT.repr(first['input'])})"
+    value = "" if first["type"] == "missing" else f" (found {short(first['input'])})"
     return f"{name}: {reason}{value}" if name else f"{reason}{value}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
 from relabel.corpus.table import table_digest, table_splits
 from relabel.store.arrays import map_tables
-from relabel.store.artefact import Recipe
+from relabel.store.artefact import Inputs, Recipe
+from relabel.store.files import file_states
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
@@ -29,17 +32,19 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
 
     The fact `report` describes the corpus (see `relabel.corpus.report.describe`).
     """
-    source = open_input(params, runtime)
+    opened, source = time.time(), open_input(params, runtime)
     semantic = {
         "namespace": params.prefix,
         "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,
         **source.semantic,
     }
-    return Recipe("corpus", params.dataset, lambda: semantic, source.files, partial(_fill, params, source, runtime))
+    inputs: Inputs = {name: partial(source.sha256, path) for name, path in source.files.items()}
+    fill = partial(_fill, params, source, opened, runtime)
+    return Recipe("corpus", params.dataset, lambda: semantic, inputs, fill)
 
 
-def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
+def _fill(params: IngestParams, source: Input, opened: float, runtime: Runtime, work: Work) -> None:
     from relabel.corpus.report import describe
 
     if source.note:
@@ -51,6 +56,9 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     tables = (read_columns(work.folder / name) for name in shards)
     table = map_tables(work.folder / _SPILL, tables, SCHEMA)
     corpus = Corpus(lambda: table, table_digest(table), table_splits(table), params.prefix)
+    # While these have not changed, nobody need look for the captions again. A folder changes with the names in it.
+    folders = [] if params.path is None else filter(Path.is_dir, [params.path, *params.path.rglob("*")])
+    work.runtime["read"] = file_states([*source.files.values(), *folders], work.folder.parents[1], before=opened)
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],

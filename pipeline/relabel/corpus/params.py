@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from relabel.core.parameters import Parameters
 
@@ -104,14 +104,6 @@ class IngestParams(Parameters):
     )
     rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _set_own_format(cls, values: Any) -> Any:
-        """Fill in the format of a published dataset."""
-        if isinstance(values, dict) and not any(values.get(name) for name in ("format", "path", "url")):
-            return {**values, "format": PUBLISHED_FORMATS.get(str(values.get("dataset", "coco")))}
-        return values
-
     @field_validator("delimiter", mode="before")
     @classmethod
     def _unescape(cls, value: Any) -> Any:
@@ -132,18 +124,12 @@ class IngestParams(Parameters):
             raise ValueError("this is a URL: give it as url (--url)")
         return value
 
-    @model_validator(mode="after")
-    def _refuse_unused(self) -> IngestParams:
-        # A parameter that has no effect is a mistake of the user.
-        if self.path is not None and self.url is not None:
+    @field_validator("url", mode="after")
+    @classmethod
+    def _refuse_path(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("path") is not None:
             raise ValueError("path and url exclude each other")
-        if self.splits is not None and self.format not in ("coco", None):
-            raise ValueError(f"splits is for the format coco; {self.format} names its own")
-        if self.captions_per_image is not None and self.format not in ("scan", None):
-            raise ValueError(f"captions_per_image is for the format scan, not {self.format}")
-        if self.columns and self.format not in ("csv", None):
-            raise ValueError(f"columns is for the format csv, not {self.format}")
-        return self
+        return value
 
     def separator(self, file: Path) -> str:
         """Return the separator of fields of a CSV file."""

@@ -22,8 +22,7 @@ from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
-from relabel.store.arrays import view_column
-from relabel.store.manifest import open_artefact, read_parts
+from relabel.store.manifest import open_artefact, read_parts, view_column
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,9 +24,8 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, read_text
-from relabel.store.arrays import view_column
 from relabel.store.files import input_sha256, sha256_file, write_atomic
-from relabel.store.manifest import read_columns
+from relabel.store.manifest import read_columns, view_column
 
 Task = Literal["sts", "sits", "sis"]
 Split = Literal["val", "test"]
@@ -86,8 +84,7 @@ def file_name(task: Task, split: Split) -> str:
 
 def sha256(task: Task, split: Split) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
-    with resources.as_file(_shipped(task, split)) as path:
-        return input_sha256(path)
+    return input_sha256(shipped(task, split))
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
@@ -120,13 +117,13 @@ def convert(folder: Path, out: Path) -> None:
             write_atomic(out / file_name(task, split), partial(_write, table))
 
 
-def _shipped(task: Task, split: Split) -> resources.abc.Traversable:
-    return resources.files("relabel.datasets") / "cxc_data" / file_name(task, split)
+def shipped(task: Task, split: Split) -> Path:
+    """Return the shipped file of one task and split."""
+    return Path(__file__).with_name("cxc_data") / file_name(task, split)
 
 
 def _read(task: Task, split: Split) -> pa.Table:
-    with resources.as_file(_shipped(task, split)) as path:
-        return read_columns(path)
+    return read_columns(shipped(task, split))
 
 
 def _write(table: pa.Table, path: Path) -> None:

@@ -1,8 +1,7 @@
 """Contract of an export: a label written as the files of another tool.
 
-A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`, the name in
-`relabel.core.layout.EXPORTS`, and a model of its parameters in `relabel.export.params`. The verb, the Python call, the
-folder, resumption and verification follow from these.
+A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`, and a model of its parameters in
+`relabel.export.params`. The verb, the Python call, the folder, resumption and verification follow from these.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.types import Rows
 from relabel.corpus import Corpus
-from relabel.store.arrays import combine_chunks, write_array, write_pieces
-from relabel.store.manifest import Manifest
+from relabel.store.arrays import write_array, write_pieces
+from relabel.store.manifest import Manifest, combine_chunks
 from relabel.store.workdir import Work
 from relabel_train.batches.base import Missing
 

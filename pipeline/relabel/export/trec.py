@@ -17,7 +17,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportTrecParams
-from relabel.store.arrays import combine_chunks
+from relabel.store.manifest import combine_chunks
 from relabel.store.workdir import Work, part_ranges
 
 _STEP = 10_000  # queries in memory

@@ -21,8 +21,8 @@ from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import read_failed_rows
-from relabel.store.arrays import combine_chunks, view_column, write_array, write_pieces
-from relabel.store.manifest import Manifest, read_columns
+from relabel.store.arrays import write_array, write_pieces
+from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]

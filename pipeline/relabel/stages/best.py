@@ -44,22 +44,11 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
     return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
 
 
-_BEST_ENCODER: dict[str, Any] = {
-    "folds": 3,
-    "merge": True,
-    "epochs": 2,
-    "sis": 0.3,
-    "also": ("stsb", "sick"),
-    "also_weight": 0.2,
-    "also_share": 0.25,
-}
+_BEST_ENCODER: dict[str, Any] = {"folds": 3, "merge": True, "epochs": 2, "sis": 0.3}
+_BEST_ENCODER |= {"also": ("stsb", "sick"), "also_weight": 0.2, "also_share": 0.25}
 """Parameters of the recommended sentence encoder that differ from the defaults."""
-_BEST_FUSE: dict[str, Any] = {
-    "parts": ("tuned", "cbow", "cider"),
-    "model": "boosted",
-    "free": ("cbow", "cider"),
-    "altered": 1500,
-}
+_BEST_FUSE: dict[str, Any] = {"parts": ("tuned", "cbow", "cider"), "model": "boosted"}
+_BEST_FUSE |= {"free": ("cbow", "cider"), "altered": 1500}
 """Parameters of the recommended fuse that differ from the defaults."""
 
 
@@ -80,4 +69,4 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     project = replace(project, config=config)
     fetch_and_ingest(project)
     # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
-    return {"tuned": tune_sbert(project).build(), "fuse": tune_fuse(project).build()}
+    return {"tuned": tune_sbert(project).run()[0], "fuse": tune_fuse(project).run()[0]}

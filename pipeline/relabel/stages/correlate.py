@@ -63,7 +63,7 @@ class EvaluationResult:
             if step.label in failed or step.out in done:
                 continue
             try:
-                step.prepare().build()
+                step.prepare().run()
                 done.add(step.out)
             except RelabelError as error:
                 failed.add(step.label)
@@ -149,9 +149,9 @@ class EvaluationResult:
             return
         semantic = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
         inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
-        folder = self.project.layout.report(self.project.config.judge.split)
+        folder = self.project.folder("report", self.project.config.judge.split)
         recipe = Recipe("report", name, lambda: semantic, inputs, partial(write_report, name, report, draw))
-        Job(self.project, folder / name, recipe, self.project.command("correlate")).build()
+        Job(self.project, folder / name, recipe, self.project.command("correlate")).run()
         self.paths["tables, pictures"] = folder
 
 
@@ -211,7 +211,7 @@ def correlate(
     result = EvaluationResult(project, is_complete(project, labels) and not scores and not functions)
     if encoded:
         split = project.config.judge.split
-        if names and not (project.layout.corpus / MANIFEST).exists():
+        if names and not project.folder("corpus", MANIFEST).exists():
             fetch_and_ingest(project)
         built = result.build_labels(with_baseline(project, names, encoded), split, encoded)
         result.add_encoded(built, encoded, [read_cxc_scores(path, split, allow_missing) for path in scores])

@@ -42,7 +42,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one.identity for part, one in parts.items()}
     job = Job(
         project,
-        project.layout.encoding(split, label),
+        project.folder("encodings", split, label),
         Recipe("encoding", label, semantic, inputs, fill),
         project.command("encode", label=label, split=split),
         partial(label_values, label=label),
@@ -58,7 +58,9 @@ def encoding_steps(project: Project, label: str, split: str) -> Iterator[Step]:
     for part in project.config.source(label).input_labels():
         for step in encoding_steps(project, part, split):
             yield replace(step, label=label)
-    yield Step(label, "encode", label, project.layout.encoding(split, label), partial(encode, project, label, split))
+    yield Step(
+        label, "encode", label, project.folder("encodings", split, label), partial(encode, project, label, split)
+    )
 
 
 def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
@@ -69,7 +71,7 @@ def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
     """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
-    return [step.prepare().build() for step in encoding_steps(project, label, split)][-1]
+    return [step.prepare().run()[0] for step in encoding_steps(project, label, split)][-1]
 
 
 def build_inputs(project: Project, label: str, split: str) -> None:
@@ -85,10 +87,10 @@ def build_inputs(project: Project, label: str, split: str) -> None:
 def encoded_split(project: Project, label: str) -> str:
     """Return the split that a label is encoded for: the only one, or `all` if it is among several."""
     project.config.params(label)  # an unknown label is a better message than a missing encoding
-    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    encoded = [s for s in (*project.corpus.splits, "all") if project.folder("encodings", s, label, MANIFEST).exists()]
     if not encoded:
         todo = f"Run {project.command('encode', label=label)}."
-        raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("SPLIT", label)), todo=todo)
+        raise MissingError(f"{label} is not encoded", where=str(project.folder("encodings", "SPLIT", label)), todo=todo)
     if len(encoded) > 1 and "all" not in encoded:
         raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo="Name one of them.")
     return encoded[-1]
@@ -109,7 +111,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
     """
     errors = []
     for label in labels:
-        folder = project.layout.encoding(split, label)
+        folder = project.folder("encodings", split, label)
         # A missing or damaged encoding is reported by the command that needs it.
         with suppress(MissingError, CheckError):
             manifest = read_manifest(folder, "encoding")

@@ -26,11 +26,11 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
     exporter = export_class(kind)(getattr(project.config.export, kind))
-    corpus, layout, source = project.corpus, project.layout, project.config.source(label)
-    encoding = encode(project, label, serving_split(project, lambda s: layout.encoding(s, label), split))
+    corpus, folder, source = project.corpus, project.folder, project.config.source(label)
+    encoding = encode(project, label, serving_split(project, lambda s: folder("encodings", s, label), split))
     table, of = None, exporter.neighbours_of()
     if of is not None:
-        within = serving_split(project, lambda s: layout.neighbours(s, of, label), split)
+        within = serving_split(project, lambda s: folder("neighbours", s, of, label), split)
         table = existing_neighbours(project, label, within, of)
     semantic = exporter.fingerprint_params() | {"split": split, "pooling": source.params.pooling}
     if "licence" in semantic:
@@ -75,7 +75,7 @@ def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inpu
 
 def existing_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job | None:
     """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
-    exists = (project.layout.neighbours(within, of, label) / MANIFEST).exists()
+    exists = project.folder("neighbours", within, of, label, MANIFEST).exists()
     return prepare_neighbours(project, label, within, of) if exists else None
 
 
@@ -83,10 +83,10 @@ def _licence(project: Project) -> str | None:
     """Return the licence of fetched captions; None for captions of the user's own."""
     from relabel.datasets import load_manifest
 
-    dataset = project.config.ingest.dataset
-    if dataset not in FETCHED or project.reused_corpus is not None or project.config.ingest.has_location:
-        return None
-    return load_manifest(FETCHED[dataset]).licence
+    fetched = FETCHED.get(project.config.ingest.dataset)
+    if fetched is not None and project.captions(project.config).path is None:
+        return load_manifest(fetched).licence
+    return None
 
 
 def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
@@ -130,7 +130,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
 
     return Job(
         project,
-        project.layout.neighbour_ids(within, of, label),
+        project.folder("exports", within, "neighbours", of, label),
         Recipe("neighbour_ids", label, lambda: semantic, inputs, fill),
         project.command("export neighbours", label=label, split=within, of=of),
         table.parameters,

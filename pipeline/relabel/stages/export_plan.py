@@ -31,12 +31,12 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
-    encoding = encode(project, label, serving_split(project, lambda s: project.layout.encoding(s, label), split))
+    encoding = encode(project, label, serving_split(project, lambda s: project.folder("encodings", s, label), split))
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
-        within = serving_split(project, lambda s: project.layout.neighbours(s, "captions", near), split)
+        within = serving_split(project, lambda s: project.folder("neighbours", s, "captions", near), split)
         table = neighbours(project, near, within, "captions")
         inputs["neighbours"] = table.identity
     # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.

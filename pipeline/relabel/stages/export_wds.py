@@ -30,7 +30,7 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     from relabel.export.wds.keys import caption_shards, image_shards
     from relabel_train.lookup import open_lookup
 
-    corpus, params, out = project.corpus, project.config.export.wds, project.layout.lookup(split, label)
+    corpus, params, out = project.corpus, project.config.export.wds, project.folder("exports", split, "lookup", label)
     # A lookup may have the neighbours of another split.
     near = read_manifest(out, "lookup").facts["neighbours"] if (out / MANIFEST).exists() else None
     lookup = export_lookup(project, label, split, near and near["within"])
@@ -73,7 +73,7 @@ def _keys(project: Project) -> tuple[Keys, str | None]:
             raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
         return "caption", None
     keys: Keys = params.keys or "image"
-    ingested = read_manifest(project.layout.corpus, "corpus").semantic
+    ingested = read_manifest(project.folder("corpus"), "corpus").semantic
     if ingested["format"] != "webdataset":
         return keys, params.image_id_column
     if params.keys is None and ingested.get("ids") == "shard":

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.layout import check_name
+from relabel.core.parameters import check_name
 from relabel.stages.ingest import FETCHED
 from relabel.store.files import write_text
 

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Literal
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.parameters import short
 from relabel.core.runtime import SILENT, Runtime, release_memory
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
@@ -27,7 +27,6 @@ from relabel.store.manifest import Manifest, Spec, open_artefact
 from relabel.store.workdir import Steps, Work, make_step
 
 Values = dict[str, Any]
-_SHOWN = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,15 @@ class Job:
         return self.recipe.spec
 
     def run(self) -> tuple[Manifest, bool]:
-        """Build the artefact unless it is up to date; return its manifest and whether it was built."""
+        """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
         runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
-        result = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
+        manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
         # A run builds many artefacts in one process: freed memory goes back to the system in between.
         release_memory()
-        return result
-
-    def build(self) -> Manifest:
-        """Build the artefact unless it is up to date, and log its state."""
-        manifest, built = self.run()
-        self.project.runtime.progress.note(status_line(built, manifest, self.out))
-        return manifest
+        state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
+        state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
+        runtime.progress.note(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
+        return manifest, built
 
     def share(self, share: tuple[int, int]) -> str:
         """Make share i of n of the files, and leave it to a later build to collect them; return a line of text."""
@@ -116,12 +112,11 @@ class Job:
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
             self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
-        expected = Spec(manifest.kind, manifest.name, semantic, inputs).fingerprint
         # As a manifest holds them: a tuple is a list there.
         semantic, inputs = json.loads(json.dumps([semantic, inputs]))
         causes = differences(manifest.semantic, semantic)
         causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
-        if not causes and manifest.fingerprint != expected:
+        if not causes and not manifest.is_current:
             causes = ["made by another version of relabel"]
         if causes:
             problem = f"not of the current parameters and inputs: {', '.join(causes)}"
@@ -155,22 +150,11 @@ class Step:
     prepare: Callable[[], Job]
 
 
-def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
-    """Return one line about an artefact."""
-    state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
-    state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
-    return f"{manifest.kind} {manifest.name}: {state} ({folder})"
-
-
 def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Describe the parameters in which an existing artefact differs from the requested one."""
-
-    def shown(values: Mapping[str, Any], name: str) -> str:
-        # The values of a nested parameter would fill the screen.
-        return shorten(str(values.get(name)), _SHOWN, placeholder="...")
-
     names = [name for name in {**previous, **current} if previous.get(name) != current.get(name)]
-    return [f"{name} ({shown(previous, name)} there, {shown(current, name)} here)" for name in names]
+    # In short: the values of a nested parameter would fill the screen.
+    return [f"{name} ({short(previous.get(name))} there, {short(current.get(name))} here)" for name in names]
 
 
 def label_values(config: Config, label: str) -> Values:
@@ -197,7 +181,7 @@ def export_job(
         return label_values(config, label) | section_values(config, f"export.{kind}")
 
     command = project.command(f"export {kind}", label=label, split=split)
-    return Job(project, project.layout.export(split, kind, recipe.name), recipe, command, values, steps)
+    return Job(project, project.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
 
 
 def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:

@@ -56,7 +56,7 @@ def judge(project: Project, label: str) -> Job:
         score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
 
     recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
-    out, command = project.layout.judgement(split, label), project.command("correlate", label=label, split=split)
+    out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)
     return _job(project, label, out, recipe, command, ("include_self",))
 
 
@@ -69,7 +69,7 @@ def figures(project: Project, label: str) -> Job:
 
     semantic = params.model_dump(mode="json", include={*_FIGURES})
     recipe = Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill)
-    out = project.layout.figures(params.split, label)
+    out = project.folder("figures", params.split, label)
     return _job(project, label, out, recipe, scores.command, ("include_self", *_FIGURES))
 
 
@@ -104,7 +104,7 @@ def ranking(project: Project, label: str) -> Job:
         score_eccv(corpus, relevance, source, eccv, work, project.runtime.progress, ties=params.ties, gate=opened)
 
     recipe, names = Recipe("ranking", label, lambda: semantic, inputs, fill), ("gate", "gate_top") if gate else ()
-    out, command = project.layout.ranking("test", label), project.command("correlate", on="eccv", label=label)
+    out, command = project.folder("rankings", "test", label), project.command("correlate", on="eccv", label=label)
     return _job(project, label, out, recipe, command, ("ties", *names))
 
 
@@ -122,18 +122,18 @@ def label_steps(project: Project, labels: Iterable[str], split: str, against: Co
 
     `against`: "cxc" and "eccv", if labels are judged on them.
     """
-    layout = project.layout
+    folder = project.folder
     for label in labels:
         yield from encoding_steps(project, label, split)
         if "cxc" in against:
-            yield Step(label, "correlate", label, layout.judgement(split, label), partial(judge, project, label))
-            yield Step(label, "correlate", label, layout.figures(split, label), partial(figures, project, label))
+            yield Step(label, "correlate", label, folder("judgements", split, label), partial(judge, project, label))
+            yield Step(label, "correlate", label, folder("figures", split, label), partial(figures, project, label))
         if "eccv" in against and is_ranked(project, label):
             gate = project.config.judge.gate
             if gate and project.config.source(label).is_pairwise():
                 for step in encoding_steps(project, gate, split):
                     yield replace(step, label=label)
-            yield Step(label, "correlate", label, layout.ranking(split, label), partial(ranking, project, label))
+            yield Step(label, "correlate", label, folder("rankings", split, label), partial(ranking, project, label))
 
 
 def check_judged(project: Project, on: str = "cxc") -> None:
@@ -189,7 +189,7 @@ def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
         judged = judged_set(name)
     elif Path(name).suffix in JUDGEMENT_FILES:
         # Files of judgements need no corpus.
-        corpus = project.corpus if (project.layout.corpus / MANIFEST).exists() else None
+        corpus = project.corpus if project.folder("corpus", MANIFEST).exists() else None
         captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
         judged = judged_file(Path(name), project.config.judge.statistic, captions)
     else:
@@ -231,7 +231,7 @@ class ScoredSet:
         """Return the folder of the label's scores or figures."""
         # A set from a file is named by the file, which may have any name.
         name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", self.texts.judged.name).lstrip("_.+-")[:80] or "file"
-        return self.texts.project.layout.judged_set(name) / kind / self.label
+        return self.texts.project.folder("judged", name) / kind / self.label
 
     @cached_property
     def scores(self) -> Job:

@@ -36,11 +36,11 @@ def search_labels(
     RelabelError): labels that cannot answer, each with the reason.
     """
     config, split = project.config, project.choose_split(split, "test", labels)
-    encoded = [name for name in config.sources if project.layout.encoding(split, name).exists()]
+    encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
     names = list(labels) or [name for name in encoded if not config.source(name).spec.baseline]
     if not names:
-        where = str(project.layout.encoding(split))
+        where = str(project.folder("encodings", split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
     rows = project.corpus.rows(project.splits(split))
     query = text if text is not None else project.corpus.find_row(str(caption_id), rows)

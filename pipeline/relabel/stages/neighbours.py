@@ -34,7 +34,7 @@ def neighbours(
         split = split or params.split
     within = within or params.within or params.split or encoded_split(project, label)
     # The split whose encoding covers the queries.
-    split = split or serving_split(project, lambda s: project.layout.encoding(s, label), within)
+    split = split or serving_split(project, lambda s: project.folder("encodings", s, label), within)
     of = of or params.of
     corpus = project.corpus
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
@@ -65,7 +65,7 @@ def neighbours(
 
     job = Job(
         project,
-        project.layout.neighbours(within, of, label),
+        project.folder("neighbours", within, of, label),
         Recipe("neighbours", label, lambda: semantic, inputs, fill),
         project.command("neighbours", label=label, within=within, of=of),
         partial(_values, label=label),

@@ -31,10 +31,10 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     and judged on `against`. Tables of judged sets of texts are added if the labels have been judged on such sets. The
     page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
     """
-    config, layout = project.config, project.layout
+    config, folder = project.config, project.folder
     sets = []
     for name in set_names():
-        if layout.judged_set(name).exists():
+        if folder("judged", name).exists():
             # Its files may be gone.
             with suppress(RelabelError):
                 sets.append(open_set(project, name, names))
@@ -67,7 +67,7 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
 
     name = page_name(project, split, labels)
     recipe = Recipe("page", name, lambda: semantic, inputs, fill)
-    return Job(project, layout.page(name), recipe, project.command("report", split=split))
+    return Job(project, folder("page", name), recipe, project.command("report", split=split))
 
 
 def page_name(project: Project, split: str, labels: Sequence[str]) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from textwrap import shorten
+from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import MissingError, choices
-from relabel.core.layout import Layout
+from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.params import PUBLISHED_FORMATS
+from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
+from relabel.store.artefact import PARAMETERS
+from relabel.store.files import are_unchanged
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -38,14 +41,9 @@ class Project:
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "config", config)
 
-    def __repr__(self) -> str:
-        labels = shorten(", ".join(self.config.sources), 100, placeholder=" ...")
-        return f"<Project {self.layout.root}: labels {labels}; data in {self.runtime.data}>"
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Folders of this dataset."""
-        return Layout(self.labels, self.config.ingest.dataset)
+    def folder(self, *names: str) -> Path:
+        """Return a folder of this dataset, such as ``labels/coco/encodings/SPLIT/LABEL``; no name leads out of it."""
+        return Path(self.labels, self.config.ingest.dataset, *(check_name("folder", name) for name in names))
 
     @property
     def reused_corpus(self) -> Manifest | None:
@@ -53,10 +51,33 @@ class Project:
 
         A path is given once, to `ingest`. Later commands name the dataset only.
         """
-        if self.config.ingest.has_location or not (self.layout.corpus / MANIFEST).exists():
-            return None
-        manifest = read_manifest(self.layout.corpus, "corpus")
-        return manifest if manifest.runtime["parameters"]["ingest.path"] else None
+        folder = self.folder("corpus")
+        manifest = read_manifest(folder, "corpus") if (folder / MANIFEST).exists() else None
+        reusable = manifest is not None and manifest.runtime[PARAMETERS]["ingest.path"]
+        return None if not reusable or self.config.ingest.has_location else manifest
+
+    def captions(self, config: Config) -> IngestParams:
+        """Return the parameters of the corpus; where they name no captions, those of before with what is given now."""
+        params = config.ingest
+        if params.url is not None:
+            from relabel.corpus.readers.remote import fetch_captions
+
+            copied = fetch_captions(params, self.runtime.data, self.runtime.progress)
+            return params.model_copy(update={"path": copied, "url": None})
+        if params.path is not None or (manifest := self.reused_corpus) is None:
+            return params
+        before = {name.partition(".")[2]: value for name, value in manifest.runtime[PARAMETERS].items()}
+        place = Path(os.path.relpath(self.folder("corpus") / before["path"]))
+        given = params.model_dump(include=params.model_fields_set)
+        return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
+
+    def ingest_values(self, config: Config) -> dict[str, Any]:
+        """Return the parameters of the corpus by dotted name; the path from the corpus, so that both can be moved."""
+        params, corpus = self.captions(config), self.folder("corpus")
+        values = params.model_dump(mode="json", exclude={"dataset", "url"})
+        if params.path is not None:
+            values["path"] = os.path.relpath(params.path.resolve(), corpus.resolve())
+        return {f"ingest.{name}": value for name, value in values.items()}
 
     @property
     def namespace(self) -> str:
@@ -74,18 +95,22 @@ class Project:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The ingested corpus."""
-        if not (self.layout.corpus / MANIFEST).exists():
+        """The ingested corpus, of today's captions and parameters."""
+        folder = self.folder("corpus")
+        if not (folder / MANIFEST).exists():
             dataset = self.config.ingest.dataset
             path = None if dataset in PUBLISHED_FORMATS else "PATH"
             todo = f"Make it with {self.command('ingest', path=path)}."
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
-            raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
-        from relabel.stages.ingest import check_captions
+            raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
+        manifest = read_manifest(folder, "corpus")
+        same = manifest.is_current and manifest.runtime[PARAMETERS] == self.ingest_values(self.config)
+        if not (same and are_unchanged(manifest.runtime.get("read", {}), self.folder())):
+            from relabel.stages.ingest import check_captions
 
-        check_captions(self)
-        return Corpus.open(self.layout.corpus)
+            check_captions(self)
+        return Corpus.open(folder)
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

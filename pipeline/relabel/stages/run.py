@@ -50,21 +50,19 @@ def run(
     stages.fetch_and_ingest(project, mirror)
     chosen = project.choose_split(split, project.config.judge.split)
     project, names, against = _resolve(project, chosen, labels)
-    result, layout = EvaluationResult(project, is_complete(project, labels)), project.layout
+    result, folder = EvaluationResult(project, is_complete(project, labels)), project.folder
     built = result.build_labels(names, chosen, against)
     result.add_encoded(built, against)
     if exports:
         result.build(_export_steps(project, _exported(project, labels), chosen))
         # Encodings with failed rows are used, and reported at the end.
         result.problems += stages.find_failed_rows(project, labels or project.config.sources, chosen)
-        scores = {"scores of judged pairs": layout.judgement(chosen)} if result.paths else {}
-        folders = {"captions": layout.corpus, "labels": layout.encoding(chosen), **scores, **result.paths}
-        result.paths = folders | {"neighbours": layout.neighbours(chosen, "captions"), "lookups": layout.lookup(chosen)}
+        result.paths |= {"labels": folder("encodings", chosen), "lookups": folder("exports", chosen, "lookup")}
     if built:
         try:
             # The page comes after the neighbours, which it reads.
             job = page(project, chosen, labels, built, against)
-            job.build()
+            job.run()
             result.paths["report"] = job.out / FILE
         except RelabelError as error:
             # The page is the last part of a run: its failure must not hide the results before it.
@@ -118,7 +116,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     steps += _export_steps(project, _exported(project, labels), chosen)
     # Several labels may have a part in common.
     planned += [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
-    out = project.layout.page(page_name(project, chosen, labels))
+    out = project.folder("page", page_name(project, chosen, labels))
     last = Step("report", "report", chosen, out, lambda: page(project, chosen, labels, names, against))
     return [*planned, _planned(project, last)]
 
@@ -142,17 +140,17 @@ def _exported(project: Project, labels: Sequence[str]) -> list[str]:
 
 def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
     """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
-    layout = project.layout
+    folder = project.folder
     for label in labels:
         if _has(project, label, "neighbours"):
             prepare = partial(stages.neighbours, project, label, split, "captions", split)
-            yield Step(label, "neighbours", label, layout.neighbours(split, "captions", label), prepare)
+            yield Step(label, "neighbours", label, folder("neighbours", split, "captions", label), prepare)
         if _has(project, label, "lookup"):
             prepare = partial(stages.export_lookup, project, label, split)
-            yield Step(label, "export", label, layout.lookup(split, label), prepare)
+            yield Step(label, "export", label, folder("exports", split, "lookup", label), prepare)
         if project.config.source(label).spec.kind == "vectors":
             prepare = partial(stages.export, project, "faiss", label, split)
-            yield Step(label, "export faiss", label, layout.export(split, "faiss", label), prepare)
+            yield Step(label, "export faiss", label, folder("exports", split, "faiss", label), prepare)
 
 
 def _has(project: Project, label: str, what: Capability) -> bool:
@@ -166,7 +164,7 @@ def _has(project: Project, label: str, what: Capability) -> bool:
 def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
     """Return the steps that make the corpus; the last one ingests it."""
     config = project.config.ingest
-    step = Step("ingest", "ingest", config.dataset, project.layout.corpus, partial(stages.ingest, project))
+    step = Step("ingest", "ingest", config.dataset, project.folder("corpus"), partial(stages.ingest, project))
     ingest = _planned(project, step, rows)
     fetched = config.dataset in FETCHED and not config.has_location and ingest.state != "done"
     return [*(_fetch_steps(project, FETCHED[config.dataset]) if fetched else []), ingest]

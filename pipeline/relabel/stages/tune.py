@@ -77,7 +77,7 @@ def tuned_model(project: Project, name: str) -> Job:
     """
     project = project.parent or project
     # Word vectors need a corpus.
-    if name == "cbow" and not (project.layout.corpus / MANIFEST).exists():
+    if name == "cbow" and not project.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(project)
     return _TUNED[name](project)
 

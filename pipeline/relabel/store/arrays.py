@@ -21,22 +21,6 @@ from relabel.store.workdir import Work
 _STEP = 1 << 20  # bytes that faiss passes to the callback per call
 
 
-def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one."""
-    # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
-    if isinstance(column, pa.ChunkedArray):
-        # One chunk is viewed; `combine_chunks` would copy it.
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return np.from_dlpack(column)
-
-
-def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # For some types, `combine_chunks` of pyarrow returns a chunked array.
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
-
-
 def save_array(path: Path, array: NDArray[Any]) -> None:
     """Write a `.npy` file with the same bytes as `numpy.save`."""
     save_pieces(path, array.dtype.str, array.shape, [array])

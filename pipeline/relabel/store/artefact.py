@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import glob
 import os
-import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, is_installed, system_error
+from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
@@ -39,7 +38,8 @@ WORK = ".work"
 GITIGNORE = ".gitignore"
 """Name of a file that DVC writes beside artefacts."""
 _OLD = ".old"
-_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "faiss-gpu", "numba", "pycocoevalcap")
+_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence_transformers", "faiss", "numba")
+"""Libraries whose versions a manifest records, if the process that collected the files had them loaded."""
 _PATIENCE = 1.0  # seconds of waiting before a note is shown
 
 
@@ -115,12 +115,10 @@ def build(
 
 def current_manifest(out: Path, spec: Spec, retry: bool = False) -> Manifest | None:
     """Return the manifest of the artefact of a spec if it is complete, judged by names and sizes of its files."""
-    try:
-        manifest = read_manifest(out)
-        if manifest.fingerprint == spec.fingerprint and not (retry and manifest.failed):
+    with suppress(OSError, MissingError, CheckError):
+        manifest = read_manifest(out) if (out / MANIFEST).exists() else None
+        if manifest and manifest.fingerprint == spec.fingerprint and not (retry and manifest.failed):
             return None if find_changed(out, manifest) else manifest
-    except (OSError, MissingError, CheckError):
-        pass
     return None
 
 
@@ -155,8 +153,8 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
         if (full := full_disk(error)) is None:
             raise
         raise full from error
-    versions = {name: metadata.version(name) for name in _LIBRARIES if is_installed(name)}
-    machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
+    versions = {name: sys.modules[name].__version__ for name in _LIBRARIES if name in sys.modules}
+    machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
     identity = spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs

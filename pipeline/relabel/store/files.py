@@ -11,7 +11,7 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,21 +36,45 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
 
     The file is read again if its size, or the time of its last change, is another.
     """
-    state = path.stat()
+    changed, state = _state(path)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
     known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
-    key = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
-        if recorded == key:
+        if recorded == state:
             return sha256
     sha256 = (compute or sha256_file)(path)
-    # A file that is still written may change once more within one tick of the clock of its file system.
-    if time.time() - max(state.st_mtime, state.st_ctime) > _SETTLED:
+    if time.time() - changed > _SETTLED:
         with suppress(OSError):
             known.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(known, lambda place: place.write_text(f"{key} {sha256}", encoding="ascii"))
+            write_atomic(known, lambda place: place.write_text(f"{state} {sha256}", encoding="ascii"))
     return sha256
+
+
+def file_states(paths: Iterable[Path], folder: Path, before: float) -> dict[str, str]:
+    """Return the states of files and folders by their paths from a folder; nothing if one changed after `before`."""
+    states = {os.path.relpath(path.absolute(), folder.absolute()): _state(path) for path in paths}
+    settled = all(changed < before - _SETTLED for changed, _ in states.values())
+    return {name: state for name, (_, state) in states.items()} if settled else {}
+
+
+def are_unchanged(states: Mapping[str, str], folder: Path) -> bool:
+    """Return whether files and folders are in the states of `file_states`; False if there are none."""
+    # Links are not resolved, as in the names.
+    paths = [Path(os.path.normpath(folder.absolute() / name)) for name in states]
+    with suppress(OSError):
+        return bool(paths) and states == file_states(paths, folder, time.time())
+    return False
+
+
+def _state(path: Path) -> tuple[float, str]:
+    """Return the time of the last change of a file or folder, in seconds, and its state: size and times.
+
+    A file that is still written may change once more within one tick of the clock of its file system, so a state counts
+    from `_SETTLED` seconds on.
+    """
+    now = path.stat()
+    return max(now.st_mtime, now.st_ctime), f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,12 +12,14 @@ from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.layout import check_name
+from relabel.core.parameters import check_name
 
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"
@@ -88,6 +90,11 @@ class Manifest:
     def identity(self) -> str:
         """Identity of this artefact as an input of another one: the fingerprint and the set of failed rows."""
         return f"{self.fingerprint} without {self.facts['failed']['sha256']}" if self.failed else self.fingerprint
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this version of relabel would give the artefact the same fingerprint."""
+        return self.fingerprint == Spec(self.kind, self.name, self.semantic, self.inputs).fingerprint
 
     def to_json(self) -> str:
         """Return readable JSON with stable order, including the digest of all other fields."""
@@ -198,3 +205,19 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     # `read_table` would import pyarrow.dataset and pandas, which take as long as reading COCO's captions.
     with pq.ParquetFile(path) as file:
         return file.read(columns)
+
+
+def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one."""
+    # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
+    if isinstance(column, pa.ChunkedArray):
+        # One chunk is viewed; `combine_chunks` would copy it.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return np.from_dlpack(column)
+
+
+def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    # For some types, `combine_chunks` of pyarrow returns a chunked array.
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined

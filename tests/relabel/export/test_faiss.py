@@ -29,7 +29,7 @@ K = 10
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
     """Return the small project with a new folder of exports."""
-    root = small_project.layout.root.absolute()
+    root = small_project.folder().absolute()
     for name in ("corpus", "encodings"):
         (tmp_path / "labels" / root.name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "labels" / root.name / name).symlink_to(root / name)

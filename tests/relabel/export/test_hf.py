@@ -36,7 +36,7 @@ def test_datasets_loads_the_folder(small_project: Project, folder: Path, tmp_pat
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path))
-    corpus, lookup = small_project.corpus, open_lookup(small_project.layout.lookup("all", "cbow"))
+    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     assert {name: len(part) for name, part in loaded.items()} == {
         {"val": "validation"}.get(split, split): len(rows) for split, rows in corpus.splits.items()
     }

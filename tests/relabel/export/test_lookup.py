@@ -32,7 +32,7 @@ def in_new_folder(project: Project, tmp_path: Path, **changes: Any) -> Project:
     """Return the same labels with other parameters and a separate folder of exports."""
     for name in ("corpus", "encodings", "neighbours"):
         (tmp_path / "coco").mkdir(exist_ok=True)
-        (tmp_path / "coco" / name).symlink_to(project.layout.root / name)
+        (tmp_path / "coco" / name).symlink_to(project.folder() / name)
     return Project(project.config.model_copy(update=changes), project.runtime, tmp_path)
 
 
@@ -66,7 +66,7 @@ def test_ids_are_indexed_in_chunks(
     small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(export, "_CHUNK", chunk)
-    folder = small_project.layout.lookup("all", "cbow")
+    folder = small_project.folder("exports", "all", "lookup", "cbow")
     corpus = small_project.corpus
     expected = Ids.of(corpus.caption_ids).arrays("caption_ids") | Ids.of(corpus.image_ids).arrays("image_ids")
     work = Work(tmp_path)
@@ -88,7 +88,7 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
     project = in_new_folder(small_project, tmp_path, export=export)
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
-    full_precision, half = open_lookup(small_project.layout.lookup("all", "cbow")), open_lookup(job.out)
+    full_precision, half = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), open_lookup(job.out)
     assert (full_precision.about.dtype, half.about.dtype) == ("float32", "float16")
     assert full_precision.about.fingerprint != half.about.fingerprint
     rows = np.arange(len(full_precision))
@@ -111,7 +111,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
         work.facts |= {"rows": [0, 0], "split": "all"}
 
     other = Recipe("neighbours", "cbow", lambda: {"within": "all"}, {"encoding": "another"}, fill)
-    build(project.layout.neighbours("all", "captions", "cbow"), other)
+    build(project.folder("neighbours", "all", "captions", "cbow"), other)
     with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
         stages.export_lookup(project, "cbow", "all").run()
 
@@ -155,7 +155,7 @@ def cider_of(corpus: Corpus, folder: Path) -> Project:
 def test_images_that_share_no_word(tmp_path: Path) -> None:
     captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"word{i // 2} other{i}") for i in range(6)]
     project = cider_of(Corpus.from_captions(captions), tmp_path)
-    lookup, rows = open_lookup(project.layout.lookup("all", "cider")), np.arange(6, dtype=np.int32)
+    lookup, rows = open_lookup(project.folder("exports", "all", "lookup", "cider")), np.arange(6, dtype=np.int32)
     assert lookup.about.sizes == {"columns": 0, "frequent": 0}
     block = lookup.block(rows, dtype=np.float64)
     expected = stages.open_label(project, "cider", "all").block(project.corpus.references(rows // 2), rows)
@@ -172,7 +172,7 @@ def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, tmp_path: Path
     table = table.set_column(0, "row", pa.array(np.arange(len(rows), dtype=np.int32)))
     image = table["image"].to_numpy() - np.int32(images.start)
     project = cider_of(Corpus.from_table(table.set_column(3, "image", pa.array(image)).cast(SCHEMA)), tmp_path)
-    lookup, corpus = open_lookup(project.layout.lookup("all", "cider"), verify=True), project.corpus
+    lookup, corpus = open_lookup(project.folder("exports", "all", "lookup", "cider"), verify=True), project.corpus
     relevance, rng = stages.open_label(project, "cider", "all"), np.random.default_rng(0)
     for _ in range(10):
         batch = rng.integers(0, len(corpus), 128, dtype=np.int32)

@@ -33,7 +33,7 @@ def table(project: Project, kind: str, label: str = "cbow", **params: Any) -> tu
 @pytest.mark.parametrize("label", ["cbow", "cider"])
 def test_pairs_have_the_labels_scores(small_project: Project, label: str) -> None:
     _, pairs = table(small_project, "pairs", label, count=60, rows_per_shard=40)
-    corpus, lookup = small_project.corpus, open_lookup(small_project.layout.lookup("all", label))
+    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
     first, second = (pairs[f"caption_id{i}"].to_pylist() for i in (1, 2))
     assert pairs["sentence1"].to_pylist() == [corpus.texts[corpus.row_of[name]] for name in first]
     assert pairs["sentence2"].to_pylist() == [corpus.texts[corpus.row_of[name]] for name in second]
@@ -86,7 +86,7 @@ def test_a_tuple_has_one_negative_of_each_group() -> None:
 
 def test_tuples_have_the_labels_scores(small_project: Project) -> None:
     _, tuples = table(small_project, "tuples", count=30, negatives=3)
-    lookup = open_lookup(small_project.layout.lookup("all", "cbow"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     names = ["positive", "negative_1", "negative_2", "negative_3"]
     assert tuples.column_names[:6] == ["anchor", *names, "scores"]
     scores = np.array(tuples["scores"].to_pylist())

@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     source = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"}
     settings.append(f"sources={{cbow: {source}, meteor: {{source: meteor}}}}")
     built = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(built).build()
+    stages.ingest(built).run()
     for split in ("train", "val", "test", "all"):
         stages.encode(built, "cbow", split).run()
         stages.export_lookup(built, "cbow", split).run()
@@ -54,7 +54,7 @@ def lines_of(path: Path) -> list[str]:
 def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: str, name: str) -> None:
     job = stages.export(project, "scan", "cbow", split)
     job.run()
-    corpus, lookup = project.corpus, open_lookup(project.layout.lookup(split, "cbow"))
+    corpus, lookup = project.corpus, open_lookup(project.folder("exports", split, "lookup", "cbow"))
     captions, rows = lines_of(job.out / f"{name}_caps.txt"), np.load(job.out / f"{name}_rows.npy")
     assert captions == [" ".join(corpus.texts[row].split()) for row in rows]
     assert lines_of(job.out / f"{name}_caption_ids.txt") == [corpus.caption_ids[row] for row in rows]
@@ -70,14 +70,14 @@ def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: st
 
 
 def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
-    lookup = open_lookup(project.layout.lookup("test", "cbow"))
+    lookup = open_lookup(project.folder("exports", "test", "lookup", "cbow"))
     for line in (-1, 50):
         with pytest.raises(IndexError, match="test has 50 lines"):
             lookup.at_lines([3, line], CAPTIONS)
     with pytest.raises(ValueError, match="fewer than 8 captions"):
         lookup.at_lines([7], 8)
     with pytest.raises(ValueError, match="export a lookup of that split"):
-        open_lookup(project.layout.lookup("all", "cbow")).at_lines([0], CAPTIONS)
+        open_lookup(project.folder("exports", "all", "lookup", "cbow")).at_lines([0], CAPTIONS)
     first, stop = lookup.about.rows
     np.testing.assert_array_equal(lookup.at_lines(np.arange(stop - first), 0), np.arange(first, stop))
 
@@ -92,14 +92,16 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
     settings = ["ingest.dataset=mine", "ingest.format=scan", f"ingest.path={tmp_path}", "ingest.tokenizer=none"]
     settings += ["ingest.captions_per_image=5"]
     again = Project(load_config(None, settings), Runtime(threads=1), tmp_path / "labels")
-    stages.ingest(again).build()
+    stages.ingest(again).run()
     assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
     assert len(again.corpus) == 150
 
 
 def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
-    job = replace(stages.export(project, "scan", "cbow", "test"), out=project.layout.export("test", "scan", "large"))
+    job = replace(
+        stages.export(project, "scan", "cbow", "test"), out=project.folder("exports", "test", "scan", "large")
+    )
     assert "testall_caps.txt" in job.run()[0].files
 
 

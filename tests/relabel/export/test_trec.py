@@ -30,7 +30,7 @@ def exported(small_project: Project) -> tuple[Path, list[float]]:
 
 def test_ir_measures_reads_both_files(small_project: Project, exported: tuple[Path, list[float]]) -> None:
     folder, levels = exported
-    lookup, corpus = open_lookup(small_project.layout.lookup("all", "cbow")), small_project.corpus
+    lookup, corpus = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), small_project.corpus
     for split, rows in corpus.splits.items():
         run = list(ir_measures.read_trec_run(str(folder / f"{split}.run")))
         qrels = list(ir_measures.read_trec_qrels(str(folder / f"{split}.qrels")))
@@ -84,7 +84,7 @@ def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> N
         settings += ["export.trec.of=images", "export.trec.levels=[0.9]"]
         settings += [f"sources={{cbow: {{source: cbow, vectors: {words}, tokenizer: lower_split}}}}"]
         built = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
-        stages.ingest(built).build()
+        stages.ingest(built).run()
         stages.encode(built, "cbow", "test").run()
         stages.neighbours(built, "cbow").run()
         return built

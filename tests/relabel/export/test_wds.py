@@ -63,7 +63,7 @@ def test_labels_follow_the_image_shards_by_id(project: Project, keys: list[str],
     images = write_images(tmp_path / "images", keys)
     job = stages.export_wds(with_params(project, "wds", shards=str(images), dtype=dtype, k=3), "cbow", "all")
     manifest, _ = job.run()
-    lookup, corpus = open_lookup(project.layout.lookup("all", "cbow")), project.corpus
+    lookup, corpus = open_lookup(project.folder("exports", "all", "lookup", "cbow")), project.corpus
     assert manifest.facts["missing"] == 0
     assert (manifest.facts["keys"], manifest.facts["captions"]) == (60, len(corpus))
     sidecar = open_sidecar(job.out)
@@ -137,7 +137,7 @@ def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: 
         CheckError, match=r"2 of 62 keys have no caption .* unknown1 \(00000.tar\), unknown2 \(00002.tar\)"
     ):
         stages.export_wds(params, "cbow", "all").run()
-    assert not project.layout.export("all", "wds", "cbow").exists()
+    assert not project.folder("exports", "all", "wds", "cbow").exists()
     job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
     manifest, _ = job.run()
     sidecar = open_sidecar(job.out)
@@ -191,7 +191,7 @@ def test_samples_are_read_by_webdataset_without_pickle(
     shards = sorted(map(str, job.out.glob("*.tar")))
     samples = list(wds.WebDataset(shards, shardshuffle=False).decode())
     assert [sample["__key__"] for sample in samples] == [*keys, "unknown"]
-    vectors = open_lookup(project.layout.lookup("all", "cbow")).arrays["vectors"]
+    vectors = open_lookup(project.folder("exports", "all", "lookup", "cbow")).arrays["vectors"]
     for sample in samples[:-1]:
         labels = sample["labels.json"]
         assert labels["image_id"] == f"coco:{sample['__key__']}"
@@ -264,7 +264,7 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
 
 def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
     project = with_params(small_project, "wds", layout="samples")
-    opened = partial(open_lookup, project.layout.lookup("all", "cbow"))
+    opened = partial(open_lookup, project.folder("exports", "all", "lookup", "cbow"))
     spec = stages.export_wds(project, "cbow", "all").spec
     work = SideCarWork(project.corpus, opened, (), "caption", project.config.export.wds, spec, SILENT)
     one = np.zeros(1, np.int64)

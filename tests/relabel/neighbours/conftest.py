@@ -78,7 +78,7 @@ class Dataset:
 
     def encoded(self, lines: Iterable[Line], split: str = "all", labels: Iterable[str] = ("near",)) -> Project:
         self.write(lines)
-        stages.ingest(self.project()).build()
+        stages.ingest(self.project()).run()
         project_of = self.project()
         for label in labels:
             stages.encode(project_of, label, split).run()

@@ -99,11 +99,11 @@ def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_line
 
 def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "test"))
-    folder = project.layout.encoding("all", "near")
+    folder = project.folder("encodings", "all", "near")
     with pytest.raises(MissingError, match="relabel encode --label cider"):
         stages.neighbours(project, "cider").run()
-    folder.rename(project.layout.encoding("all", "cider"))
-    with pytest.raises(CheckError, match=r"source \(cbow there, cider here\)"):
+    folder.rename(project.folder("encodings", "all", "cider"))
+    with pytest.raises(CheckError, match=r"source \('cbow' there, 'cider' here\)"):
         stages.neighbours(project, "cider").run()
 
 
@@ -114,10 +114,10 @@ def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, data
         job = searched(project, "near", **params)
         return job.spec.inputs["encoding"]
 
-    fingerprint = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
+    fingerprint = read_manifest(project.folder("encodings", "all", "near"), "encoding").fingerprint
     assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}
     stages.encode(project, "near", "test").run()
-    test = read_manifest(project.layout.encoding("test", "near"), "encoding").fingerprint
+    test = read_manifest(project.folder("encodings", "test", "near"), "encoding").fingerprint
     assert (encoding(), encoding(within="test"), encoding(within="train")) == (fingerprint, test, fingerprint)
     assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):

@@ -92,9 +92,9 @@ def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:
 
 def test_the_command_is_notified(tmp_path: Path) -> None:
     project = stages.Project(load_config(None), Runtime(data=tmp_path), tmp_path / "labels")
-    folder = project.layout.encoding("test", "flaky")
+    folder = project.folder("encodings", "test", "flaky")
     run(folder, BAD)
-    run(project.layout.encoding("test", "fine"), set())
+    run(project.folder("encodings", "test", "fine"), set())
     ((label, error),) = stages.find_failed_rows(project, ["fine", "gone", "flaky"], "test")
     assert label == "flaky"
     assert isinstance(error, FailedRowsError)

@@ -123,7 +123,7 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine", "ingest.tokenizer=none"]
     settings.append("sources={mine: {source: cider, tokenizer: lower_split}}")
     project = Project(load_config(None, settings), Runtime())
-    stages.ingest(project).build()
+    stages.ingest(project).run()
 
     def states() -> dict[str, tuple[str, int | None]]:
         return {step.stage: (step.state, step.rows) for step in plan_run(project, "all", ["mine"])}

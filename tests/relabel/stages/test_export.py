@@ -23,7 +23,7 @@ def project(small_project: Project, tmp_path: Path) -> Project:
     dataset = small_project.config.ingest.dataset
     (labels / dataset).mkdir(parents=True)
     for name in ("corpus", "encodings", "neighbours"):
-        (labels / dataset / name).symlink_to(small_project.layout.root.absolute() / name)
+        (labels / dataset / name).symlink_to(small_project.folder().absolute() / name)
     return replace(small_project, labels=labels)
 
 

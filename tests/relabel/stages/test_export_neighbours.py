@@ -22,7 +22,7 @@ LABEL = "cbow"
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
     """Return the small project without neighbours."""
-    root = small_project.layout.root.absolute()
+    root = small_project.folder().absolute()
     for name in ("corpus", "encodings"):
         (tmp_path / root.name).mkdir(exist_ok=True)
         (tmp_path / root.name / name).symlink_to(root / name)

@@ -52,7 +52,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Proj
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 400, "test")
     project_of = project("ingest.tokenizer=none")
-    stages.ingest(project_of).build()
+    stages.ingest(project_of).run()
     for label in ("same_image", "cider"):
         stages.encode(project_of, label, "train").run()
     return project_of
@@ -145,7 +145,7 @@ def test_missing_inputs_are_named(small: Project) -> None:
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
-    stages.ingest(reopened()).build()
+    stages.ingest(reopened()).run()
     stages.encode(reopened(), "same_image", "train").run()
     with pytest.raises(CheckError, match="another corpus"):
         stages.export_plan(reopened(*graded, "export.plan.neighbours=cider"), "same_image", "train").run()
@@ -156,7 +156,7 @@ def test_meteor_is_planned_pair_by_pair(tmp_path: Path, coco: Corpus, monkeypatc
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 12, "test")
     project_of = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
-    stages.ingest(project_of).build()
+    stages.ingest(project_of).run()
     stages.encode(project_of, "meteor", "train").run()
     job = stages.export_plan(project_of, "meteor", "train")
     job.run()

@@ -107,7 +107,7 @@ def _make() -> None:
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     project_of = project(base())
-    stages.ingest(project_of).build()
+    stages.ingest(project_of).run()
     near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.store.arrays import map_tables, save_array, save_index, view_column
+from relabel.store.arrays import map_tables, save_array, save_index
+from relabel.store.manifest import view_column
 
 ARRAYS = [
     np.arange(3000, dtype=np.int64).reshape(-1, 3),

@@ -159,7 +159,7 @@ def test_shares(notes: Path) -> None:
 @pytest.fixture
 def small(small_project: Project, tmp_path: Path) -> Any:
     """Return a function that opens the small project with artefacts that a test makes, and makes cider's and cbow's."""
-    root = small_project.layout.root.absolute()
+    root = small_project.folder().absolute()
 
     def make(name: str, **runtime: Any) -> list[Job]:
         labels = tmp_path / name

@@ -12,7 +12,7 @@ from relabel_train.metrics import LookupRelevance, ReportSettings, retrieval_rep
 
 @pytest.mark.parametrize("pooling", [None, "paired"])
 def test_a_report_with_a_lookup(small_project: Project, pooling: str | None) -> None:
-    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     rows = np.random.default_rng(0).permutation(len(lookup))[:40] + lookup.rows.start
     of_caption = lookup.image_of(rows)
     images = np.unique(of_caption)[::-1]

@@ -50,9 +50,9 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Callable[..., 
     def make(name: str = "run", **changed: Any) -> FitOptions:
         values: dict[str, Any] = {
             "data": regions,
-            "captions": small_project.layout.corpus,
+            "captions": small_project.folder("corpus"),
             "out": tmp_path / name,
-            "labels": small_project.layout.lookup("all", "cbow"),
+            "labels": small_project.folder("exports", "all", "lookup", "cbow"),
             "namespace": "coco",
             "batch_size": 16,
             "epochs": 2,

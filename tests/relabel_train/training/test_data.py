@@ -106,7 +106,7 @@ def test_every_pooling_leaves_out_exactly_the_captions_without_a_label(
     run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, label: str, pooling: str | None
 ) -> None:
     corpus, bad = small_project.corpus, 4
-    labels = without_encodings(small_project.layout.lookup("all", label), tmp_path / "lookup", [bad])
+    labels = without_encodings(small_project.folder("exports", "all", "lookup", label), tmp_path / "lookup", [bad])
     options = run(batch_size=8, pooling=pooling)
     features = open_features(options.data, namespace="coco")
     split = read_split(options.captions, options.split, features)
@@ -128,7 +128,7 @@ def test_labels_that_are_no_numbers_are_named(
 ) -> None:
     """Check a lookup whose vectors were changed after its export, without verification."""
     corpus, bad = small_project.corpus, 4
-    lookup = without_encodings(small_project.layout.lookup("all", "cbow"), tmp_path / "lookup", [])
+    lookup = without_encodings(small_project.folder("exports", "all", "lookup", "cbow"), tmp_path / "lookup", [])
     vectors = np.array(lookup.arrays["vectors"])
     vectors[bad] = value
     np.save(tmp_path / "lookup" / "vectors.npy", vectors)

@@ -37,7 +37,7 @@ def held(options: FitOptions, **changed: object) -> EvalOptions:
 def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], small_project: Project) -> None:
     options = run(epochs=3, lr=0.02)
     fit(options, "cpu")
-    lookup = small_project.layout.lookup("all", "cider")
+    lookup = small_project.folder("exports", "all", "lookup", "cider")
     report = evaluate(held(options, labels=(lookup,)), "cpu")
     features = open_features(options.data, namespace="coco")
     split = read_split(options.captions, "test", features)
@@ -56,7 +56,9 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert json.loads(json.dumps(body)) == body
     assert body["stand_in"] is None
     assert "Against the label cider, 6 images" in report.text()
-    others = evaluate(held(options, labels=(lookup, small_project.layout.lookup("all", "cider_plain"), lookup)), "cpu")
+    others = evaluate(
+        held(options, labels=(lookup, small_project.folder("exports", "all", "lookup", "cider_plain"), lookup)), "cpu"
+    )
     assert list(others.graded) == ["cider", "cider_plain", str(lookup)]
 
 
@@ -89,7 +91,7 @@ def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_
     features = open_features(runs[0].data, namespace="coco")
     split = read_split(runs[0].captions, "test", features)
     each = [score(load_model(o.out)[0], split, features, torch.device("cpu")) for o in runs]
-    lookup = small_project.layout.lookup("all", "cider")
+    lookup = small_project.folder("exports", "all", "lookup", "cider")
     report = evaluate(held(runs[0], average=(runs[1].out,), labels=(lookup,)), "cpu")
     mean = (each[0] + each[1]) / 2
     expected = retrieval_report(mean, split.image, settings=ReportSettings(kendall_tau=False, semantic_ms=()))

@@ -166,11 +166,11 @@ def test_a_run_is_identified_by_the_content_of_its_labels(
 ) -> None:
     """Check that a moved lookup resumes, and that other labels under the same path do not."""
     moved = tmp_path / "lookup"
-    shutil.copytree(small_project.layout.lookup("all", "cbow"), moved)
+    shutil.copytree(small_project.folder("exports", "all", "lookup", "cbow"), moved)
     fit(run(epochs=1), "cpu")
     assert fit(run(epochs=2, labels=moved), "cpu").epoch == 2
     shutil.rmtree(moved)
-    shutil.copytree(small_project.layout.lookup("all", "cider"), moved)
+    shutil.copytree(small_project.folder("exports", "all", "lookup", "cider"), moved)
     with pytest.raises(FitError, match=r"last\.npz: another run \(labels was "):
         fit(run(epochs=2, labels=moved), "cpu")
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.parameters import validate
 from relabel.core.parsing import check_regular, parse_json, read_lines
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
-from relabel.corpus.params import IngestParams, Split
+from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams, Split
 from relabel.corpus.readers.columns import Columns
 from relabel.corpus.readers.formats import ENDINGS, guess_format, split_of_name, table_files
 from relabel.corpus.readers.tables import (
@@ -46,37 +47,44 @@ _KARPATHY: dict[str, tuple[str, str | None]] = {
 class Input:
     """Captions that can be read.
 
-    `files`: name and sha256 of every file.
+    `files`: every file by its name.
     `semantic`: parameters that affect the captions.
     `read`: returns the captions.
+    `sha256`: returns the identity of what a file holds.
     `note`: columns and splits that were chosen, for a line that is printed.
     `skipped`: number of records that `read` has left out, by reason.
     """
 
-    files: dict[str, str]
+    files: dict[str, Path]
     semantic: dict[str, Any]
     read: Callable[[], Iterable[Caption]]
+    sha256: Callable[[Path], str] = input_sha256
     note: str = ""
     skipped: Counter[str] = field(default_factory=Counter)
 
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
-    """Find and hash the files that `params` name, without reading the captions."""
-    if params.path is None and params.format is None:
-        message = f"no captions of dataset {params.dataset} are given"
-        raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
-    if params.format is None and params.path is not None:
-        name, reason = guess_format(params.path)
-        guessed = IngestParams.model_validate(params.model_dump() | {"format": name})
-        opened = open_input(guessed, runtime)
-        return replace(opened, note=f"format {name} ({reason})" + (f"; {opened.note}" if opened.note else ""))
+    """Find the files that `params` name, without reading the captions."""
+    if params.format is None:
+        if params.path is None and params.dataset not in PUBLISHED_FORMATS:
+            message = f"no captions of dataset {params.dataset} are given"
+            raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
+        guess = (PUBLISHED_FORMATS[params.dataset], "") if params.path is None else guess_format(params.path)
+        name, reason = guess
+        opened = open_input(validate(IngestParams, params.model_dump() | {"format": name}, "ingest"), runtime)
+        notes = [f"format {name} ({reason})"] if reason else []
+        return replace(opened, note="; ".join([*notes, *filter(None, [opened.note])]))
+    for key, only in (("splits", "coco"), ("captions_per_image", "scan"), ("columns", "csv")):
+        # A parameter that has no effect is a mistake of the user.
+        if getattr(params, key) and params.format != only:
+            raise UsageError(f"{key} is for the format {only}, not {params.format}", where="ingest")
     if params.format == "coco":
         return _open_coco(params, runtime)
     if params.format == "karpathy":
         from relabel.corpus.readers.coco import read_karpathy
 
         path = params.path or _fetched(params, runtime)
-        return Input(_hashes([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
+        return Input(_by_name([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
     if params.path is None:
         raise UsageError(f"the format {params.format} needs a path", where="ingest", todo="Give it with --path.")
     if params.format == "scan":
@@ -90,16 +98,14 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.datasets import cxc, locate
 
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
-    files = _hashes(paths)
+    files = _by_name(paths)
     if params.splits is not None:
-        file = check_regular(params.splits)
-        files["splits"] = input_sha256(file)
-        split = partial(split_by_file, file)
+        files["splits"] = check_regular(params.splits)
+        split = partial(split_by_file, params.splits)
     else:
         # The two lists of ids are inputs of the corpus as well.
-        ids = locate("eccv", "coco_test_ids.npy", runtime.data)
-        files["splits: test captions"] = input_sha256(ids)
-        files["splits: val images"] = cxc.sha256("sits", "val")
+        files["splits: test captions"] = ids = locate("eccv", "coco_test_ids.npy", runtime.data)
+        files["splits: val images"] = cxc.shipped("sits", "val")
         split = partial(split_as_published, ids)
     return Input(files, {"format": params.format}, lambda: read_coco(paths, split(), params.prefix))
 
@@ -115,7 +121,7 @@ def _open_scan(params: IngestParams, folder: Path) -> Input:
             "ids shard is for the format webdataset", where="ingest", todo="Give image, caption or position."
         )
     read = partial(read_scan, namespace=params.prefix, ids=params.ids, captions_per_image=params.captions_per_image)
-    return Input(_hashes([*paths, *(p for p in ids if p.is_file())]), semantic, lambda: _each(read, paths))
+    return Input(_by_name([*paths, *(p for p in ids if p.is_file())]), semantic, lambda: _each(read, paths))
 
 
 def _open_table(params: IngestParams, path: Path) -> Input:
@@ -142,14 +148,17 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         # The captions are sorted next, which needs the memory.
         counts.clear()
 
+    sha256: Callable[[Path], str] = input_sha256
     if params.format == "webdataset":
-        digests = {_name(file, path): _captions_digest(file, columns) for file in files}
+        # Of the captions alone, which are a small part of a shard.
+        sha256 = partial(input_sha256, compute=partial(webdataset_digest, columns=columns), name=repr(columns))
         note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
-        digests, note = {_name(file, path): input_sha256(check_regular(file)) for file in files}, columns.describe()
+        note = columns.describe()
     if note and len(set(splits)) > 1:
         note = f"{note.partition('; splits')[0]}; splits: names of files"
-    return Input(digests, {**semantic, "format": params.format}, captions, note, skipped)
+    named = {_name(file, path): check_regular(file) for file in files}
+    return Input(named, {**semantic, "format": params.format}, captions, sha256, note, skipped)
 
 
 def _splits_of_names(files: Sequence[Path], path: Path, params: IngestParams) -> list[Split | None]:
@@ -238,10 +247,5 @@ def _fetched(params: IngestParams, runtime: Runtime) -> Path:
     return locate(*_KARPATHY[params.dataset], runtime.data)
 
 
-def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {path.name: input_sha256(check_regular(path)) for path in paths}
-
-
-def _captions_digest(file: Path, columns: Columns) -> str:
-    """Return the digest of the captions in a shard, remembered between processes."""
-    return input_sha256(file, partial(webdataset_digest, columns=columns), repr(columns))
+def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    return {path.name: check_regular(path) for path in paths}

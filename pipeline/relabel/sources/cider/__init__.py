@@ -31,8 +31,7 @@ from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.shards import Shards
-from relabel.store.arrays import view_column
-from relabel.store.manifest import read_columns, read_parts
+from relabel.store.manifest import read_columns, read_parts, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task
 
 VOCABULARY = "vocabulary.parquet"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import owners, ranges
 from relabel.corpus import References
-from relabel.store.arrays import combine_chunks
+from relabel.store.manifest import combine_chunks
 
 _CHUNK = 50_000  # captions or documents whose words are held as Python objects or keys at a time
 

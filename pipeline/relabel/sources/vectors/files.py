@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
-from relabel.store.arrays import combine_chunks
 from relabel.store.files import input_sha256
+from relabel.store.manifest import combine_chunks
 from relabel_train.npy_file import map_npy
 
 IDS = (".ids.txt", ".ids.json", ".ids.npy")

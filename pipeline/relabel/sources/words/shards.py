@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relabel.core.numeric.csr import indptr_of
 from relabel.sources.shards import Shards
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile
-from relabel.store.arrays import combine_chunks
+from relabel.store.manifest import combine_chunks
 from relabel.store.workdir import Step, Steps, Work, table_task
 
 if TYPE_CHECKING:

@@ -82,7 +82,7 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         settings += [f"sources={json.dumps({'near': near, 'fine': fine})}"]
         config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
         project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
-        stages.ingest(project).build()
+        stages.ingest(project).run()
         stages.build_encoding(project, "fine", "all")
         return project
 

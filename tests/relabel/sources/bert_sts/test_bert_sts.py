@@ -170,7 +170,7 @@ def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     plan = project.config.export.plan.model_copy(update=settings)
     config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"plan": plan})})
     project = replace(project, config=config)
-    manifest, _ = stages.export_plan(project, "fine", "test" if (project.layout.root / "x").exists() else "all").run()
+    manifest, _ = stages.export_plan(project, "fine", "test" if (project.folder() / "x").exists() else "all").run()
     assert not [name for name in manifest.files if name.startswith("pairs-")]
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}

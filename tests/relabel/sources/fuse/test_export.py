@@ -50,7 +50,7 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("pooling", ["refs", "paired", "max", "mean"])
 def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) -> None:
     """Compare images with 1 to 7 captions, a batch of one, float32 and float64."""
-    lookup = open_lookup(project.layout.lookup("all", "lookedup"), verify=True)
+    lookup = open_lookup(project.folder("exports", "all", "lookup", "lookedup"), verify=True)
     fuse = stages.open_label(project, "lookedup", "all")
     corpus, random = project.corpus, np.random.default_rng(0)
     for count in (1, 3, 64):
@@ -69,7 +69,7 @@ def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) 
 
 
 def test_neighbours_are_exported(project: Project) -> None:
-    lookup = open_lookup(project.layout.lookup("all", "lookedup"))
+    lookup = open_lookup(project.folder("exports", "all", "lookup", "lookedup"))
     rows, scores, _ = lookup.neighbours([0, 5], 3)
     fuse = stages.open_label(project, "lookedup", "all")
     from relabel.corpus import References

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from relabel.config import load_config
+from relabel.config import Config, load_config
 from relabel.core.errors import UsageError
-from relabel.core.layout import Layout, check_name
+from relabel.core.parameters import check_name
+from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.stages import Project
 from relabel.store.manifest import MODELS, Spec
 
 GOOD = ["cider", "cider_lower_split", "cbow-glove", "A.1+b", "0", "x" * 100, "a..b"]
@@ -18,9 +21,8 @@ BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_plain_names_are_accepted(name: str, tmp_path: Path) -> None:
+def test_plain_names_are_accepted(name: str) -> None:
     assert check_name("label", name) == name
-    assert Layout(tmp_path, name).encoding(name, name).parts[-4:] == (name, "encodings", name, name)
     assert Spec("encoding", name, {}, {}).name == name
 
 
@@ -33,27 +35,12 @@ def test_any_other_name_is_refused_with_the_pattern(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_paths_of_other_names_are_refused(name: str, tmp_path: Path) -> None:
-    layout = Layout(tmp_path, "mine")
-    with pytest.raises(UsageError):
-        Layout(tmp_path, name)
-    for ways in (
-        lambda: layout.encoding(name, "cider"),
-        lambda: layout.encoding("test", name),
-        lambda: layout.neighbours(name, "captions", "cider"),
-        lambda: layout.neighbours("test", name, "cider"),
-        lambda: layout.neighbours("test", "captions", name),
-        lambda: layout.judgement(name, "cider"),
-        lambda: layout.judgement("test", name),
-        lambda: layout.lookup(name, "cider"),
-        lambda: layout.lookup("test", name),
-        lambda: layout.export(name, "plan", "p"),
-        lambda: layout.export("test", "plan", name),
-        lambda: layout.judged_set(name),
-        lambda: layout.report(name),
-    ):
+def test_no_name_leads_out_of_the_folder_of_a_dataset(name: str, tmp_path: Path) -> None:
+    project = Project(Config(ingest=IngestParams(dataset="mine")), Runtime(), tmp_path)
+    assert project.folder("encodings", "test") == tmp_path / "mine" / "encodings" / "test"
+    for names in ((name,), ("encodings", name), ("encodings", "test", name)):
         with pytest.raises(UsageError):
-            ways()
+            project.folder(*names)
 
 
 def test_an_artefact_has_a_plain_name_unless_it_is_a_model() -> None:

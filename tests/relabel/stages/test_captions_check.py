@@ -1,0 +1,89 @@
+"""Contract: a corpus is used without a look at its captions while their files and folders are as they were read; any
+change of them is found by the next command, whatever the size and time of the changed file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+
+LINES = "caption_id,image_id,text\n1,a,a dog\n2,b,two cats\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+    """Return a function that opens the project of a folder of captions; a change counts at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("relabel.store.files._SETTLED", -60.0)
+    (tmp_path / "captions/more").mkdir(parents=True)
+    (tmp_path / "captions/a.csv").write_text(LINES)
+
+    def project(**values: object) -> Project:
+        given = {"ingest.dataset": "mine", "ingest.tokenizer": "none"} | {f"ingest.{n}": v for n, v in values.items()}
+        return Project(load_config(None, [], given), Runtime())
+
+    stages.ingest(project(path="captions")).run()
+    return project
+
+
+def test_unchanged_captions_are_not_looked_for(
+    project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relabel.corpus.ingest.open_input", lambda *_: pytest.fail("the captions were opened"))
+    assert len(project().corpus) == len(project(path="captions").corpus) == 2
+
+
+def test_captions_that_were_only_copied_are_accepted(project: Callable[..., Project]) -> None:
+    Path("copy.csv").write_text(LINES)
+    Path("copy.csv").replace("captions/a.csv")
+    assert len(project().corpus) == 2
+
+
+def same_size_and_time() -> None:
+    before = Path("captions/a.csv").stat()
+    Path("captions/a.csv").write_text(LINES.replace("dog", "cat"))
+    os.utime("captions/a.csv", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def new_file_below() -> None:
+    Path("captions/more/b.csv").write_text(LINES.replace("1,a", "3,c").replace("2,b", "4,d"))
+
+
+def new_folder() -> None:
+    Path("captions/new").mkdir()
+    Path("captions/new/b.csv").write_text(LINES.replace("1,a", "3,c").replace("2,b", "4,d"))
+
+
+def another_file_behind_a_link() -> None:
+    Path("other.csv").write_text(LINES.replace("dog", "cow"))
+    Path("captions/a.csv").unlink()
+    Path("captions/a.csv").symlink_to("../other.csv")
+
+
+@pytest.mark.parametrize(
+    "change", [same_size_and_time, new_file_below, new_folder, another_file_behind_a_link], ids=lambda c: c.__name__
+)
+def test_changed_captions_are_named(project: Callable[..., Project], change: Callable[[], None]) -> None:
+    change()
+    with pytest.raises(CheckError, match=r"another (a|more/b|new/b)\.csv"):
+        project().corpus  # noqa: B018
+
+
+def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
+    with pytest.raises(CheckError, match="namespace"):
+        project(namespace="ours").corpus  # noqa: B018
+
+
+@pytest.mark.parametrize("values", [{"splits": "x.json"}, {"captions_per_image": 5}], ids=str)
+def test_a_parameter_of_another_format_is_refused(project: Callable[..., Project], values: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(values))} is for the format .*, not csv"):
+        stages.ingest(project(path="captions", **values))
