@@ -26,7 +26,6 @@ from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpa
 from relabel.corpus.readers.scan_layout import read_scan, scan_files
 from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet
 from relabel.corpus.splits import coco_test_captions, split_by_file
-from relabel.datasets.cxc import _parse
 from relabel.datasets.judged.stsb import read_stsb
 from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
@@ -199,13 +198,6 @@ CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORD
 PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
 GLOVE = "".join(f"{n} {' '.join(f'{x:.4f}' for x in v)}\n" for n, v in zip(NAMES, VECTORS, strict=True)).encode()
 WORD2VEC = f"{len(NAMES)} 6\n".encode() + GLOVE
-CXC = csv_text(
-    [
-        ["caption1", "caption2", "agg_score", "sampling_method"],
-        *([f"COCO_val2014:sentid:{i}", f"COCO_val2014:sentid:{i + 1}", i / 2, "c2c_isim"] for i in range(8)),
-    ]
-)
-
 INPUTS: dict[str, Input] = {
     "coco": coco(),
     "karpathy": karpathy(),
@@ -231,7 +223,6 @@ INPUTS: dict[str, Input] = {
         {"a.csv": csv_text([[r["text"], f"b {i}", i / 2] for i, r in enumerate(RECORDS)])},
         lambda f: read_stsb(f / "a.csv"),
     ),
-    "cxc": Input({"sts_val.csv": CXC}, lambda f: _parse(f / "sts_val.csv", "sts", "val")),
     "eccv": Input({"a.json": dumped({"1": [1, 2], "2": [3]})}, lambda f: read_positives(f / "a.json")),
     "scan features": scan_features(),
     "proxy features": proxy_features(),
