@@ -8,7 +8,7 @@ image.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -61,8 +61,7 @@ class HumanScores:
 
 def sha256(task: Task, split: Split) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
-    with resources.as_file(_shipped(task, split)) as path:
-        return input_sha256(path)
+    return input_sha256(_shipped(task, split))
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
@@ -77,10 +76,9 @@ def image_ids(split: Split) -> NDArray[np.int64]:
     return np.unique(view_column(_read("sits", split)["right"])).astype(np.int64)
 
 
-def _shipped(task: Task, split: Split) -> resources.abc.Traversable:
-    return resources.files("relabel.datasets") / "cxc_data" / f"cxc_{task}_{split}.parquet"
+def _shipped(task: Task, split: Split) -> Path:
+    return Path(__file__).parent / "cxc_data" / f"cxc_{task}_{split}.parquet"
 
 
 def _read(task: Task, split: Split) -> pa.Table:
-    with resources.as_file(_shipped(task, split)) as path:
-        return read_columns(path)
+    return read_columns(_shipped(task, split))

@@ -1,6 +1,6 @@
 """Verified transfers of files: downloads that resume where they broke off, and copies out of archives.
 
-Plain urllib: pooch, the usual library, starts a broken download again from its first byte and knows one URL per file.
+Plain urllib: pooch, the usual library, starts a broken download again from its first byte.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import gzip
 import http.client
 import lzma
 import struct
-import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -26,7 +25,7 @@ from relabel.datasets.registry import Content, check
 from relabel.store.files import sha256_file, write_atomic
 
 CHUNK = 1 << 20
-DAMAGED = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+DAMAGED = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 """Errors of incomplete archives."""
 UNREADABLE = (NotImplementedError, RuntimeError, ValueError, OverflowError, IndexError, struct.error)
 """Errors of archives with invalid fields: an unknown compression, a password, an offset before the start."""
@@ -49,19 +48,10 @@ def download(url: str, accepted: Sequence[Content], path: Path, progress: Progre
     `path`: a partial file stays after a broken transfer, for the next call. A file of wrong content is removed.
     `title`: title of the progress bar.
     """
-    size = path.stat().st_size if path.exists() else 0
-    if size >= max(c.bytes for c in accepted):
-        if _right(path, accepted):
-            return
-        # A file of full size with a wrong hash cannot be completed, only replaced.
-        path.unlink()
-    resumed = path.exists()
-    with progress.bar(title, accepted[0].bytes, "B") as bar:
-        _receive(url, accepted, path, bar)
-        # The resumed part may have been of another file, so a wrong result is downloaded once more in full.
-        if resumed and not _right(path, accepted):
-            path.unlink()
-            _receive(url, accepted, path, bar)
+    sizes = {c.bytes for c in accepted}
+    if not path.exists() or path.stat().st_size not in sizes:
+        with progress.bar(title, accepted[0].bytes, "B") as bar:
+            _receive(url, sizes, path, bar)
     try:
         check(sha256_file(path), path.stat().st_size, accepted, url)
     except CheckError:
@@ -69,24 +59,20 @@ def download(url: str, accepted: Sequence[Content], path: Path, progress: Progre
         raise
 
 
-def _right(path: Path, accepted: Sequence[Content]) -> bool:
-    return sha256_file(path) in {c.sha256 for c in accepted}
-
-
-def _receive(url: str, accepted: Sequence[Content], path: Path, bar: ProgressBar) -> None:
+def _receive(url: str, sizes: set[int], path: Path, bar: ProgressBar) -> None:
     """Append the rest of the file, requested again as long as new bytes arrive."""
     start = size = path.stat().st_size if path.exists() else 0
     idle = 0
     while True:
         before = size
         try:
-            for at, chunk in _chunks(url, size, {c.bytes for c in accepted}):
+            for at, chunk in _chunks(url, size, sizes):
                 with path.open("ab" if at else "wb") as file:
                     file.write(chunk)
                 size = at + len(chunk)
                 bar.advance(len(chunk))
                 # An endless file of unknown size; the check refuses it.
-                if size > max(c.bytes for c in accepted):
+                if size > max(sizes):
                     return
             return
         except _BrokenError as error:
@@ -114,7 +100,9 @@ def _chunks(url: str, start: int, sizes: set[int]) -> Iterator[tuple[int, bytes]
                 expected = " or ".join(map(str, sorted(sizes)))
                 raise CheckError(f"expected {expected} bytes, the server has {total}", where=url)
             # `read1` returns the bytes that have arrived, so a broken transfer loses none of them.
-            while chunk := response.read1(CHUNK):
+            chunk = None
+            while chunk != b"":
+                chunk = response.read1(CHUNK)
                 yield at, chunk
                 at += len(chunk)
     except urllib.error.HTTPError as error:
@@ -150,10 +138,15 @@ def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, 
 
 @contextmanager
 def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file, a member of an archive (zip, jar, tar), or the content of a .gz."""
+    """Open a file, a member of a zip or jar, or the content of a .gz."""
     with ExitStack() as stack:
         try:
-            stream = _open(path, member, gz, stack)
+            if member is not None:
+                stream = stack.enter_context(stack.enter_context(zipfile.ZipFile(path)).open(member))
+            else:
+                stream = stack.enter_context(cast("IO[bytes]", gzip.open(path)) if gz else path.open("rb"))  # noqa: SIM115
+        except KeyError as error:
+            raise CheckError(f"the archive has no member {member}", where=str(path)) from error
         except (*DAMAGED, *UNREADABLE) as error:
             raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
         try:
@@ -161,19 +154,3 @@ def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> 
         # Damage is found while reading; these errors are never those of the caller.
         except DAMAGED as error:
             raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
-
-
-def _open(path: Path, member: str | None, gz: bool, stack: ExitStack) -> IO[bytes]:
-    if member is None:
-        return cast("IO[bytes]", stack.enter_context(gzip.open(path) if gz else path.open("rb")))
-    try:
-        # By content: a download ends in `.part`, whatever it holds.
-        if zipfile.is_zipfile(path):
-            return stack.enter_context(stack.enter_context(zipfile.ZipFile(path)).open(member))
-        stream = stack.enter_context(tarfile.open(path)).extractfile(member)  # noqa: SIM115
-    except KeyError:
-        stream = None
-    # tarfile returns None for a folder and raises KeyError for a member that is not there.
-    if stream is None:
-        raise CheckError(f"the archive has no member {member}", where=str(path))
-    return stream

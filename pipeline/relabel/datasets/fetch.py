@@ -12,15 +12,7 @@ from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.download import download, open_content, save
 from relabel.datasets.local_files import local_path, mirror_folder, sources_of
-from relabel.datasets.registry import (
-    DataFile,
-    Manifest,
-    PackageSource,
-    Source,
-    UrlSource,
-    check_file,
-    load_manifest,
-)
+from relabel.datasets.registry import DataFile, Manifest, Source, check_file, load_manifest
 
 DOWNLOADS = ".downloads"
 """Folder below `data` of partial downloads, which stay there for the next run."""
@@ -101,9 +93,8 @@ class _Job:
 
     def take(self, source: Source, file: DataFile, out: Path) -> None:
         """Put a file in place from one source."""
-        if not isinstance(source, UrlSource):
-            member = source.member if isinstance(source, PackageSource) else None
-            self.unpack(local_path(source, self.mirror), member, file, out, str(source))
+        if source.url is None:
+            self.unpack(local_path(source, self.mirror), source, file, out)
             return
         accepted = (source.archive,) if source.archive else file.contents
         # Named by content: files of one archive share its download, and a new edition never resumes an old one.
@@ -116,14 +107,13 @@ class _Job:
                 return
             download(source.url, accepted, part, self.progress, f"{self.manifest.name}: {Path(source.url).name}")
             self.parts.add(part)
-            packed = source.archive is not None and source.member is None
-            self.unpack(part, source.member, file, out, source.url, gz=packed)
+            self.unpack(part, source, file, out)
 
-    def unpack(self, path: Path, member: str | None, file: DataFile, out: Path, where: str, gz: bool = False) -> None:
+    def unpack(self, path: Path, source: Source, file: DataFile, out: Path) -> None:
         """Copy a local file or member into place."""
         title = f"{self.manifest.name}/{file.name}"
-        with open_content(path, member, gz=gz) as stream, self.progress.bar(title, file.bytes, "B") as bar:
-            save(stream, out, file.contents, where, bar)
+        with open_content(path, source.member) as stream, self.progress.bar(title, file.bytes, "B") as bar:
+            save(stream, out, file.contents, str(source), bar)
 
 
 def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[RelabelError]]) -> RelabelError:
@@ -138,7 +128,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
         file = manifest.file(name)
         content = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
         # The first source that is no folder of this machine.
-        origin = next((f", from {s}" for s in sources_of(manifest, file, None) if isinstance(s, UrlSource)), "")
+        origin = next((f", from {s}" for s in sources_of(manifest, file, None) if s.url), "")
         lines.append(f"  {folder / name} ({content}){origin}")
     which = "any one" if manifest.alternatives and len(failed) > 1 else "the right content"
     todo = f"Or put {which} there by hand, then run `relabel fetch {manifest.name}` again:"

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.datasets.registry import (
-    DataFile,
-    Manifest,
-    MavenSource,
-    MirrorSource,
-    PackageSource,
-    Source,
-    UrlSource,
-    check_file,
-    load_manifest,
-    names,
-)
+from relabel.datasets.registry import DataFile, Manifest, Source, check_file, load_manifest, names
 
 MIRROR = "RELABEL_MIRROR"
 
@@ -40,27 +27,18 @@ def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[
 
     A mirror may be the data folder of another machine, so `DATASET/FILE` below it is tried as well.
     """
-    central = [UrlSource(url=source.url) for source in file.sources if isinstance(source, MavenSource)]
-    listed = dict.fromkeys([*file.sources, *central, MirrorSource(mirror=f"{manifest.name}/{file.name}")])
-    available = [s for s in listed if mirror is not None or not isinstance(s, MirrorSource)]
+    central = [source.at_central() for source in file.sources if source.maven]
+    listed = dict.fromkeys([*file.sources, *central, Source(mirror=f"{manifest.name}/{file.name}")])
+    available = [source for source in listed if mirror is not None or not source.mirror]
     # The sort is stable: among the local sources, and among the downloads, the manifest's order stays.
-    return sorted(available, key=lambda s: isinstance(s, UrlSource))
+    return sorted(available, key=lambda source: source.url is not None)
 
 
-def local_path(source: PackageSource | MirrorSource | MavenSource, mirror: Path | None) -> Path:
-    """Return the path of the file or archive of a source on this machine."""
-    if isinstance(source, PackageSource):
-        try:
-            # The metadata of a distribution gives its files without an import of the package.
-            path = Path(str(metadata.distribution(source.package).locate_file(source.path)))
-        except metadata.PackageNotFoundError:
-            raise MissingError("not installed", where=str(source)) from None
-    elif isinstance(source, MavenSource):
-        path = Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository") / source.path
-    else:
-        path = (mirror or Path()) / source.mirror
-    if not path.is_file():
-        raise MissingError("no such file", where=f"{source}, {path}")
+def local_path(source: Source, mirror: Path | None) -> Path:
+    """Return the path of the file or archive of a source, which is on this machine."""
+    path = source.path_here(mirror)
+    if path is None or not path.is_file():
+        raise MissingError("not on this machine", where=str(source))
     return path
 
 
@@ -70,34 +48,28 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
     `name`: dataset. `file`: file of the dataset; None takes the first one that exists. `data`: folder of fetched files.
     `mirror`: else $RELABEL_MIRROR. Returns Path: in `data/NAME/`, else inside an installed package, else in the mirror.
     """
-    manifest = load_manifest(name)
-    mirror = mirror_folder(mirror)
+    manifest, mirror = load_manifest(name), mirror_folder(mirror)
     wanted = manifest.files if file is None else (manifest.file(file),)
+    # Any fetched alternative comes before a better one of a package.
+    places = [(each, data / name / each.name) for each in wanted]
+    places += [
+        (each, path)
+        for each in wanted
+        for source in sources_of(manifest, each, mirror)
+        # A member of an archive has no path that could be read in place.
+        if source.member is None and source.maven is None
+        if (path := source.path_here(mirror)) is not None
+    ]
     # The first copy decides, so a damaged file in `data` is reported rather than hidden by another copy.
-    for each, path in _paths(manifest, wanted, data, mirror):
-        try:
-            return check_file(path, each.contents)
-        except CheckError as error:
-            todo = f"Delete it, then `relabel fetch {name}`."
-            raise CheckError(error.problem, where=error.where, todo=todo) from None
+    for each, path in places:
+        if path.is_file():
+            try:
+                return check_file(path, each.contents)
+            except CheckError as error:
+                todo = f"Delete it, then `relabel fetch {name}`."
+                raise CheckError(error.problem, where=error.where, todo=todo) from None
     problem = f"{name} is not here" if file is None else f"{file} of {name} is not here"
     raise MissingError(problem, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
-
-
-def _paths(
-    manifest: Manifest, files: Sequence[DataFile], data: Path, mirror: Path | None
-) -> Iterator[tuple[DataFile, Path]]:
-    """Yield plain files on this machine: fetched ones first, then those of packages and the mirror."""
-    # Two passes: any fetched alternative comes before a better one of a package.
-    for file in files:
-        if (path := data / manifest.name / file.name).is_file():
-            yield file, path
-    for file in files:
-        for source in sources_of(manifest, file, mirror):
-            # A member of an archive has no path that could be read in place.
-            if isinstance(source, MirrorSource) or (isinstance(source, PackageSource) and source.member is None):
-                with suppress(MissingError):
-                    yield file, local_path(source, mirror)
 
 
 State = Literal["present", "damaged", "local", "remote", "missing"]
@@ -142,7 +114,7 @@ def _state(manifest: Manifest, file: DataFile, data: Path, mirror: Path | None) 
         except (CheckError, OSError):
             return "damaged", str(path)
     for source in sources_of(manifest, file, mirror):
-        if isinstance(source, UrlSource):
+        if source.url:
             return "remote", source.url
         with suppress(MissingError):
             local_path(source, mirror)

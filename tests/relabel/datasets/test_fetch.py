@@ -5,8 +5,6 @@ finds the same files without copying, and `status` reports the state of each.
 
 from __future__ import annotations
 
-import io
-import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -172,7 +170,7 @@ def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path,
     with pytest.raises(MissingError) as caught:
         fetch("tiny", data)
     text = str(caught.value)
-    assert "could not get a.txt: package no-such-thing: not installed; http://127.0.0.1:9/x.zip: " in text
+    assert "could not get a.txt: package no-such-thing: not on this machine; http://127.0.0.1:9/x.zip: " in text
     assert "could not get b.txt: only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR" in text
     assert "put the right content there by hand, then run `relabel fetch tiny` again" in text
     hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
@@ -241,11 +239,7 @@ def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("in/a.txt", A)
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        info = tarfile.TarInfo("in/a.txt")
-        info.size = len(A)
-        tar.addfile(info, io.BytesIO(A))
-    for name in ("a.zip", "a.tar.gz"):
+    for name in ("a.zip",):
         with open_content(tmp_path / name, "in/a.txt") as stream:
             assert stream.read() == A
         with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(tmp_path / name, "in/b.txt"):
