@@ -104,7 +104,8 @@ def read_csv(path: Path, delimiter: str = ",", quotes: bool = True) -> Iterator[
         except StopIteration:
             return
         except csv.Error as error:
-            raise CheckError(f"not CSV: {error}", where=where) from error
+            todo = "If quotes are part of the text, set quotes to false." if quotes else None
+            raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
         if fields:
             yield where, fields
 

@@ -27,7 +27,7 @@ from relabel.store.files import sha256_file, write_atomic
 CHUNK = 1 << 20
 DAMAGED = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 """Errors of incomplete archives."""
-UNREADABLE = (NotImplementedError, RuntimeError, ValueError, OverflowError, IndexError, struct.error)
+UNREADABLE = (NotImplementedError, RuntimeError, ValueError, OverflowError, IndexError, struct.error, OSError)
 """Errors of archives with invalid fields: an unknown compression, a password, an offset before the start."""
 
 TIMEOUT = 20.0
