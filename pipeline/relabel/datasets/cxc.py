@@ -61,7 +61,7 @@ class HumanScores:
 
 def sha256(task: Task, split: Split) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
-    return input_sha256(_shipped(task, split))
+    return input_sha256(shipped(task, split))
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
@@ -76,9 +76,10 @@ def image_ids(split: Split) -> NDArray[np.int64]:
     return np.unique(view_column(_read("sits", split)["right"])).astype(np.int64)
 
 
-def _shipped(task: Task, split: Split) -> Path:
-    return Path(__file__).parent / "cxc_data" / f"cxc_{task}_{split}.parquet"
+def shipped(task: Task, split: Split) -> Path:
+    """Return the shipped file of one task and split."""
+    return Path(__file__).with_name("cxc_data") / f"cxc_{task}_{split}.parquet"
 
 
 def _read(task: Task, split: Split) -> pa.Table:
-    return read_columns(_shipped(task, split))
+    return read_columns(shipped(task, split))
