@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +108,35 @@ def read_csv(path: Path, delimiter: str = ",", quotes: bool = True) -> Iterator[
             raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
         if fields:
             yield where, fields
+
+
+def read_csv_records(
+    path: Path, delimiter: str = ",", quotes: bool = True, names: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield `file:line` and the fields by column of each record of a CSV file. Raises like `read_csv`.
+
+    `names`: columns of a file without a header.
+    """
+    header = list(names)
+    for where, fields in read_csv(path, delimiter, quotes):
+        if not header:
+            header = fields
+            if repeated := [name for name in header if header.count(name) > 1]:
+                raise CheckError(f"column {repeated[0]!r} appears twice", where=where)
+        elif len(fields) != len(header):
+            raise CheckError(f"expected {len(header)} fields, as in the header; found {len(fields)}", where=where)
+        else:
+            yield where, dict(zip(header, fields, strict=True))
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `file:line` and the object of each line that is not blank. Raises like `read_text` and `parse_json`."""
+    for number, (where, line) in enumerate(read_lines(path), start=1):
+        if line.strip():
+            record = parse_json(line, str(path), number)
+            if not isinstance(record, dict):
+                raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
+            yield where, record
 
 
 def read_json(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -143,20 +143,6 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
         batches[i].take(pa.array(ascending[a:b] - i * _CHUNK)) for i, (a, b) in enumerate(pairwise(bounds)) if a < b
     ]
     return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_number)))
-
-
-def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> pa.Table:
-    """Check, sort and number captions.
-
-    `tokens`: PTB tokens of each caption, in the order of `captions`. Returns pyarrow.Table: with `SCHEMA`, sorted by
-    split, then image id and caption id in natural order.
-    """
-    rows = arrange(captions)
-    table = rows.table(range(len(rows)))
-    if tokens is None:
-        return table
-    column = pa.array(tokens, pa.string()).take(pa.array(rows.order))
-    return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), column)
 
 
 def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:

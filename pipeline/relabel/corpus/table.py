@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.store.arrays import view_column
 from relabel.store.manifest import open_artefact, read_parts
@@ -90,7 +90,9 @@ class Corpus:
 
         `tokens`: PTB tokens of each caption, in the order of `captions`.
         """
-        return cls.from_table(caption_table(captions, tokens))
+        rows = arrange(captions)
+        corpus = cls.from_table(rows.table(range(len(rows))))
+        return corpus if tokens is None else corpus.with_tokens([tokens[number] for number in rows.order])
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:

@@ -42,16 +42,16 @@ def fetch(
     paths, failed = list[Path](), dict[str, list[RelabelError]]()
     for file in wanted:
         # The other files are still tried, so that one error names all that failed.
-        failed[file.name] = job.get(file)
-        if not failed[file.name]:
-            paths.append(job.folder / file.name)
-            if first_only:
-                break
+        if reasons := job.get(file):
+            failed[file.name] = reasons
+            continue
+        paths.append(job.folder / file.name)
+        if first_only:
+            break
     # Kept until here, since several files may be members of one archive; a broken download stays for the next run.
     for part in job.parts:
         part.unlink(missing_ok=True)
-    failed = {} if first_only and paths else {name: reasons for name, reasons in failed.items() if reasons}
-    if failed:
+    if failed and not (first_only and paths):
         raise _failure(manifest, job.folder, failed)
     return paths
 
@@ -130,7 +130,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
         # The first source that is no folder of this machine.
         origin = next((f", from {s}" for s in sources_of(manifest, file, None) if s.url), "")
         lines.append(f"  {folder / name} ({content}){origin}")
-    which = "any one" if manifest.alternatives and len(failed) > 1 else "the right content"
+    which = "any one" if manifest.alternatives else "them"
     todo = f"Or put {which} there by hand, then run `relabel fetch {manifest.name}` again:"
     wrong = any(isinstance(reason, CheckError) for reasons in failed.values() for reason in reasons)
     kind = CheckError if wrong else MissingError

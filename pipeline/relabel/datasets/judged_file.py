@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, parse_json, read_csv, read_lines
+from relabel.core.parsing import check_regular, read_csv_records, read_json_lines
 from relabel.datasets.judged import ALL, Item, JudgedSet, Statistic, judgements
 
 JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")
@@ -67,20 +67,8 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (pa.ArrowInvalid, OSError) as error:
             raise CheckError(f"not Parquet: {error}", where=str(path)) from error
         yield from ((f"{path}: row {number}", record) for number, record in enumerate(table.to_pylist(), 1))
-    elif path.suffix == ".csv":
-        records = read_csv(path)
-        _, header = next(records, ("", []))
-        for where, cells in records:
-            if len(cells) != len(header):
-                raise CheckError(f"expected {len(header)} fields, as in the header; found {len(cells)}", where=where)
-            yield where, dict(zip(header, cells, strict=True))
     else:
-        for number, (where, line) in enumerate(read_lines(path), 1):
-            if line.strip():
-                record = parse_json(line, str(path), number)
-                if not isinstance(record, dict):
-                    raise CheckError("expected a JSON object", where=where, todo='Write {"references": [...], ...}.')
-                yield where, record
+        yield from read_csv_records(path) if path.suffix == ".csv" else read_json_lines(path)
 
 
 def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:

@@ -14,7 +14,7 @@ import pytest
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus, build
-from relabel.corpus.build import Caption, arrange, caption_table
+from relabel.corpus.build import Caption, arrange
 from relabel.corpus.natural_order import natural_key
 
 
@@ -82,7 +82,7 @@ def test_an_empty_corpus_is_refused() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["shuffled", "in order"])
 def test_captions_in_a_file_give_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
-    expected = caption_table(make())
+    expected = Corpus.from_captions(make()).table
     captions = sorted(make(), key=lambda c: (SPLITS.index(c.split), *map(natural_key, c[1::-1]))) if ordered else make()
     monkeypatch.setattr(build, "_CHUNK", 5)
     rows = arrange(captions, tmp_path / "spill")

@@ -172,7 +172,7 @@ def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path,
     text = str(caught.value)
     assert "could not get a.txt: package no-such-thing: not on this machine; http://127.0.0.1:9/x.zip: " in text
     assert "could not get b.txt: only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR" in text
-    assert "put the right content there by hand, then run `relabel fetch tiny` again" in text
+    assert "put them there by hand, then run `relabel fetch tiny` again" in text
     hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
     assert hand in text
     assert files_below(data) == []

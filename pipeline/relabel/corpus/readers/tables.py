@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, parse_json, read_csv, read_lines
+from relabel.core.parsing import check_regular, read_csv_records, read_json_lines
 from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.columns import Columns
@@ -58,53 +58,23 @@ def open_table(path: Path, params: IngestParams, skipped: Counter[str]) -> Table
 
     `skipped`: for img2dataset's metadata: rows of images that were not downloaded are left out, and counted by status.
     """
+    if params.format not in ("csv", "jsonl"):
+        return arrow_table(path, str(params.format), skipped)
+    rows: Records = read_json_lines(path)
+    hint = ""
     if params.format == "csv":
-        table = _csv_table(path, params)
-    elif params.format == "jsonl":
-        table = _json_table(path)
-    else:
-        table = arrow_table(path, str(params.format), skipped)
-    if repeated := next((name for name, count in Counter(table.names).items() if count > 1), None):
-        raise CheckError(f"column {repeated!r} appears twice", where=table.where)
-    return table
-
-
-def _json_table(path: Path) -> Table:
-    """Open a .jsonl file, plain or .gz, with one object per line. Blank lines are skipped."""
-
-    def objects() -> Records:
-        for number, (where, line) in enumerate(read_lines(path), start=1):
-            if line.strip():
-                record = parse_json(line, str(path), number)
-                if not isinstance(record, dict):
-                    raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
-                yield where, record
+        rows = read_csv_records(path, params.separator(path), params.quotes, params.columns)
+        hint = " If the first line is no header, name the columns, as in --columns caption,url."
+    # The first record names the columns.
+    first = next(rows, (str(path), dict[str, Any]()))
 
     def records(columns: Sequence[str]) -> Records:
-        for where, record in chain([first] if first[1] else [], rest):
+        for where, record in chain([first] if first[1] else [], rows):
             if missing := [name for name in columns if name not in record]:
                 raise CheckError(f"missing key {missing[0]!r}", where=where)
             yield where, record
 
-    rest = objects()
-    # The first record names the columns.
-    first = next(rest, (str(path), dict[str, Any]()))
-    return Table(list(first[1]), first[0], records)
-
-
-def _csv_table(path: Path, params: IngestParams) -> Table:
-    """Open a .csv or .tsv file, plain or .gz, with one record per image or caption."""
-    rows = read_csv(path, params.separator(path), params.quotes)
-    where, names = (str(path), list(params.columns)) if params.columns else next(rows, (str(path), []))
-
-    def records(_: Sequence[str]) -> Records:
-        for where, fields in rows:
-            if len(fields) != len(names):
-                raise CheckError(f"expected {len(names)} fields, as in the header; found {len(fields)}", where=where)
-            yield where, dict(zip(names, fields, strict=True))
-
-    hint = " If the first line is no header, name the columns, as in --columns caption,url."
-    return Table(names, where, records, "" if params.columns else hint)
+    return Table(list(first[1]), first[0], records, "" if params.columns else hint)
 
 
 def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:
