@@ -54,8 +54,7 @@ def files_of(folder: Path, kind: str) -> list[Path]:
     """List the files that can be damaged."""
     if kind == "checkpoint":
         return sorted(folder.glob("*.npz"))
-    infix = ".replaced-"  # infix of files that `relabel fetch` keeps when it replaces them
-    return sorted(p for p in folder.rglob("*") if p.is_file() and infix not in p.name)
+    return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
 @contextmanager

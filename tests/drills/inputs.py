@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,11 +23,12 @@ from tests.drills.mutation import numpy_file
 from relabel import stages
 from relabel.core.errors import RelabelError
 from relabel.corpus import Corpus
+from relabel.corpus.params import Format, IngestParams
 from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
+from relabel.corpus.readers.columns import Columns
 from relabel.corpus.readers.scan_layout import read_scan, scan_files
-from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet
-from relabel.corpus.splits import coco_test_captions, split_by_file
-from relabel.datasets.cxc import _parse
+from relabel.corpus.readers.tables import open_table
+from relabel.corpus.splits import coco_test_captions
 from relabel.datasets.judged.stsb import read_stsb
 from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
@@ -73,14 +75,17 @@ def dumped(value: Any) -> bytes:
 
 
 def coco() -> Input:
-    files, splits = {}, []
+    files = {}
     for name, images in zip(FILES, ([0, 1], [2, 3]), strict=True):
         records = [r for r in RECORDS if r["image_id"] in images]
         captions = [{"id": r["caption_id"], "image_id": r["image_id"], "caption": r["text"]} for r in records]
         files[name] = dumped({"images": [{"id": i} for i in images], "annotations": captions})
-        splits += [{"cocoid": i, "split": "train" if i < 2 else "restval"} for i in images]
-    files["splits.json"] = dumped({"images": splits})
-    return Input(files, lambda f: Corpus.from_captions(read_coco(coco_files(f), split_by_file(f / "splits.json"))))
+    return Input(
+        files,
+        lambda f: Corpus.from_captions(
+            read_coco(coco_files(f), lambda _, images: dict.fromkeys(images.tolist(), "train"))
+        ),
+    )
 
 
 def karpathy() -> Input:
@@ -97,8 +102,12 @@ def karpathy() -> Input:
     )
 
 
-def table(name: str, content: bytes, read: Callable[..., Any]) -> Input:
-    return Input({name: content}, lambda f: Corpus.from_captions(read(f / name, "d", Columns())))
+def table(name: str, content: bytes, form: Format) -> Input:
+    def read(folder: Path) -> Corpus:
+        opened = open_table(folder / name, IngestParams(format=form, path=folder / name), Counter())
+        return Corpus.from_captions(opened.captions(Columns(), "d", {}))
+
+    return Input({name: content}, read)
 
 
 def csv_text(rows: list[list[Any]]) -> bytes:
@@ -199,21 +208,14 @@ CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORD
 PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
 GLOVE = "".join(f"{n} {' '.join(f'{x:.4f}' for x in v)}\n" for n, v in zip(NAMES, VECTORS, strict=True)).encode()
 WORD2VEC = f"{len(NAMES)} 6\n".encode() + GLOVE
-CXC = csv_text(
-    [
-        ["caption1", "caption2", "agg_score", "sampling_method"],
-        *([f"COCO_val2014:sentid:{i}", f"COCO_val2014:sentid:{i + 1}", i / 2, "c2c_isim"] for i in range(8)),
-    ]
-)
-
 INPUTS: dict[str, Input] = {
     "coco": coco(),
     "karpathy": karpathy(),
-    "jsonl": table("a.jsonl", JSONL, read_jsonl),
-    "jsonl.gz": table("a.jsonl.gz", gzip.compress(JSONL, mtime=0), read_jsonl),
-    "csv": table("a.csv", CSV, read_csv),
-    "csv.gz": table("a.csv.gz", gzip.compress(CSV, mtime=0), read_csv),
-    "parquet": table("a.parquet", PARQUET, read_parquet),
+    "jsonl": table("a.jsonl", JSONL, "jsonl"),
+    "jsonl.gz": table("a.jsonl.gz", gzip.compress(JSONL, mtime=0), "jsonl"),
+    "csv": table("a.csv", CSV, "csv"),
+    "csv.gz": table("a.csv.gz", gzip.compress(CSV, mtime=0), "csv"),
+    "parquet": table("a.parquet", PARQUET, "parquet"),
     "scan, ids of images": scan("image"),
     "scan, ids of captions": scan("caption"),
     "coco's test ids": Input({"a.npy": numpy_file(np.arange(9))}, lambda f: coco_test_captions(f / "a.npy")),
@@ -231,7 +233,6 @@ INPUTS: dict[str, Input] = {
         {"a.csv": csv_text([[r["text"], f"b {i}", i / 2] for i, r in enumerate(RECORDS)])},
         lambda f: read_stsb(f / "a.csv"),
     ),
-    "cxc": Input({"sts_val.csv": CXC}, lambda f: _parse(f / "sts_val.csv", "sts", "val")),
     "eccv": Input({"a.json": dumped({"1": [1, 2], "2": [3]})}, lambda f: read_positives(f / "a.json")),
     "scan features": scan_features(),
     "proxy features": proxy_features(),

@@ -64,7 +64,7 @@ def documented(heading: str) -> list[list[str]]:
 def test_a_csv_with_columns_of_images_and_captions(relabel: Shell) -> None:
     Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
     ingested = relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
-    assert "format csv (by its ending)\n  images: column image\n  captions: column caption" in ingested.stderr
+    assert "format csv\n  images: column image\n  captions: column caption" in ingested.stderr
     assert "5 captions of 4 images" in ingested.stdout
     # The message names the missing step with the options that it needs.
     hint = relabel("export", "lookup", "--dataset", "mine", "--label", "sbert", code=3)

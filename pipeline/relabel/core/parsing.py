@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 
@@ -83,6 +85,58 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     # Only LF ends a line: a caption may hold any other character that Unicode counts as a line break.
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         yield f"{path}:{number}", line.removesuffix("\r")
+
+
+def read_csv(path: Path, delimiter: str = ",", quotes: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Yield `file:line` of the first line, and the fields, of each record that is not blank. Raises like `read_text`.
+
+    `quotes`: whether a field may be quoted, and hold line breaks then. Without, quotes are part of the fields.
+    """
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    # `newline=""` leaves line breaks inside quoted fields to the reader. `strict` makes an unclosed quote an error;
+    # without it, the rest of the file is one field.
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
+    while True:
+        where = f"{path}:{reader.line_num + 1}"
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            todo = "If quotes are part of the text, set quotes to false." if quotes else None
+            raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
+        if fields:
+            yield where, fields
+
+
+def read_csv_records(
+    path: Path, delimiter: str = ",", quotes: bool = True, names: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield `file:line` and the fields by column of each record of a CSV file. Raises like `read_csv`.
+
+    `names`: columns of a file without a header.
+    """
+    header = list(names)
+    for where, fields in read_csv(path, delimiter, quotes):
+        if not header:
+            header = fields
+            if repeated := [name for name in header if header.count(name) > 1]:
+                raise CheckError(f"column {repeated[0]!r} appears twice", where=where)
+        elif len(fields) != len(header):
+            raise CheckError(f"expected {len(header)} fields, as in the header; found {len(fields)}", where=where)
+        else:
+            yield where, dict(zip(header, fields, strict=True))
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `file:line` and the object of each line that is not blank. Raises like `read_text` and `parse_json`."""
+    for number, (where, line) in enumerate(read_lines(path), start=1):
+        if line.strip():
+            record = parse_json(line, str(path), number)
+            if not isinstance(record, dict):
+                raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
+            yield where, record
 
 
 def read_json(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
-from relabel.corpus.natural_order import natural_rank
+from relabel.corpus.natural_order import LONGEST, natural_rank
 from relabel.store.arrays import map_tables
 
 SPLITS = ("train", "val", "test")
@@ -35,21 +35,10 @@ SCHEMA = pa.schema(
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0. `tokens`
 holds PTB tokens joined by one space, or null if the corpus was not tokenised."""
 
-_FILE_SCHEMA = pa.schema(
-    [
-        pa.field("caption_id", pa.string()),
-        pa.field("image_id", pa.string()),
-        pa.field("split", pa.int8()),
-        pa.field("text", pa.string()),
-        # The name of a file repeats in every row; its line does not.
-        pa.field("file", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("line", pa.string()),
-    ]
-)
-"""Columns of captions in file order: `split` is a number of `SPLITS`, and `file` and `line` form `Caption.where`."""
+_FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
+"""Columns of captions in file order."""
 
 _CHUNK = 1 << 16  # captions in memory as Python objects
-_NUMERALS = "0123456789"
 
 
 class Caption(NamedTuple):
@@ -111,25 +100,19 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None) -> CaptionRo
 
     `spill`: file that holds the captions while they are in use, in place of memory. It is removed.
     """
-    faults: list[CheckError] = []
-    tables = _file_tables(captions, faults)
+    tables = _file_tables(captions)
     if spill is None:
-        columns = pa.concat_tables(list(tables) or [_FILE_SCHEMA.empty_table()])
+        columns = pa.concat_tables([*tables, _FILE_SCHEMA.empty_table()])
     else:
         columns = map_tables(spill, tables, _FILE_SCHEMA)
-    if len(columns):
-        rows = _sort(columns)
-    # An id that repeats before the fault comes first.
-    if faults:
-        raise faults[0]
     if not len(columns):
         raise CheckError("no captions at all")
-    return rows
+    return _sort(columns)
 
 
 def _sort(columns: pa.Table) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
-    split = columns["split"].to_numpy()
+    split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
     id_rank, image_rank = natural_rank(columns["caption_id"]), natural_rank(columns["image_id"])
     # The last key of `lexsort` is the first to sort by.
     order = np.lexsort((id_rank, image_rank, split))
@@ -162,77 +145,35 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_number)))
 
 
-def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> pa.Table:
-    """Check, sort and number captions.
-
-    `tokens`: PTB tokens of each caption, in the order of `captions`. Returns pyarrow.Table: with `SCHEMA`, sorted by
-    split, then image id and caption id in natural order.
-    """
-    rows = arrange(captions)
-    table = rows.table(range(len(rows)))
-    if tokens is None:
-        return table
-    column = pa.array(tokens, pa.string()).take(pa.array(rows.order))
-    return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), column)
+def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
+    """Yield captions in tables of `_CHUNK` rows with `_FILE_SCHEMA`; raise for the first that is invalid by itself."""
+    reader = map(_checked, captions)
+    while chunk := list(islice(reader, _CHUNK)):
+        yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
 
 
-def _file_tables(captions: Iterable[Caption], faults: list[CheckError]) -> Iterator[pa.Table]:
-    """Yield captions in tables of `_CHUNK` rows with `_FILE_SCHEMA`, up to the first caption that is invalid by itself.
-
-    Its error is appended to `faults`.
-    """
-    reader = iter(captions)
-    while not faults and (chunk := list(islice(reader, _CHUNK))):
-        ids, image_ids, splits, texts, _ = zip(*chunk, strict=True)
-        if not (all(ids) and all(image_ids) and all(map(str.strip, texts)) and set(splits) <= set(SPLITS)):
-            number, fault = next((n, fault) for n, one in enumerate(chunk) if (fault := _fault(one)) is not None)
-            faults.append(fault)
-            if not (chunk := chunk[:number]):
-                return
-        yield _file_table(chunk)
-
-
-def _file_table(chunk: Sequence[Caption]) -> pa.Table:
-    ids, image_ids, splits, texts, wheres = zip(*chunk, strict=True)
-    files = [where.rstrip(_NUMERALS) for where in wheres]
-    lines = [where[len(file) :] for where, file in zip(wheres, files, strict=True)]
-    columns = {
-        "caption_id": _strings(chunk, ids),
-        "image_id": _strings(chunk, image_ids),
-        "split": pc.index_in(pa.array(splits), pa.array(SPLITS)).cast(pa.int8()),
-        "text": _strings(chunk, texts),
-        "file": pa.array(files, pa.string()).dictionary_encode(),
-        "line": pa.array(lines, pa.string()),
-    }
-    return pa.table(columns, schema=_FILE_SCHEMA)
-
-
-def _strings(chunk: Sequence[Caption], values: Sequence[str]) -> pa.Array:
-    """Return an Arrow array of strings. Raise for a lone surrogate, which JSON can hold and UTF-8 cannot."""
-    try:
-        return pa.array(values, pa.string())
-    except UnicodeEncodeError:
-        # Arrow's error names no value, so the caption at fault is searched.
-        for caption, value in zip(chunk, values, strict=True):
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise CheckError(f"not Unicode text: {error.reason}", where=caption.where) from error
-        raise
-
-
-def _fault(caption: Caption) -> CheckError | None:
-    """Return the error of a caption that is invalid by itself, else None."""
-    where = caption.where or caption.caption_id
+def _checked(caption: Caption) -> Caption:
+    """Return a valid caption; its place is its id if the reader named none."""
+    where, todo, fault = caption.where or caption.caption_id, None, ""
     if not caption.caption_id:
-        return CheckError("a caption without an id", where=where)
-    if not caption.image_id:
-        return CheckError(f"caption {caption.caption_id} has no image", where=where)
-    if not caption.text.strip():
-        return CheckError(f"caption {caption.caption_id} is empty", where=where)
-    if caption.split not in SPLITS:
-        return CheckError(f"unknown split {caption.split!r}", where=where, todo=f"Known: {', '.join(SPLITS)}.")
-    return None
+        fault = "a caption without an id"
+    elif not caption.image_id:
+        fault = f"caption {caption.caption_id} has no image"
+    elif not caption.text.strip():
+        fault = f"caption {caption.caption_id} is empty"
+    elif caption.split not in SPLITS:
+        fault, todo = f"unknown split {caption.split!r}", f"Known: {', '.join(SPLITS)}."
+    elif any("\0" in name or len(name) > LONGEST for name in caption[:2]):
+        fault = f"ids with a zero character, or of more than {LONGEST:,} characters"
+    else:
+        # JSON can hold a lone surrogate, which UTF-8 cannot.
+        try:
+            "".join(caption[:4]).encode()
+        except UnicodeEncodeError as error:
+            fault = f"not Unicode text: {error.reason}"
+    if fault:
+        raise CheckError(fault, where=where, todo=todo)
+    return caption if caption.where else caption._replace(where=where)
 
 
 def _refuse(
@@ -242,9 +183,9 @@ def _refuse(
     first_of_id, first_of_image = _first_equal(id_rank), _first_equal(image_rank)
     repeated = first_of_id < np.arange(len(columns))
     number = int(np.argmax(repeated | (split != split[first_of_image])))
-    caption = _caption_at(columns, number)
+    caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
     if repeated[number]:
-        first = _caption_at(columns, int(first_of_id[number])).where
+        first = columns["where"][int(first_of_id[number])]
         raise CheckError(f"caption id {caption.caption_id} appears twice (first: {first})", where=caption.where)
     splits = f"{SPLITS[split[first_of_image[number]]]} and {caption.split}"
     raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=caption.where)
@@ -254,9 +195,3 @@ def _first_equal(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return, for every value, the first position with an equal one."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     return first[inverse]
-
-
-def _caption_at(columns: pa.Table, number: int) -> Caption:
-    """Return a caption in file order; its place is its id if the reader named none."""
-    caption_id, image_id, split, text, file, line = columns.slice(number, 1).to_pylist()[0].values()
-    return Caption(caption_id, image_id, SPLITS[split], text, f"{file}{line}" or caption_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,9 +63,6 @@ class IngestParams(Parameters):
         description="URL of captions instead of a path: a file, a folder or a pattern on any file system of fsspec, as "
         "in s3://bucket/captions/*.parquet. They are copied into the folder of fetched files.",
     )
-    splits: Path | None = Field(
-        None, description="coco: a dataset_coco.json that names the splits; those of ECCV Caption and CxC if not given."
-    )
     tokenizer: Literal["ptb", "none"] = Field("ptb", description="Tokens to store; ptb needs Java.")
     caption_id_column: str | None = Field(
         None,
@@ -104,25 +100,11 @@ class IngestParams(Parameters):
     )
     rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
 
-    @field_validator("delimiter", mode="before")
-    @classmethod
-    def _unescape(cls, value: Any) -> Any:
-        # A shell passes these two characters on as they were typed.
-        return {r"\t": "\t", "tab": "\t"}.get(value, value) if isinstance(value, str) else value
-
     @field_validator("columns", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
         texts = [value] if isinstance(value, str) else value
         return [name.strip() for text in texts for name in str(text).split(",")] if isinstance(texts, list) else texts
-
-    @field_validator("path", mode="after")
-    @classmethod
-    def _refuse_url(cls, value: Path | None) -> Path | None:
-        # A path joins the slashes of a URL, which therefore has a parameter of its own.
-        if value is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(value)):
-            raise ValueError("this is a URL: give it as url (--url)")
-        return value
 
     @field_validator("url", mode="after")
     @classmethod

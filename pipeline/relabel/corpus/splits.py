@@ -13,36 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, read_json, split_name, typed
+from relabel.core.parsing import check_regular
 from relabel_train.npy_file import map_npy
 
 Ids = NDArray[np.int64]
 Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 """Function of the ids of N captions and of their N images that returns the split of each image."""
-
-
-def split_by_file(path: Path) -> Splitter:
-    """Return the splits of a `dataset_coco.json` (or .json.gz)."""
-    split_of: dict[int, str] = {}
-    for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
-        where = f"{path}: images[{n}]"
-        image = typed(record, "cocoid", int, where)
-        if image in split_of:
-            raise CheckError(f"image {image} appears twice", where=where)
-        split_of[image] = split_name(typed(record, "split", str, where))
-
-    def split(_captions: Ids, images: Ids) -> Mapping[int, str]:
-        wanted = np.unique(images).tolist()
-        lacking = [i for i in wanted if i not in split_of]
-        if lacking:
-            raise CheckError(
-                f"has no split for {len(lacking):,} of {len(wanted):,} images (the first is {lacking[0]})",
-                where=str(path),
-                todo="Give the whole dataset_coco.json, or none: the splits are then those of ECCV Caption and CxC.",
-            )
-        return {i: split_of[i] for i in wanted}
-
-    return split
 
 
 def split_as_published(test_captions: Path) -> Splitter:
@@ -63,35 +39,17 @@ def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
     """
 
     def split(captions: Ids, images: Ids) -> Mapping[int, str]:
-        test = np.unique(images[_positions(test_captions, captions, "test caption")])
-        # Only to raise for a val image that is not in the corpus.
-        _positions(val_images, images, "val image")
-        both = np.intersect1d(test, val_images)
-        if len(both):
+        for wanted, ids, kind in ((test_captions, captions, "test caption"), (val_images, images, "val image")):
+            if len(absent := wanted[~np.isin(wanted, ids)]):
+                problem = f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others"
+                raise CheckError(f"{problem} of {len(wanted):,}", where="splits", todo="Give both annotation files.")
+        test = np.unique(images[np.isin(captions, test_captions)])
+        if len(both := np.intersect1d(test, val_images)):
             raise CheckError(f"image {both[0]} is both in test and in val", where="splits")
-        return (
-            dict.fromkeys(np.unique(images).tolist(), "train")
-            | dict.fromkeys(test.tolist(), "test")
-            | dict.fromkeys(val_images.tolist(), "val")
-        )
+        names = dict.fromkeys(np.unique(images).tolist(), "train")
+        return names | dict.fromkeys(test.tolist(), "test") | dict.fromkeys(val_images.tolist(), "val")
 
     return split
-
-
-def _positions(wanted: Ids, ids: Ids, kind: str) -> NDArray[np.intp]:
-    """Return the position of each wanted id in `ids`, or raise for an absent id."""
-    order = np.argsort(ids, kind="stable")
-    # An id beyond the largest would point past the end; it is found to be absent below.
-    ranks = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
-    positions = order[ranks] if len(ids) else ranks
-    absent = wanted if not len(ids) else wanted[ids[positions] != wanted]
-    if len(absent):
-        raise CheckError(
-            f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others of {len(wanted):,}",
-            where="splits",
-            todo="Give both annotation files, or a dataset_coco.json that names the splits of these images.",
-        )
-    return positions
 
 
 def coco_test_captions(path: Path) -> Ids:

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
-from relabel.corpus.natural_order import natural_key
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.store.manifest import open_artefact, read_parts, view_column
 
-__all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
+__all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References"]
 
 REFERENCES = 5
 """Number of captions that represent an image under the protocols of papers: its first five."""
@@ -90,7 +89,9 @@ class Corpus:
 
         `tokens`: PTB tokens of each caption, in the order of `captions`.
         """
-        return cls.from_table(caption_table(captions, tokens))
+        rows = arrange(captions)
+        corpus = cls.from_table(rows.table(range(len(rows))))
+        return corpus if tokens is None else corpus.with_tokens([tokens[number] for number in rows.order])
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:
@@ -183,10 +184,7 @@ class Corpus:
 
     def find_row(self, caption_id: str, encoded: range) -> int:
         """Return the row of an encoded caption, without the dictionary `row_of`."""
-        value = caption_id.encode(errors="surrogatepass")
-        # `pa.scalar` of a Python value would import pandas.
-        buffers = [None, pa.py_buffer(np.array([0, len(value)], np.int32)), pa.py_buffer(value)]
-        row: int = pc.index(self.table["caption_id"], pa.Array.from_buffers(pa.string(), 1, buffers)[0]).as_py()
+        row: int = pc.index(self.table["caption_id"], caption_id).as_py()
         if row < 0:
             todo = f"Ids read like {self.caption(0).caption_id}."
             raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)

@@ -5,18 +5,7 @@ file.
 """
 
 from relabel.datasets.fetch import fetch
-from relabel.datasets.local_files import FileStatus, State, locate, status
-from relabel.datasets.registry import Content, DataFile, Manifest, load_manifest, names
+from relabel.datasets.local_files import locate, status
+from relabel.datasets.registry import Content, load_manifest, names
 
-__all__ = [
-    "Content",
-    "DataFile",
-    "FileStatus",
-    "Manifest",
-    "State",
-    "fetch",
-    "load_manifest",
-    "locate",
-    "names",
-    "status",
-]
+__all__ = ["Content", "fetch", "load_manifest", "locate", "names", "status"]

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from typing import Annotated
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict
 
 from relabel.core.errors import CheckError, MissingError, UsageError, choices
 from relabel.store.files import input_sha256
 
-
-def _inside(path: str) -> str:
-    # Paths of a manifest are joined to folders of the user. A backslash would be a separator on Windows.
-    pure = PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in path or not pure.parts:
-        raise ValueError(f"{path!r} is not a path below a folder")
-    return path
-
-
-RelativePath = Annotated[str, AfterValidator(_inside)]
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+CENTRAL = "https://repo1.maven.org/maven2"
 
 
 class _Model(BaseModel):
@@ -42,58 +25,47 @@ class _Model(BaseModel):
 class Content(_Model):
     """Size and sha256 that a file must have."""
 
-    bytes: PositiveInt
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    bytes: int
+    sha256: str
 
 
-class PackageSource(_Model):
-    """A file of an installed Python distribution, or a member of an archive (zip, jar, tar) that is one."""
+class Source(_Model):
+    """A place of a file, or of an archive (zip, jar) that has it as `member`.
 
-    package: str
-    path: RelativePath
-    member: str | None = None
+    `package`, `path`: an installed Python distribution, and a file of it.
+    `mirror`: path below the folder that `--mirror` or $RELABEL_MIRROR names.
+    `maven`: coordinate of a jar, `group:artifact:version` or `group:artifact:version:classifier`.
+    `url`: address upstream; `archive` is the content of an archive there.
+    """
 
-    def __str__(self) -> str:
-        return f"package {self.package}"
-
-
-class MirrorSource(_Model):
-    """A file below the folder that `--mirror` or $RELABEL_MIRROR names."""
-
-    mirror: RelativePath
-
-    def __str__(self) -> str:
-        return f"mirror {self.mirror}"
-
-
-class UrlSource(_Model):
-    """A file upstream; with `archive`, a member of a zip or tar there, or without `member` the content of a .gz."""
-
-    url: Annotated[str, StringConstraints(pattern=r"^https?://")]
+    package: str | None = None
+    path: str = ""
+    mirror: str | None = None
+    maven: str | None = None
+    url: str | None = None
     member: str | None = None
     archive: Content | None = None
 
     def __str__(self) -> str:
-        return self.url
+        place = self.url or next(f"{k} {v}" for k, v in self if v)
+        return f"{place} ({self.member} in it)" if self.url and self.member else place
 
-    @model_validator(mode="after")
-    def _member_of_something(self) -> UrlSource:
-        # An archive is verified before a member is read from it.
-        if self.member and not self.archive:
-            raise ValueError(f"{self.url}: a member needs the size and sha256 of its archive")
-        return self
+    def at_central(self) -> Source:
+        """Return the address of a jar at Maven Central."""
+        group, name, version, *classifier = str(self.maven).split(":")
+        jar = "-".join([name, version, *classifier])
+        return Source(url=f"{CENTRAL}/{group.replace('.', '/')}/{name}/{version}/{jar}.jar")
 
-
-class MavenSource(_Model):
-    """A jar by its Maven coordinate, `group:artifact:version` or `group:artifact:version:classifier`."""
-
-    maven: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(:[\w.-]+){2,3}$")]
-
-    def __str__(self) -> str:
-        return f"Maven {self.maven}"
-
-
-Source = PackageSource | UrlSource | MavenSource | MirrorSource
+    def path_here(self, mirror: Path | None) -> Path | None:
+        """Return the path that the file or archive would have on this machine."""
+        if self.maven:
+            local = os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository"
+            return Path(local) / str(self.at_central().url).removeprefix(f"{CENTRAL}/")
+        if self.package:
+            # The metadata of a distribution gives its files without an import of the package.
+            with suppress(metadata.PackageNotFoundError):
+                return Path(str(metadata.distribution(self.package).locate_file(self.path)))
+        return mirror / self.mirror if mirror and self.mirror else None
 
 
 class DataFile(Content):
@@ -106,10 +78,10 @@ class DataFile(Content):
     `sources`: best first.
     """
 
-    name: FileName
+    name: str
     holds: str
     also: tuple[Content, ...] = ()
-    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    sources: tuple[Source, ...]
 
     @property
     def contents(self) -> tuple[Content, ...]:
@@ -121,25 +93,16 @@ class Manifest(_Model):
     """One dataset or asset.
 
     `alternatives`: True if any one of the files, best first, makes the dataset; False if all of them do.
-    `check`: `module:function` that checks the folder of the complete dataset and raises if something is wrong.
     """
 
-    name: FileName
+    name: str
     title: str
     purpose: str
     licence: str
     citation: str
     homepage: str
     alternatives: bool = False
-    check: Annotated[str, StringConstraints(pattern=r"^[\w.]+:\w+$")] | None = None
-    files: Annotated[tuple[DataFile, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _files_once(self) -> Manifest:
-        names = [f.name for f in self.files]
-        if len(set(names)) < len(names):
-            raise ValueError("a file is there twice")
-        return self
+    files: tuple[DataFile, ...]
 
     def file(self, name: str) -> DataFile:
         """Find a file by name."""
@@ -168,18 +131,7 @@ def load_manifest(name: str) -> Manifest:
     # Checked against the list first: a name is never used as a path, and the error can suggest one.
     if name not in names():
         raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))
-    path = manifests_folder() / f"{name}.yaml"
-    try:
-        manifest = Manifest.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise CheckError(f"not a data manifest: {problems}", where=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CheckError(f"not a data manifest: {' '.join(str(error).split())}", where=str(path)) from error
-    # Fetched files lie below the manifest's name, so a copied manifest would mix two datasets.
-    if manifest.name != name:
-        raise CheckError(f"says it is {manifest.name!r}", where=str(path), todo="A manifest is named as its file.")
-    return manifest
+    return Manifest.model_validate(yaml.safe_load((manifests_folder() / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 def check(sha256: str, size: int, accepted: Sequence[Content], where: str) -> None:

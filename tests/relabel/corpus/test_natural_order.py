@@ -29,12 +29,6 @@ def check_rank(ids: list[str]) -> None:
             assert (a == b) == (x == y)
 
 
-@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
-def test_ranks_of_ids_in_order_sort_as_keys(ids: list[str]) -> None:
-    check_rank(sorted(ids, key=natural_key))
-
-
-@pytest.mark.parametrize("first", ["c:007", "c:9999999999"], ids=["in order", "not in order"])
-def test_ranks_do_not_depend_on_chunks(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(natural_order, "_CHUNK", 3)
-    check_rank([first, *(f"c:{n:03d}" for n in (7, 8, 8, 9, 10, 11, 11, 12))])
+    check_rank(["c:9999999999", *(f"c:{n:03d}" for n in (7, 8, 8, 9, 10, 11, 11, 12))])

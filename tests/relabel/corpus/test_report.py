@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 
-import numpy as np
 import pytest
 
 from relabel.corpus import Corpus
@@ -28,25 +27,6 @@ def make(tokens: bool) -> Corpus:
         if tokens
         else corpus
     )
-
-
-def loop_duplicates(texts: list[str], images: list[str]) -> dict[str, dict[str, int]]:
-    within = Counter(zip(texts, images, strict=True))
-    holders: dict[str, set[str]] = defaultdict(set)
-    for text, image in zip(texts, images, strict=True):
-        holders[text].add(image)
-    shared = {text for text, holder in holders.items() if len(holder) > 1}
-    return {
-        "within_images": {
-            "images": len({image for (_, image), n in within.items() if n > 1}),
-            "captions": sum(n - 1 for n in within.values()),
-        },
-        "across_images": {
-            "texts": len(shared),
-            "captions": sum(text in shared for text in texts),
-            "images": len({image for text, image in zip(texts, images, strict=True) if text in shared}),
-        },
-    }
 
 
 @pytest.mark.parametrize("tokens", [False, True], ids=["lower_split", "ptb"])
@@ -72,10 +52,6 @@ def test_report_equals_a_loop(tokens: bool) -> None:
         "median": statistics.median(sizes.values()),
         "max": max(sizes.values()),
     }
-    assert report["duplicates"] == {
-        "as_written": loop_duplicates(corpus.texts, images),
-        "as_tokens": loop_duplicates(words, images),
-    }
     assert report["tokens"] == {
         "tokenizer": "ptb" if tokens else "lower_split",
         "total": sum(lengths),
@@ -86,12 +62,6 @@ def test_report_equals_a_loop(tokens: bool) -> None:
         "vocabulary": len({word for w in words for word in w.split()}),
     }
     assert (lengths.count(0) > 0) == tokens
-    assert report["protocols"]["first_five"]["captions"] == sum(min(n, 5) for n in sizes.values())
-    beyond = report["protocols"]["all"]["beyond_first_five"]
-    assert beyond == {
-        split: sum(max(n - 5, 0) for i, n in sizes.items() if split_of[i] == split) for split in ("train", "test")
-    }
-    assert min(beyond.values()) > 0
     assert json.loads(json.dumps(report)) == report
 
 
@@ -101,32 +71,15 @@ def test_lines_state_the_figures() -> None:
     assert list(lines)[:3] == ["train", "test", "all"]
     assert lines["all"] == "90 captions of 17 images"
     assert lines["captions per image"] == "2 to 7, median 4"
-    beyond = report["protocols"]["all"]["beyond_first_five"]
-    assert f"({beyond['train']} in train, {beyond['test']} in test)" in lines["beyond the first five"]
-    across = report["duplicates"]["as_tokens"]["across_images"]
-    assert lines["same tokens across images"].startswith(f"{across['texts']} texts: {across['captions']} captions")
     assert lines["tokens (ptb)"].startswith(f"{report['tokens']['total']:,}, {report['tokens']['vocabulary']} distinct")
 
 
 def test_one_caption() -> None:
     report = describe(Corpus.from_captions([Caption("1", "1", "val", "a b")]))
-    assert report["duplicates"]["as_written"]["within_images"] == {"images": 0, "captions": 0}
     assert report["tokens"]["median"] == 2.0
-    assert dict(report_lines(report))["beyond the first five"] == "0"
 
 
 def test_coco(coco: Corpus) -> None:
     report = describe(coco)
     assert (report["captions"], report["images"]) == (616_767, 123_287)
     assert report["references"] == {"min": 5, "median": 5.0, "max": 7}
-    assert report["protocols"]["all"]["beyond_first_five"] == {"train": 312, "val": 10, "test": 10}
-    test = coco.table.slice(coco.rows(["test"]).start)
-    small = Corpus.from_captions(
-        Caption(*values)
-        for values in zip(*(test[c].to_pylist() for c in ("caption_id", "image_id", "split", "text")), strict=True)
-    )
-    duplicates = describe(small)["duplicates"]["as_written"]
-    assert duplicates == loop_duplicates(small.texts, small.table["image_id"].to_pylist())
-    assert (duplicates["across_images"]["texts"], duplicates["across_images"]["captions"]) == (109, 261)
-    assert duplicates["within_images"]["images"] == 3
-    assert np.array_equal(small.image, test["image"].to_numpy() - test["image"][0].as_py())

@@ -1,21 +1,18 @@
-"""Contract: every COCO image gets Karpathy's split, from his file or from the ids of ECCV Caption and CxC. An
-unknown id is refused, never dropped.
+"""Contract: every COCO image gets Karpathy's split, from the ids of ECCV Caption and CxC. An unknown id is refused,
+never dropped.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.corpus import Corpus
-from relabel.corpus.splits import coco_test_captions, split_by_file, split_by_ids
+from relabel.corpus.splits import coco_test_captions, split_by_ids
 from relabel.datasets.cxc import image_ids
 
 
@@ -47,45 +44,6 @@ def test_mismatched_ids_are_refused(test: NDArray[np.int64], val: NDArray[np.int
 def test_empty_annotations_lack_every_id() -> None:
     with pytest.raises(CheckError, match="test caption 12 is not in the annotations"):
         split_by_ids(ids(12), ids(9))(ids(), ids())
-
-
-def write(path: Path, *images: Any) -> Path:
-    path.write_text(json.dumps({"images": images}))
-    return path
-
-
-def test_splits_of_a_file(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "d.json", *({"cocoid": i, "split": s} for i, s in ((3, "restval"), (5, "test"), (6, "val")))
-    )
-    assert dict(split_by_file(path)(CAPTIONS[:3], IMAGES[:3])) == {3: "train", 5: "test"}
-    with pytest.raises(CheckError, match=re.escape(f"{path}: has no split for 2 of 4 images (the first is 4)")):
-        split_by_file(path)(CAPTIONS, IMAGES)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"cocoid": 3, "split": "val"}, "image 3 appears twice"),
-        ({"cocoid": "4", "split": "val"}, "'cocoid': expected a whole number, found a string"),
-        ({"cocoid": 4}, "missing key 'split'"),
-    ],
-)
-def test_bad_files_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
-    path = write(tmp_path / "d.json", {"cocoid": 3, "split": "test"}, bad)
-    with pytest.raises(CheckError, match=re.escape(f"{path}: images[1]: {message}")):
-        split_by_file(path)
-
-
-def test_a_split_of_the_test_images_does_not_cover_all(mirror: Path, coco: Corpus) -> None:
-    path = mirror / "coco" / "dataset_coco.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path.name} in the mirror")
-    images = np.array([int(i.removeprefix("coco:")) for i in coco.image_ids])
-    with pytest.raises(CheckError, match=r"no split for 118,287 of 123,287 images .*Give the whole dataset_coco\.json"):
-        split_by_file(path)(images, images)
-    test = images[list(coco.images(["test"]))]
-    assert dict(split_by_file(path)(test, test)) == dict.fromkeys(test.tolist(), "test")
 
 
 def test_ids_of_installed_packages(coco_test_ids: NDArray[np.int64], tmp_path: Path) -> None:

@@ -5,11 +5,6 @@ finds the same files without copying, and `status` reports the state of each.
 
 from __future__ import annotations
 
-import io
-import shutil
-import sys
-import tarfile
-import types
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import ProgressBar
 from relabel.datasets import fetch, load_manifest, locate, status
 
@@ -149,11 +144,9 @@ def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, 
     (local_mirror / "m" / "a.txt").write_bytes(wrong)
     with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
         fetch("tiny", data, local_mirror)
-    if len(wrong) > len(A):
-        assert f"expected {len(A)} bytes at most, found more" in caught.value.problem
-    else:
-        assert sha256(A).hexdigest() in caught.value.problem
-        assert sha256(wrong).hexdigest() in caught.value.problem
+    assert sha256(A).hexdigest() in caught.value.problem
+    # Of a longer file, one byte more is read.
+    assert sha256(wrong[: len(A) + 1]).hexdigest() in caught.value.problem
     assert files_below(data) == []
 
 
@@ -177,7 +170,7 @@ def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path,
     with pytest.raises(MissingError) as caught:
         fetch("tiny", data)
     text = str(caught.value)
-    assert "could not get a.txt: package no-such-thing: not installed; 127.0.0.1:9: " in text
+    assert "could not get a.txt: package no-such-thing: not on this machine; http://127.0.0.1:9/x.zip: " in text
     assert "could not get b.txt: only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR" in text
     assert "put them there by hand, then run `relabel fetch tiny` again" in text
     hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
@@ -195,27 +188,13 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(B)
-    with pytest.raises(CheckError, match=r"a\.txt: what is there is not the file"):
+    with pytest.raises(CheckError, match=r"a\.txt: delete what is there, or move it away"):
         fetch("tiny", data)
     assert mine.read_bytes() == B
     with pytest.raises(CheckError, match=r"expected sha256 .*Delete it, then `relabel fetch tiny`"):
         locate("tiny", "a.txt", data)
-    assert [p.name for p in mine.parent.iterdir()] == ["a.txt"]
+    mine.unlink()
     assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [A]
-
-
-def test_a_replaced_file_of_the_user_is_renamed(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("a.txt", A))
-    mine = data / "tiny" / "a.txt"
-    mine.parent.mkdir(parents=True)
-    log = Log()
-    for body in (B, B[:-1]):
-        mine.write_bytes(body)
-        fetch("tiny", data, local_mirror, log)
-        assert mine.read_bytes() == A
-    assert mine.with_name("a.txt.replaced-1").read_bytes() == B
-    assert mine.with_name("a.txt.replaced-2").read_bytes() == B[:-1]
-    assert any("a.txt.replaced-2: the other file that was there" in note for note in log.notes)
 
 
 def test_available_files_are_fetched_if_another_is_not(describe: Describe, local_mirror: Path, data: Path) -> None:
@@ -237,39 +216,8 @@ def test_the_first_available_alternative_is_fetched(describe: Describe, local_mi
 
 def test_no_alternative_is_available(describe: Describe, data: Path) -> None:
     describe(entry("a.txt", A), entry("b.txt", B), alternatives=True)
-    with pytest.raises(MissingError, match=r"could not get a\.txt, b\.txt: only a mirror has it.*put any one there"):
+    with pytest.raises(MissingError, match=r"could not get b\.txt: only a mirror has it.*put any one there"):
         fetch("tiny", data)
-
-
-def test_a_dataset_is_checked_once_it_is_complete(
-    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-    module = types.ModuleType("checks_of_this_test")
-    module.look = lambda folder: seen.append(files_below(folder))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "checks_of_this_test", module)
-    describe(entry("a.txt", A), entry("b.txt", B), check="checks_of_this_test:look")
-    fetch("tiny", data, local_mirror, files=["a.txt"])
-    assert seen == []
-    fetch("tiny", data, local_mirror)
-    assert seen == [["a.txt", "b.txt"]]
-
-
-def test_cxc_equals_the_shipped_scores(mirror: Path, data: Path) -> None:
-    if not (mirror / "cxc").is_dir():
-        pytest.skip("the mirror has no cxc")
-    assert len(fetch("cxc", data, mirror)) == 6  # its check compares the originals with the Parquet in the package
-
-
-def test_too_little_disk_is_an_error_before_any_work(
-    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    describe(entry("a.txt", A))
-    usage = shutil.disk_usage(local_mirror)._replace(free=len(A) - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(PartialError, match=f"needs {len(A)} bytes, the disk has {len(A) - 1} free"):
-        fetch("tiny", data, local_mirror)
-    assert files_below(data) == []
 
 
 def test_a_full_disk_leaves_nothing(
@@ -281,7 +229,7 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(PartialError, match="could not write: No space left on device"):
+    with pytest.raises(OSError, match="No space left on device"):
         fetch("tiny", data, local_mirror)
     assert files_below(data) == []
 
@@ -291,11 +239,7 @@ def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("in/a.txt", A)
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        info = tarfile.TarInfo("in/a.txt")
-        info.size = len(A)
-        tar.addfile(info, io.BytesIO(A))
-    for name in ("a.zip", "a.tar.gz"):
+    for name in ("a.zip",):
         with open_content(tmp_path / name, "in/a.txt") as stream:
             assert stream.read() == A
         with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(tmp_path / name, "in/b.txt"):
@@ -336,7 +280,7 @@ def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
 
 def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/c.txt"}
-    jar = {"package": "pycocoevalcap", "path": "pycocoevalcap/spice/spice-1.0.jar", "member": "no/such/thing"}
+    jar = {"package": "no-such-thing", "path": "spice-1.0.jar", "member": "no/such/thing"}
     describe(
         entry("a.txt", A),
         entry("b.txt", B),
@@ -345,18 +289,16 @@ def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path)
     )
     fetch("tiny", data, local_mirror, files=["a.txt"])
     (data / "tiny" / "b.txt").write_bytes(A)
-    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, local_mirror)}
+    files_status = {s.file: (s.state, s.where) for s in status(data, local_mirror)}
     assert files_status == {
-        "a.txt": ("present", f"{data}/tiny/a.txt", True),
-        "b.txt": ("damaged", f"{data}/tiny/b.txt", False),
-        "c.txt": ("remote", url["url"], False),
-        "d.txt": ("missing", "mirror m/d.txt", False),
+        "a.txt": ("present", f"{data}/tiny/a.txt"),
+        "b.txt": ("damaged", f"{data}/tiny/b.txt"),
+        "c.txt": ("remote", url["url"]),
+        "d.txt": ("missing", "mirror m/d.txt"),
     }
     (data / "tiny" / "b.txt").unlink()
-    (local_mirror / "m" / "d.txt").write_bytes(b"too long to be d")
-    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, local_mirror)}
-    assert files_status["b.txt"] == ("local", f"{local_mirror}/m/b.txt", False)
-    assert files_status["d.txt"][0] == "missing"
+    files_status = {s.file: (s.state, s.where) for s in status(data, local_mirror)}
+    assert files_status["b.txt"] == ("local", "mirror m/b.txt")
 
 
 def test_status_of_the_real_datasets(data: Path) -> None:

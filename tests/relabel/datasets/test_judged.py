@@ -54,11 +54,10 @@ def test_flickr8k_cf_removes_the_judged_caption_from_the_references(tmp_path: Pa
 @pytest.mark.parametrize(
     ("captions", "lines", "where", "message"),
     [
-        (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\n", "ExpertAnnotations.txt:1", "3 numbers"),
-        (CAPTIONS, "\na.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:2", "3 numbers"),
-        (CAPTIONS, "a.jpg\tb.jpg#7\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no caption b.jpg#7"),
-        (CAPTIONS, "c.jpg\tb.jpg#1\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of image c.jpg"),
-        (CAPTIONS + "nothing\n", "", "Flickr8k.token.txt:11", "IMAGE.jpg#N"),
+        (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\n", "ExpertAnnotations.txt:1", "expected the columns"),
+        (CAPTIONS, "\na.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:2", "expected the columns"),
+        (CAPTIONS, "a.jpg\tb.jpg#7\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of 'b.jpg#7'"),
+        (CAPTIONS, "c.jpg\tb.jpg#1\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of 'c.jpg'"),
     ],
 )
 def test_a_malformed_line_of_flickr8k_is_named(
@@ -82,7 +81,7 @@ def test_vsts_and_sick(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="expected the columns pair_ID") as error:
         read("sick", tmp_path, SICK_test_annotated__txt=row)
     assert str(error.value.where).endswith(":1")
-    with pytest.raises(CheckError, match="a number in column relatedness_score") as error:
+    with pytest.raises(CheckError, match="a number in relatedness_score") as error:
         read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\thigh\tNEUTRAL\n")
     assert str(error.value.where).endswith(":2")
 
@@ -95,8 +94,6 @@ def test_pascal_50s_puts_the_better_caption_first(tmp_path: Path) -> None:
     assert pairs.choices.tolist()[:2] == [[[1, 0]], [[3, 2]]]
     assert pairs.groups == ["HC", "HI", "HM", "MM"]
     assert pairs.ids[:3] == ["HC:0:0", "HC:0:1", "HI:0:0"]
-    with pytest.raises(CheckError, match="expected the kinds HC"):
-        read("pascal-50s", tmp_path, pascal_50s__json="{}")
 
 
 def test_sugarcrepe_compares_the_positives_with_the_negative(tmp_path: Path) -> None:
@@ -129,15 +126,6 @@ def test_missing_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in set_names():
         with pytest.raises(MissingError, match=f"relabel fetch {judged_set(name).dataset}"):
             judged_set(name).open(tmp_path)
-
-
-def test_a_file_without_a_known_sha256_is_read_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = judged_set("flickr8k-cf")
-    monkeypatch.setenv("RELABEL_MIRROR", str(tmp_path))
-    folder = tmp_path / "judged" / "flickr8k"
-    folder.mkdir(parents=True)
-    (folder / "CrowdFlowerAnnotations.txt").write_text("")
-    assert judged._find("CrowdFlowerAnnotations.txt", tmp_path / "data") == folder / "CrowdFlowerAnnotations.txt"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_one_reference_no_group_and_caption_ids(tmp_path: Path) -> None:
         ('{"reference": "b", "human": 1}', "expected `candidate`"),
         ('{"reference": "b", "candidate": "a"}', "expected `human`, a number, found None"),
         ('{"reference": "b", "candidate": "a", "human": true}', "found True"),
-        ("[1]", "expected a JSON object"),
+        ("[1]", "expected an object"),
     ],
 )
 def test_an_invalid_record_is_named(tmp_path: Path, line: str, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from tests.relabel.judge.rated_pairs import GROUPS, RATED, RATINGS, SCORES, P, judged
 
-from relabel.datasets.judged import Judgements, choices_of
+from relabel.datasets.judged import Judgements
 from relabel.judge.judged_figures import set_figures
 
 
@@ -46,7 +46,7 @@ def test_an_item_is_correct_if_its_worst_comparison_is(ties: float, expected: li
     items = [[(0, 1), (0, 2)], [(1, 0), (0, 2)], [(0, 3), (0, 1)]]
     choices = Judgements(
         ids=list("abcde"),
-        references=[["a"]] * 5, candidates=["b"] * 5, choices=choices_of(items), groups=["x", "x", "z"],
+        references=[["a"]] * 5, candidates=["b"] * 5, choices=np.array(items), groups=["x", "x", "z"],
         clusters=["0", "1", "2"],
     )  # fmt: skip
     figures = set_figures(judged(ties=ties), choices, np.array([0.9, 0.1, 0.2, 0.9, 0.0]), 50)

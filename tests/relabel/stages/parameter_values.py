@@ -36,7 +36,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "namespace"): ["mine"],
     ("ingest", "format"): ["csv"],
     ("ingest", "path"): [Path("others.jsonl")],
-    ("ingest", "splits"): [Path("splits.json")],
     ("ingest", "caption_id_column"): ["other"],
     ("ingest", "image_id_column"): ["other"],
     ("ingest", "text_column"): ["other"],
@@ -120,7 +119,6 @@ ONE_VALUE = "there is one value"
 
 
 SAME: dict[tuple[str, str], str] = {
-    ("ingest", "splits"): "format coco alone: the file's sha256 is an input",
     ("ingest", "expected"): "refuses a corpus, changes none",
     ("ingest", "dataset"): "a name; ids take the namespace, which is the dataset's where none is given",
     ("sources.same_image", "source"): ONE_VALUE,

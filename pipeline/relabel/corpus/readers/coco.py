@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,6 @@ from relabel.corpus.splits import Splitter
 
 _MAX_ID = 2**63  # ids are handled as int64
 FILES = ("captions_train2014.json", "captions_val2014.json")
-
-
-class _Annotations(NamedTuple):
-    path: Path
-    ids: list[int]
-    images: list[int]
-    texts: list[str]
 
 
 def coco_files(folder: Path) -> list[Path]:
@@ -44,17 +37,14 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
 
     `paths`: files of the official format. `splitter`: returns the split of each image.
     """
-    parts = [_read(path) for path in paths]
-    captions = np.concatenate([np.array(part.ids, np.int64) for part in parts])
-    images = np.concatenate([np.array(part.images, np.int64) for part in parts])
+    read = [caption for path in paths for caption in _read(path)]
+    captions, images = (np.array(ids, np.int64) for ids in ([c[0] for c in read], [c[1] for c in read]))
     # The split needs the ids of both files, so the files are read before the first caption is yielded.
     split_of = splitter(captions, images)
     # One string per image, shared by its captions.
     names = {image: f"{namespace}:{image}" for image in split_of}
-    for path, ids, image_ids, texts in parts:
-        for n, (caption, image, text) in enumerate(zip(ids, image_ids, texts, strict=True)):
-            where = f"{path}: annotations[{n}]"
-            yield Caption(f"{namespace}:{caption}", names[image], split_of[image], text, where)
+    for caption, image, text, where in read:
+        yield Caption(f"{namespace}:{caption}", names[image], split_of[image], text, where)
 
 
 def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
@@ -83,34 +73,21 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
             yield Caption(f"{namespace}:{typed(sentence, 'sentid', int, at)}", image_id, split, text, at)
 
 
-def _read(path: Path) -> _Annotations:
+def _read(path: Path) -> list[tuple[int, int, str, str]]:
+    """Return the id, the image, the text and the place of each caption of a file."""
     body = read_json(path)
-    image_ids = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
-    annotations = _Annotations(path, [], [], [])
+    bare = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
+    images, captions = frozenset(bare), []
     for n, record in enumerate(typed(body, "annotations", list, str(path))):
-        # One check for all fields of a valid record. The field at fault is searched only for an invalid one.
-        try:
-            caption, image, text = record["id"], record["image_id"], record["caption"]
-        except (KeyError, TypeError):
-            caption = image = text = None
-        if not (
-            type(caption) is type(image) is int and type(text) is str and image in image_ids and 0 <= caption < _MAX_ID
-        ):
-            _refuse(record, image_ids, f"{path}: annotations[{n}]")
-        annotations.ids.append(caption)
-        annotations.images.append(image)
-        annotations.texts.append(text)
-    if bare := image_ids.difference(annotations.images):
+        where = f"{path}: annotations[{n}]"
+        caption, image = _id(record, "id", where), _id(record, "image_id", where)
+        if image not in images:
+            raise CheckError(f"caption {caption} has no image: {image} is not among the file's images", where=where)
+        captions.append((caption, image, typed(record, "caption", str, where), where))
+        bare.discard(image)
+    if bare:
         raise CheckError(f"image {min(bare)} has no caption, nor have {len(bare) - 1:,} others", where=str(path))
-    return annotations
-
-
-def _refuse(record: Any, image_ids: set[int], where: str) -> None:
-    """Raise for the first invalid field of an annotation."""
-    caption, image = _id(record, "id", where), _id(record, "image_id", where)
-    typed(record, "caption", str, where)
-    if image not in image_ids:
-        raise CheckError(f"caption {caption} has no image: {image} is not among the file's images", where=where)
+    return captions
 
 
 def _id(record: Any, key: str, where: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 from relabel.core.errors import CheckError, choices
 from relabel.core.parsing import identifier, namespaced, split_name
 from relabel.corpus.build import Caption
+from relabel.corpus.params import Split
 
 TEXT_NAMES = ("text", "caption", "captions", "sentences", "sentence")
 IMAGE_NAMES = (
@@ -36,7 +37,7 @@ class Columns:
     image_id: str | None = None
     text: str | None = None
     split: str | None = None
-    in_split: Literal["train", "val", "test"] | None = None
+    in_split: Split | None = None
     image_per_row: bool = False
 
     @property
@@ -46,33 +47,29 @@ class Columns:
         split = self.split if self.in_split is None else None
         return tuple(name for name in (self.caption_id, image, self.text, split) if name is not None)
 
-    def find(self, present: Collection[str], where: str) -> Columns:
-        """Return the columns of a table whose columns have the names `present`."""
-        split = self.split if self.in_split is None else None
-        # A name that the user gave must exist, even where a usual column would do.
-        for option, name in (("caption-id", self.caption_id), ("text", self.text), ("split", split)):
-            if name is not None and name not in present:
-                _refuse(f"no column {name!r}", option, name, present, where)
-        text = self.text or _first(TEXT_NAMES, present)
-        if text is None:
-            _refuse("no column of captions", "text", "text", present, where)
-        image = None
-        if not self.image_per_row:
-            image = self.image_id or _first(IMAGE_NAMES, present)
-            if image is None or image not in present:
-                problem = "no column of image ids" if image is None else f"no column {image!r}"
-                _refuse(problem, "image-id", image or "image_id", present, where)
-        caption = self.caption_id or _first(CAPTION_ID_NAMES, present)
-        # A column `split` counts only where the user chose neither a column nor a split.
-        if split is None and self.in_split is None and "split" in present:
-            split = "split"
-        in_split = self.in_split if split is not None or self.in_split is not None else "train"
-        return Columns(caption, image, text, split, in_split, self.image_per_row)
+    def find(self, present: Collection[str], where: str, hint: str = "") -> Columns:
+        """Return the columns of a table whose columns have the names `present`. `hint`: further advice."""
+
+        def column(option: str, given: str | None, usual: Sequence[str], required: str = "") -> str | None:
+            # A name that the user gave must exist, even where a usual column would do.
+            name = given or next((name for name in usual if name in present), None)
+            if name in present or not (given or required):
+                return name
+            problem = f"no column {given!r}" if given else f"no column of {required}"
+            todo = f"{choices(given or usual[0], present)} Name the column with --{option}-column."
+            # A table of captions alone often has no image ids because each row is one image.
+            todo += " If every row is an image, give --image-per-row." if option == "image-id" else ""
+            raise CheckError(problem, where=where, todo=todo + hint)
+
+        caption_id = column("caption-id", self.caption_id, CAPTION_ID_NAMES)
+        text = column("text", self.text, TEXT_NAMES, "captions")
+        image = None if self.image_per_row else column("image-id", self.image_id, IMAGE_NAMES, "image ids")
+        split = None if self.in_split else column("split", self.split, ("split",))
+        in_split = self.in_split or (None if split else "train")
+        return Columns(caption_id, image, text, split, in_split, self.image_per_row)
 
     def describe(self) -> str:
-        """Describe columns for the lines that `relabel ingest` prints; "" for columns that no file has confirmed."""
-        if self.text is None or not (self.image_id or self.image_per_row) or not (self.split or self.in_split):
-            return ""
+        """Describe columns for the lines that `relabel ingest` prints."""
         image = "one per row" if self.image_per_row else f"column {self.image_id}"
         ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
         splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
@@ -86,31 +83,28 @@ class Columns:
         `record`: values by column. `counts`: number of captions of each image so far, and of rows of each split;
         updated.
         """
-        assert self.text is not None, "the columns are those that `find` returned"
         split = self.in_split or split_name(identifier(record[str(self.split)], str(self.split), where))
         if self.image_per_row:
             # No image has the name of a split, which has no number.
             image = f"{split}-{counts.get(split, 0)}"
             counts[split] = counts.get(split, 0) + 1
         else:
-            image = _image(record[str(self.image_id)], str(self.image_id), where)
-        value = record[self.text]
+            image = self._image(record, where)
+        value = record[str(self.text)]
         texts = value if isinstance(value, list) else [value]
         if not texts:
             raise CheckError(f"image {image} has no caption: {self.text!r} is an empty list", where=where)
-        for text in texts:
-            if text is not None and type(text) is not str:
-                message = f"{self.text!r}: expected a string or a list of strings, found {type(text).__name__}"
-                raise CheckError(message, where=where)
+        if wrong := [type(text).__name__ for text in texts if text is not None and type(text) is not str]:
+            problem = f"{self.text!r}: expected a string or a list of strings, found {wrong[0]}"
+            raise CheckError(problem, where=where)
         image_id = namespaced(namespace, image)
         if self.caption_id is None:
             # The captions of an image may lie in several rows or files: positions go on from the last one.
             first = counts.get(image, 0)
             counts[image] = first + len(texts)
-            ids: Sequence[str] = [f"{image_id}#{first + k}" if image else "" for k in range(len(texts))]
+            ids = [f"{image_id}#{first + k}" if image else "" for k in range(len(texts))]
         else:
-            listed = record[self.caption_id]
-            listed = listed if isinstance(value, list) else [listed]
+            listed = record[self.caption_id] if isinstance(value, list) else [record[self.caption_id]]
             if not isinstance(listed, list) or len(listed) != len(texts):
                 message = f"{self.caption_id!r}: expected a list of {len(texts)} ids, one per caption"
                 raise CheckError(message, where=where)
@@ -118,25 +112,12 @@ class Columns:
         for caption_id, text in zip(ids, texts, strict=True):
             yield Caption(caption_id, image_id, split, text or "", where)
 
-
-def _first(names: Sequence[str], present: Collection[str]) -> str | None:
-    return next((name for name in names if name in present), None)
-
-
-def _image(value: object, name: str, where: str) -> str:
-    """Return the id of an image; of a record with a path (an image of Hugging Face `datasets`), the path."""
-    if not isinstance(value, dict):
-        return identifier(value, name, where)
-    if not isinstance(value.get("path"), str) or not value["path"]:
-        todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
-        raise CheckError(f"{name!r} is an image without a path", where=where, todo=todo)
-    return str(value["path"])
-
-
-def _refuse(problem: str, option: str, name: str, present: Collection[str], where: str) -> NoReturn:
-    """Raise for a missing column."""
-    todo = f"{choices(name, present)} Name the column with --{option}-column."
-    if option == "image-id":
-        # A table of captions alone often has no image ids because each row is one image.
-        todo += " If every row is an image, give --image-per-row."
-    raise CheckError(problem, where=where, todo=todo)
+    def _image(self, record: Mapping[str, Any], where: str) -> str:
+        """Return the id of an image; of a record with a path (an image of Hugging Face `datasets`), the path."""
+        value = record[str(self.image_id)]
+        if not isinstance(value, dict):
+            return identifier(value, str(self.image_id), where)
+        if not isinstance(value.get("path"), str) or not value["path"]:
+            todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
+            raise CheckError(f"{self.image_id!r} is an image without a path", where=where, todo=todo)
+        return str(value["path"])

@@ -9,8 +9,6 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -36,26 +34,36 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
     """
     import fsspec
 
-    assert params.url is not None
-    with _errors(params.url):
-        filesystem, path = fsspec.url_to_fs(params.url)
-        path = path.rstrip("/")
-        root, files = _list_files(filesystem, path, params.format)
-    if not files:
-        raise MissingError("no file of captions here", where=params.url, todo="Check the URL, or give a pattern.")
-    state = json.dumps([params.text_column, files], sort_keys=True, default=str)
-    place, folder = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (params.url, state))
-    copies = data / "remote" / place / folder
-    with progress.bar(f"copy {params.url}", len(files), "files") as bar:
-        for name in files:
-            source = filesystem.unstrip_protocol(f"{root}/{name}")
-            # A key of an object store may contain any text.
-            if ".." in name.split("/"):
-                raise CheckError("a name that leads out of its folder", where=source, todo="Rename it.")
-            if not (copies / name).is_file():
-                with _errors(source), filesystem.open(f"{root}/{name}", "rb") as file:
-                    write_atomic(copies / name, partial(_copy, file, params.text_column, source))
-            bar.advance(1)
+    where = url = str(params.url)
+    try:
+        filesystem, path = fsspec.url_to_fs(url)
+        root, files = _list_files(filesystem, path := path.rstrip("/"), params.format)
+        if not files:
+            raise FileNotFoundError("no file of captions here")
+        state = json.dumps([params.text_column, files], sort_keys=True, default=str)
+        place, folder = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (url, state))
+        copies = data / "remote" / place / folder
+        with progress.bar(f"copy {url}", len(files), "files") as bar:
+            for name in files:
+                where = filesystem.unstrip_protocol(f"{root}/{name}")
+                # A key of an object store may contain any text.
+                if ".." in name.split("/"):
+                    raise CheckError("a name that leads out of its folder", where=where, todo="Rename it.")
+                if not (copies / name).is_file():
+                    with filesystem.open(f"{root}/{name}", "rb") as file:
+                        write_atomic(copies / name, partial(_copy, file, params.text_column, where))
+                bar.advance(1)
+    except RelabelError:
+        raise
+    except (FileNotFoundError, ImportError) as error:
+        raise MissingError(str(error), where=where, todo="Check the URL, or give a pattern.") from error
+    except ValueError as error:
+        raise UsageError(str(error), where=where) from error
+    # The errors of file systems have no base class in common.
+    except Exception as error:
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        todo = "Check your credentials and the connection, and run it again; complete files are kept."
+        raise PartialError(message, where=where, todo=todo) from error
     for other in copies.parent.iterdir():
         if other != copies:
             shutil.rmtree(other)
@@ -72,8 +80,7 @@ def _list_files(filesystem: Any, path: str, form: Format | None) -> tuple[str, d
     root = path[: pattern.start()] if pattern else path.rpartition("/")[0]
     if found.get(path, {}).get("type") == "directory":
         root, found = path, filesystem.find(path, detail=True)
-        of_format = [ENDINGS[form]] if form is not None and form in ENDINGS else ENDINGS.values()
-        endings = (*chain(*of_format), *_OTHERS)
+        endings = (*ENDINGS.get(form, chain(*ENDINGS.values())), *_OTHERS)  # type: ignore[arg-type]
         # img2dataset writes tar files of images beside its metadata.
         if form != "webdataset" and any(key.endswith(".parquet") for key in found):
             endings = tuple(ending for ending in endings if ending not in _TAR)
@@ -88,20 +95,3 @@ def _copy(file: Any, text: str | None, where: str, out: Path) -> None:
         return
     with out.open("wb") as copy:
         shutil.copyfileobj(file, copy, 1 << 22)
-
-
-@contextmanager
-def _errors(url: str) -> Iterator[None]:
-    """Turn the errors of a file system, which have no base class in common, into one line with the URL."""
-    try:
-        yield
-    except RelabelError:
-        raise
-    except (FileNotFoundError, ImportError) as error:
-        raise MissingError(str(error), where=url) from error
-    except ValueError as error:
-        raise UsageError(str(error), where=url) from error
-    except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        todo = "Check your credentials and the connection, and run it again; complete files are kept."
-        raise PartialError(message, where=url, todo=todo) from error

@@ -7,6 +7,8 @@ The captions of an image follow each other. Ids are optional, in `train_ids.txt`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -62,18 +64,16 @@ def _names(path: Path, count: int, ids: Ids, size: int | None) -> list[tuple[str
     if ids == "image":
         images = _image_of_line(ids_file(path), listed, count, size)
     elif size is None:
-        raise UsageError(
-            "the number of captions per image is not known",
-            where=str(path),
-            todo="Set captions_per_image (5, as a rule).",
-        )
+        todo = "Set captions_per_image (5, as a rule)."
+        raise UsageError("the number of captions per image is not known", where=str(path), todo=todo)
     elif count % size:
         raise CheckError(f"{count:,} captions are not {size} per image", where=str(path))
-    elif ids == "caption" and len(listed) != count:
-        raise CheckError(f"expected {count:,} ids, one per caption; found {len(listed):,}", where=str(ids_file(path)))
     else:
         images = [f"{_name(path)}-{n // size}" for n in range(count)]
     if ids == "caption":
+        if len(listed) != count:
+            problem = f"expected {count:,} ids, one per caption; found {len(listed):,}"
+            raise CheckError(problem, where=str(ids_file(path)))
         return list(zip((value for _, value in listed), images, strict=True))
     # Captions of an image are numbered from its first line.
     firsts: dict[str, int] = {}
@@ -88,24 +88,18 @@ def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, si
         raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
     # Distinct ids, one per caption, may name captions or images with one caption each: nothing in the file decides it.
     if each == 1 and size is None and len({value for _, value in listed}) == count:
-        raise CheckError(
-            "every caption has its own id; do they name captions or images?",
-            where=str(path),
-            todo="Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1.",
-        )
-    images = [value for _, value in listed for _ in range(each)]
-    # Lines at which a new image begins.
-    starts = [n for n in range(count) if n == 0 or images[n] != images[n - 1]]
+        todo = "Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1."
+        raise CheckError("every caption has its own id; do they name captions or images?", where=str(path), todo=todo)
     # The captions of an image must follow each other: an image that comes back would be split in two.
     seen: set[str] = set()
-    for start, stop in zip(starts, [*starts[1:], count], strict=True):
-        where = listed[start // each][0]
-        if images[start] in seen:
-            raise CheckError(f"image {images[start]} appears again after another image", where=where)
-        if size and stop - start != size:
-            raise CheckError(f"image {images[start]}: expected {size} captions, found {stop - start}", where=where)
-        seen.add(images[start])
-    return images
+    for image, group in groupby(listed, key=itemgetter(1)):
+        lines = list(group)
+        if image in seen:
+            raise CheckError(f"image {image} appears again after another image", where=lines[0][0])
+        if size and len(lines) * each != size:
+            raise CheckError(f"image {image}: expected {size} captions, found {len(lines) * each}", where=lines[0][0])
+        seen.add(image)
+    return [value for _, value in listed for _ in range(each)]
 
 
 def _read_ids(path: Path) -> list[tuple[str, str]]:

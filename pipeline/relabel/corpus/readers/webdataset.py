@@ -13,10 +13,11 @@ import re
 import tarfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, MutableMapping
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, identifier, parse_json
@@ -30,11 +31,7 @@ _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def read_webdataset(
-    path: Path,
-    namespace: str,
-    columns: Columns,
-    ids: Literal["image", "shard"] = "image",
-    counts: MutableMapping[str, int] | None = None,
+    path: Path, namespace: str, columns: Columns, ids: str = "image", counts: MutableMapping[str, int] | None = None
 ) -> Iterator[Caption]:
     """Read the captions of one shard.
 
@@ -47,16 +44,14 @@ def read_webdataset(
     for key, members in groupby(_members(path, _text_endings(columns)), key=lambda member: member[0]):
         sample = {ending: body for _, ending, body in members}
         where = f"{path}: {key}"
-        record = _record(sample, columns, where)
+        record = _record(sample, columns.text, where)
         name = key_in_shard(path, key) if ids == "shard" else key
-        if columns.image_id is None:
-            record[_KEY] = name
-            # Keys are image ids by default, so a repeated key would merge two images into one.
-            if name in counts:
-                todo = "Give --ids shard, which puts the name of the shard before the key."
-                raise CheckError("this key is also that of another sample", where=where, todo=todo)
-        chosen = Columns(columns.caption_id, columns.image_id or _KEY, columns.text, columns.split, columns.in_split)
-        yield from chosen.find(record, where).captions(record, namespace, where, counts)
+        # Keys are image ids by default, so a repeated key would merge two images into one.
+        if columns.image_id is None and name in counts:
+            todo = "Give --ids shard, which puts the name of the shard before the key."
+            raise CheckError("this key is also that of another sample", where=where, todo=todo)
+        found = replace(columns, image_id=columns.image_id or _KEY).find(record := {_KEY: name, **record}, where)
+        yield from found.captions(record, namespace, where, counts)
 
 
 def webdataset_digest(path: Path, columns: Columns) -> str:
@@ -142,17 +137,17 @@ def _tar_members(
         raise CheckError(f"not a complete tar file: {error}", where=where) from error
 
 
-def _record(sample: dict[str, bytes | None], columns: Columns, where: str) -> dict[str, Any]:
+def _record(sample: dict[str, bytes | None], text: str | None, where: str) -> dict[str, Any]:
     """Return the JSON of a sample with its caption; without a member of text, its JSON holds the caption."""
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
         record = parse_json(_decode(body, f"{where}.json"), f"{where}.json")
         if not isinstance(record, dict):
             raise CheckError(f"expected an object, found {type(record).__name__}", where=f"{where}.json")
-    ending = columns.text or "txt"
-    if (text := sample.get(ending)) is not None and ending not in record:
+    ending = text or "txt"
+    if (body := sample.get(ending)) is not None and ending not in record:
         # A text file ends in a line break, which is no part of the caption.
-        record[columns.text or TEXT_NAMES[0]] = _decode(text, f"{where}.{ending}").rstrip("\r\n")
+        record[text or TEXT_NAMES[0]] = _decode(body, f"{where}.{ending}").rstrip("\r\n")
     elif not record:
         todo = "Name the ending of the members with captions, or a key of their JSON, with --text-column."
         raise CheckError(f"no .txt or .json member; there is {', '.join(sample)}", where=where, todo=todo)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, UsageError, choices
-from relabel.datasets.local_files import locate, mirror_folder
-from relabel.datasets.registry import load_manifest
+from relabel.core.errors import UsageError, choices
+from relabel.core.parsing import check_regular
+from relabel.datasets.local_files import locate
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
@@ -114,19 +115,13 @@ class JudgedSet:
 
     def open(self, data: Path) -> Judgements:
         """Read the judgements from fetched or mirrored files."""
-        return self.read(lambda file: self._find(file, data))
+        return self.read(partial(self._find, data))
 
-    def _find(self, file: str, data: Path) -> Path:
+    def _find(self, data: Path, file: str) -> Path:
         if file not in self.unverified:
             return locate(self.dataset, file, data)
-        # Without a sha256 the registry cannot verify the file, so the folders are searched by name alone.
-        mirror = mirror_folder(None)
-        for folder in (data / self.dataset, *([mirror / "judged" / self.dataset] if mirror else [])):
-            if (folder / file).is_file():
-                return folder / file
-        homepage = load_manifest(self.dataset).homepage
-        todo = f"Get it from {homepage} and put it there; `relabel fetch {self.dataset}` gets the other files."
-        raise MissingError(f"no file {file}", where=str(data / self.dataset), todo=todo)
+        todo = f"Ask its authors for it and put it there; `relabel fetch {self.dataset}` gets the other files."
+        return check_regular(data / self.dataset / file, todo=todo)
 
 
 def set_names() -> tuple[str, ...]:
@@ -146,22 +141,34 @@ def judged_set(name: str) -> JudgedSet:
     return chosen
 
 
-def rated_sentences(
-    ids: list[str], first: list[str], second: list[str], ratings: list[float], groups: list[str]
-) -> Judgements:
-    """Return rated pairs of sentences, whose orders count equally. Each pair is a cluster."""
+class Item(NamedTuple):
+    """What people judged at once: a pair with ratings, or several pairs with comparisons of them.
+
+    `pairs`: id, references and candidate of each pair.
+    `better`: pairs of the item by number, of which people found the first better.
+    `cluster`: "" for an item that shares no image or text with another.
+    """
+
+    pairs: Sequence[tuple[str, list[str], str]]
+    ratings: Sequence[float] = ()
+    better: Sequence[tuple[int, int]] = ()
+    group: str = ALL
+    cluster: str = ""
+
+
+def judgements(items: Iterable[Item], both_orders: bool = False) -> Judgements:
+    """Join items, which have equally many ratings or equally many comparisons."""
+    listed = list(items)
+    ids, references, candidates = map(list, zip(*(pair for item in listed for pair in item.pairs), strict=True))
+    firsts = np.cumsum([0, *(len(item.pairs) for item in listed)])[:-1, None, None]
+    compared = bool(listed[0].better)
     return Judgements(
         ids=ids,
-        references=[[text] for text in first],
-        candidates=second,
-        both_orders=True,
-        ratings=np.array(ratings)[:, None],
-        groups=groups,
-        # The files do not name the captions that sentences were made from, and sentences hardly repeat.
-        clusters=[str(number) for number in range(len(ids))],
+        references=references,
+        candidates=candidates,
+        both_orders=both_orders,
+        ratings=None if compared else np.array([item.ratings for item in listed], np.float64),
+        choices=np.array([item.better for item in listed], np.int64) + firsts if compared else None,
+        groups=[item.group for item in listed],
+        clusters=[item.cluster or str(number) for number, item in enumerate(listed)],
     )
-
-
-def choices_of(items: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int64]:
-    """Stack the comparisons of items, each with equally many: (T, C, 2) int64."""
-    return np.array(items, np.int64).reshape(len(items), -1, 2)

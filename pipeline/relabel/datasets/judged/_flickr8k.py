@@ -1,98 +1,41 @@
-"""Flickr8k's captions and the lines of its two files of judgements."""
+"""Flickr8k's two files of judgements: people rate captions against an image, which stands for its own captions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import read_lines
-from relabel.datasets.judged import Find, Judgements
+from relabel.datasets.judged import Find, Item
+from relabel.datasets.judged._tables import read_rows
 
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"
 PAIR_IDS = "image and caption, with a space between: `IMAGE.jpg OTHER.jpg#2`"
-_CAPTION = re.compile(r"(\S+)#([0-9]+)\t(.*)")
+CLIPSCORE = (
+    "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021, arXiv 2104.08718"
+)
 
 
-class RatedPair(NamedTuple):
-    """A caption that people rated against an image, which stands for its references."""
+def rated_captions(
+    find: Find, file: str, columns: Sequence[str], ratings: Sequence[str], own_captions: bool
+) -> Iterator[Item]:
+    """Yield the pairs of a file of judgements, an image and a caption, clustered by image.
 
-    image: str
-    caption_id: str
-    references: list[str]
-    candidate: str
-    ratings: list[float]
-
-
-def read_ratings(find: Find, file: str) -> Iterator[tuple[RatedPair, dict[str, str]]]:
-    """Yield the pairs of a file of judgements, with the captions of their image by id, which are all references."""
-    captions = read_captions(find(CAPTIONS))
-    for image, caption, values, where in read_judgements(find(file), 3):
-        references, text = captions_of(captions, image, where), text_of(captions, caption, where)
-        yield RatedPair(image, caption, list(references.values()), text, values), references
-
-
-def join(pairs: Sequence[RatedPair]) -> Judgements:
-    """Return pairs with equally many ratings as judgements of one group, clustered by image."""
-    return Judgements(
-        ids=[f"{pair.image} {pair.caption_id}" for pair in pairs],
-        references=[pair.references for pair in pairs],
-        candidates=[pair.candidate for pair in pairs],
-        ratings=np.array([pair.ratings for pair in pairs]),
-        groups=["all"] * len(pairs),
-        clusters=[pair.image for pair in pairs],
-    )
-
-
-def read_captions(path: Path) -> dict[str, dict[str, str]]:
-    """Read captions by image and caption id (`IMAGE.jpg#N`), in the order of the file."""
+    `columns`: after image and caption. `ratings`: those that are read. `own_captions`: whether pairs of an image and
+    one of its own captions count; the caption is no reference of itself.
+    """
     captions: dict[str, dict[str, str]] = {}
-    for where, line in _lines(path):
-        match = _CAPTION.fullmatch(line)
-        if match is None:
-            problem = "expected IMAGE.jpg#N, a tab and a caption"
-            raise CheckError(problem, where=where, todo="Fetch it again.")
-        captions.setdefault(match[1], {})[f"{match[1]}#{match[2]}"] = match[3].strip()
-    return captions
-
-
-def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[float], str]]:
-    """Yield the image, the caption id, the numbers and `file:line` of every judgement."""
-    for where, line in _lines(path):
-        # A line without two tabs has no numbers, and is refused below with its own name.
-        image, caption, *cells = line.split("\t") if line.count("\t") > 1 else ("", "")
+    for _, line in read_lines(find(CAPTIONS)):
+        # One caption holds a tab.
+        name, _, text = line.partition("\t")
+        captions.setdefault(name.partition("#")[0], {})[name] = text.strip()
+    for where, row, values in read_rows(find(file), ("image", "caption", *columns), ratings):
+        image, caption = row["image"], row["caption"]
         try:
-            values = [float(cell) for cell in cells]
-        except ValueError:
-            values = []
-        if len(values) != columns:
-            problem = f"expected an image, a caption id and {columns} numbers, separated by tabs"
-            raise CheckError(problem, where=where, todo="Fetch it again.")
-        yield image, caption, values, where
-
-
-def captions_of(captions: dict[str, dict[str, str]], image: str, where: str) -> dict[str, str]:
-    """Return the captions of an image by id."""
-    try:
-        return captions[image]
-    except KeyError:
-        problem = f"no captions of image {image} in {CAPTIONS}"
-        raise CheckError(problem, where=where, todo="Fetch both files again.") from None
-
-
-def text_of(captions: dict[str, dict[str, str]], caption: str, where: str) -> str:
-    """Return the text of a caption id."""
-    try:
-        return captions[caption.rpartition("#")[0]][caption]
-    except KeyError:
-        problem = f"no caption {caption} in {CAPTIONS}"
-        raise CheckError(problem, where=where, todo="Fetch both files again.") from None
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    return ((where, line) for where, line in read_lines(path) if line.strip())
+            own, text = captions[image], captions[caption.partition("#")[0]][caption]
+        except KeyError as error:
+            raise CheckError(f"no captions of {error} in {CAPTIONS}", where=where, todo="Fetch both again.") from None
+        if own_captions or caption not in own:
+            references = [other for name, other in own.items() if name != caption]
+            yield Item([(f"{image} {caption}", references, text)], values, cluster=image)

@@ -5,28 +5,24 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 
 from __future__ import annotations
 
-from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
-from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, join, read_ratings
+from collections.abc import Iterator
+
+from relabel.datasets.judged import Find, Item, JudgedSet, PublishedFigures, judgements
+from relabel.datasets.judged._flickr8k import CLIPSCORE, DATASET, PAIR_IDS, rated_captions
 
 JUDGEMENTS = "CrowdFlowerAnnotations.txt"
 
 
-def read(find: Find) -> Judgements:
-    """Read pairs of an image and a caption with the share of yes, 0..1."""
-    pairs = []
-    for pair, captions in read_ratings(find, JUDGEMENTS):
-        # The judged caption is no reference of itself.
-        references = [text for name, text in captions.items() if name != pair.caption_id]
-        # The columns are the share of yes, and the numbers of yes and of no from which it follows.
-        pairs.append(pair._replace(references=references, ratings=pair.ratings[:1]))
-    return join(pairs)
+def _items(find: Find) -> Iterator[Item]:
+    """Yield pairs with the share of yes, 0..1, which follows from the numbers of yes and of no."""
+    return rated_captions(find, JUDGEMENTS, ("share of yes", "yes", "no"), ("share of yes",), own_captions=True)
 
 
 SET = JudgedSet(
     name="flickr8k-cf",
     title="Flickr8k-CF, image and caption: Kendall's tau-b with the share of crowd workers who say yes",
     dataset=DATASET,
-    read=read,
+    read=lambda find: judgements(_items(find)),
     statistics=("tau_b",),
     pair_ids=PAIR_IDS,
     unverified=(JUDGEMENTS,),
@@ -35,8 +31,5 @@ SET = JudgedSet(
         PublishedFigures("CLIPScore (sees the image)", {"tau_b": 34.4}, "CLIPScore"),
         PublishedFigures("RefCLIPScore (sees the image)", {"tau_b": 36.4}, "CLIPScore"),
     ),
-    papers={
-        "CLIPScore": "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021, "
-        "arXiv 2104.08718"
-    },
+    papers={"CLIPScore": CLIPSCORE},
 )

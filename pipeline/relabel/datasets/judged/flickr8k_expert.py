@@ -5,38 +5,38 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 
 from __future__ import annotations
 
-from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
-from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, join, read_ratings
+from collections.abc import Iterator
 
-JUDGEMENTS = "ExpertAnnotations.txt"
+from relabel.datasets.judged import Find, Item, JudgedSet, PublishedFigures, judgements
+from relabel.datasets.judged._flickr8k import CLIPSCORE, DATASET, PAIR_IDS, rated_captions
+
+EXPERTS = ("first", "second", "third")
 
 
-def read(find: Find) -> Judgements:
-    """Read the 5,664 pairs of an image and another image's caption, three ratings each."""
+def _items(find: Find) -> Iterator[Item]:
+    """Yield the 5,664 pairs of an image and another image's caption, three ratings each."""
     # 158 captions are the image's own. They are among its references, so the literature leaves them out.
-    return join([pair for pair, captions in read_ratings(find, JUDGEMENTS) if pair.caption_id not in captions])
+    return rated_captions(find, "ExpertAnnotations.txt", EXPERTS, EXPERTS, own_captions=False)
 
 
+_PUBLISHED = {
+    "BLEU-4": 30.8,
+    "ROUGE-L": 32.3,
+    "METEOR": 41.8,
+    "CIDEr": 43.9,
+    "SPICE": 44.9,
+    "CLIPScore (sees the image)": 51.2,
+    "RefCLIPScore (sees the image)": 53.0,
+}
 SET = JudgedSet(
     name="flickr8k-expert",
     title="Flickr8k-Expert, image and caption: Kendall's tau-c with three experts' ratings",
     dataset=DATASET,
-    read=read,
+    read=lambda find: judgements(_items(find)),
     statistics=("tau_c",),
     pair_ids=PAIR_IDS,
     protocol="Flickr8k-Expert: an image stands for its five captions; the 158 pairs of an image and its own caption "
     "are left out; each of the three ratings counts by itself.",
-    published=(
-        PublishedFigures("BLEU-4", {"tau_c": 30.8}, "CLIPScore"),
-        PublishedFigures("ROUGE-L", {"tau_c": 32.3}, "CLIPScore"),
-        PublishedFigures("METEOR", {"tau_c": 41.8}, "CLIPScore"),
-        PublishedFigures("CIDEr", {"tau_c": 43.9}, "CLIPScore"),
-        PublishedFigures("SPICE", {"tau_c": 44.9}, "CLIPScore"),
-        PublishedFigures("CLIPScore (sees the image)", {"tau_c": 51.2}, "CLIPScore"),
-        PublishedFigures("RefCLIPScore (sees the image)", {"tau_c": 53.0}, "CLIPScore"),
-    ),
-    papers={
-        "CLIPScore": "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021, "
-        "arXiv 2104.08718, Table 1"
-    },
+    published=tuple(PublishedFigures(model, {"tau_c": tau}, "CLIPScore") for model, tau in _PUBLISHED.items()),
+    papers={"CLIPScore": f"{CLIPSCORE}, Table 1"},
 )

@@ -6,32 +6,26 @@ Similarity", ECAI 2020.
 
 from __future__ import annotations
 
-from relabel.datasets.judged import Find, JudgedSet, Judgements, rated_sentences
-from relabel.datasets.judged._columns import read_rows
+from collections.abc import Iterator
 
-FILE = "visual_sts.v2.0.all.tsv"
-HEADER = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
+from relabel.datasets.judged import Find, Item, JudgedSet, judgements
+from relabel.datasets.judged._tables import read_rows
+
+COLUMNS = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
 
 
-def read(find: Find) -> Judgements:
-    """Read the 2,677 pairs of captions, grouped by their source: COCO, Flickr30K and STS's image captions."""
-    path = find(FILE)
-    ids, first, second, ratings, groups = [], [], [], [], []
-    for (pair, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
-        ids.append(pair)
-        # Images are not read: a label has the captions alone, though people saw both images.
-        ratings.append(score)
-        first.append(left)
-        second.append(right)
-        groups.append(source)
-    return rated_sentences(ids, first, second, ratings, groups)
+def _items(find: Find) -> Iterator[Item]:
+    """Yield the 2,677 pairs of captions, grouped by their source: COCO, Flickr30K and STS's image captions."""
+    # Images are not read: a label has the captions alone, though people saw both images.
+    for _, row, score in read_rows(find("visual_sts.v2.0.all.tsv"), COLUMNS, ("sim",)):
+        yield Item([(row["id"], [row["sent1"]], row["sent2"])], score, group=row["source"])
 
 
 SET = JudgedSet(
     name="vsts",
     title="Visual STS, caption and caption: correlation with human similarity",
     dataset="vsts",
-    read=read,
+    read=lambda find: judgements(_items(find), both_orders=True),
     statistics=("pearson",),
     pair_ids="`id` of the file",
     protocol="Visual STS: two captions alone, both orders averaged; people saw both images. All 2,677 pairs; 110 of "

@@ -32,17 +32,17 @@ def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expect
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert guess_format(tmp_path)[0] == expected
+    assert guess_format(tmp_path) == expected
     if expected in ("csv", "jsonl", "webdataset"):
-        assert guess_format(tmp_path / names[0])[0] == expected
+        assert guess_format(tmp_path / names[0]) == expected
 
 
 def test_parquet_is_img2dataset_by_its_columns(tmp_path: Path) -> None:
     (tmp_path / "00000.tar").touch()
     pq.write_table(pa.table({"key": ["0"], "status": ["success"], "caption": ["x"]}), tmp_path / "00000.parquet")
-    assert guess_format(tmp_path)[0] == "img2dataset"
+    assert guess_format(tmp_path) == "img2dataset"
     pq.write_table(pa.table({"image_id": ["0"], "caption": ["x"]}), tmp_path / "00000.parquet")
-    assert guess_format(tmp_path / "00000.parquet")[0] == "parquet"
+    assert guess_format(tmp_path / "00000.parquet") == "parquet"
     with pytest.raises(UsageError, match=r"files of several formats: parquet, webdataset.*--format"):
         guess_format(tmp_path)
 
@@ -50,7 +50,7 @@ def test_parquet_is_img2dataset_by_its_columns(tmp_path: Path) -> None:
 def test_json_is_karpathys_or_half_of_coco(tmp_path: Path) -> None:
     path = tmp_path / "dataset.json"
     path.write_text(json.dumps({"images": [], "dataset": "x"}))
-    assert guess_format(path)[0] == "karpathy"
+    assert guess_format(path) == "karpathy"
     path.write_text(json.dumps({"images": [], "annotations": []}))
     with pytest.raises(UsageError, match="one file of COCO's two"):
         guess_format(path)

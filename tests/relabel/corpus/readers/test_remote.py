@@ -219,7 +219,6 @@ def test_urls_without_captions(place: str, kind: type[Exception], phrase: str, u
 @pytest.mark.parametrize(
     ("values", "phrase"),
     [
-        ({"path": "s3://bucket/a.csv"}, r"this is a URL: give it as url \(--url\)"),
         ({"path": "a.csv", "url": "s3://bucket"}, "path and url exclude each other"),
     ],
 )

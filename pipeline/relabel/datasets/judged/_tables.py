@@ -1,0 +1,32 @@
+"""Tables of text: the form in which most judged sets are published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import read_csv
+
+
+def read_rows(
+    path: Path, columns: Sequence[str], numbers: Sequence[str], separator: str = "\t"
+) -> Iterator[tuple[str, dict[str, str], list[float]]]:
+    """Yield `file:line`, the cells by column, and the numbers in the columns `numbers` of every row.
+
+    `columns`: all columns of the file. `separator`: cells may be quoted if it is a comma.
+    """
+    for where, cells in read_csv(path, separator, quotes=separator == ","):
+        # The header, if the file has one.
+        if cells == list(columns):
+            continue
+        try:
+            row = dict(zip(columns, cells, strict=True))
+            values = [float(row[name]) for name in numbers]
+        except ValueError:
+            row, values = {}, [math.nan]
+        if not all(map(math.isfinite, values)):
+            problem = f"expected the columns {', '.join(columns)}, and a number in {' and '.join(numbers)}"
+            raise CheckError(problem, where=where, todo="Fetch it again.")
+        yield where, row, values
