@@ -1,7 +1,7 @@
 """SPICE's parser: its jars, its command line, and the process that parses captions one by one.
 
-The program is `worker`, which speaks the protocol of `WorkerPool`. A caption that ends two processes is a failed row,
-with the reason. pycocoevalcap contains all jars except CoreNLP, which users fetch themselves (GPL-3.0).
+The program is `worker`. A caption that ends two processes is a failed row, with the reason. pycocoevalcap contains all
+jars except CoreNLP, which users fetch themselves (GPL-3.0).
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.java import OPTIONS, JavaError, find_jar, find_java, java_version
+from relabel.core.java import OPTIONS, JavaError, LineProcess, find_jar, find_java, java_version
 from relabel.core.runtime import Advance, ignore_progress
-from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
 from relabel.datasets import Content, load_manifest, locate
 from relabel.datasets.registry import check_file
 from relabel.sources.spice import worker
@@ -30,6 +28,8 @@ from relabel.store.files import input_sha256
 INSTALL = "pip install 'relabel-itr[spice]'"
 _FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
 _DOCTOR = "See `relabel doctor`."
+ATTEMPTS = 2
+"""Number of processes that may end at one caption before it is given up."""
 START = 600.0
 """Seconds that a start may take; an idle machine needs a few."""
 PROBE = "A man rides a horse."
@@ -60,15 +60,15 @@ Parsed = Tuples | ParseFailure
 
 
 class SpiceParser:
-    """Parser process that starts with the first caption and is restarted when it ends.
+    """Parser process that starts with the first caption and is replaced when it ends.
 
     `command`: returns the command line of the program. `silence`: seconds that one caption may take. `start`: seconds
     that the program may take to be ready.
     """
 
     def __init__(self, command: Callable[[], list[str]], silence: float, start: float = START) -> None:
-        self._pool = WorkerPool(Program(command, json.dumps(PROBE), _is_ready, silence, start))
-        self.close = self._pool.close
+        self._command, self._silence, self._start = command, silence, start
+        self._process: LineProcess | None = None
 
     def version(self) -> str:
         """Return the sha256 of all that the tuples of a text depend on: the jars, and the program that calls them."""
@@ -81,52 +81,58 @@ class SpiceParser:
         `texts`: an empty text has no tuples and is not sent to the parser. `advance`: called with the number of further
         texts that are done. Returns list of Parsed: tuples in the parser's order, duplicates as they come.
         """
-        questions = [json.dumps(text) for text in texts if text]
-        answers: Iterator[Parsed] = iter(self._pool.ask(questions, _parsed, _failure, advance))
-        advance(len(texts) - len(questions))
-        return [next(answers) if text else [] for text in texts]
+        parses = []
+        for text in texts:
+            parses.append(self._parse(text) if text else [])
+            advance(1)
+        return parses
+
+    def close(self) -> None:
+        """End the process; the next caption starts another."""
+        if self._process is not None:
+            self._process.close()
+        self._process = None
+
+    def _parse(self, text: str) -> Parsed:
+        """Parse a caption, by another process if the first one ends at it."""
+        reason = ""
+        for _ in range(ATTEMPTS):
+            if self._process is None:
+                self._process = self._started()
+            try:
+                return _answer(self._process, text, self._silence)
+            except JavaError as error:
+                reason = error.problem
+                self.close()
+        return ParseFailure(reason)
+
+    def _started(self) -> LineProcess:
+        """Start a process; raise JavaError unless it parses the probe as expected."""
+        process = LineProcess(self._command())
+        try:
+            answer = _answer(process, PROBE, self._start)
+            # A process whose jars disagree may start and still parse wrongly.
+            if answer != PROBED:
+                raise JavaError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
+        except JavaError as error:
+            process.close()
+            todo = _HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else _DOCTOR
+            raise JavaError(f"SPICE's parser does not work: {error.problem}", todo=todo) from error
+        return process
 
 
-def _is_ready(line: str) -> bool:
-    """Read a line before the first answer: `{"ready": true}`, then the tuples of the probe; return True after these."""
-    reply = _json(line)
-    if reply == {"ready": True}:
-        return False
-    if isinstance(reply, dict) and "dead" in reply:
-        raise NoAnswerError(str(reply["dead"]))
-    answer = _parsed([line])
-    # A process whose jars disagree may start and still parse wrongly.
-    if answer != PROBED:
-        raise NoAnswerError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
-    return True
-
-
-def _parsed(replies: list[str]) -> Parsed:
-    """Read an answer, which is one line; raise NoAnswerError if the process must end."""
-    reply = _json(replies[0])
-    if isinstance(reply, list):
-        return reply
-    if isinstance(reply, dict) and "failed" in reply:
-        return ParseFailure(str(reply["failed"]))
-    if isinstance(reply, dict) and "memory" in reply:
-        raise NoAnswerError(f"the heap is too small: {reply['memory']}")
-    raise NoAnswerError.unexpected(replies[0])
-
-
-def _failure(failure: Failure) -> Parsed:
-    """Return the failure of a caption; raise JavaError if the process has not even answered the probe."""
-    if failure.started:
-        return ParseFailure(failure.reason)
-    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _DOCTOR
-    raise JavaError(f"SPICE's parser does not work: {failure.reason}", todo=todo)
-
-
-def _json(line: str) -> Any:
-    """Parse a line as JSON; raise NoAnswerError if it is something else, such as a stack trace."""
+def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
+    """Ask for the tuples of a text; raise JavaError if the process must end."""
+    (line,) = process.ask([json.dumps(text)], silence=silence)
     try:
-        return json.loads(line)
-    except ValueError:
-        raise NoAnswerError.unexpected(line) from None
+        reply = json.loads(line)
+        if isinstance(reply, list):
+            return reply
+        if "failed" in reply:
+            return ParseFailure(str(reply["failed"]))
+        raise JavaError(f"the heap is too small: {reply['memory']}")
+    except (ValueError, TypeError, KeyError):
+        raise JavaError(f"Java said {line[:80]!r}, which is no answer") from None
 
 
 def worker_command(data: Path, heap: str) -> list[str]:

@@ -46,7 +46,6 @@ count = len(open(starts).read()) if os.path.exists(starts) else 0
 open(starts, "a").write("x")
 def say(answer): print(answer if isinstance(answer, str) else json.dumps(answer), flush=True)
 {before}
-say({{"ready": True}})
 for line in sys.stdin:
     text = json.loads(line)
     if text == "A man rides a horse.":
@@ -129,7 +128,7 @@ def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_pat
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"before": "say({'dead': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
+        ({"before": "say({'failed': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
         ({"before": "print('Error: no VM', file=sys.stderr); sys.exit(1)"}, "Error: no VM"),
         ({"probed": {"failed": "Java says NoClassDefFoundError"}}, "NoClassDefFoundError"),
         ({"probed": [["horse"]]}, "gives"),
@@ -226,8 +225,8 @@ def test_the_real_parser_returns_the_published_tuples_and_survives_a_kill(
         nonlocal done
         done += more
         if done == 20:
-            (worker,) = parser._pool._workers
-            os.kill(worker.process._process.pid, signal.SIGKILL)
+            assert parser._process is not None
+            os.kill(parser._process._process.pid, signal.SIGKILL)
             time.sleep(0.2)
 
     try:
