@@ -22,10 +22,8 @@ import pytest
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.java import JavaError, find_java
 from relabel.core.runtime import Runtime
-from relabel.sources.spice import parser as spice_parser
 from relabel.sources.spice.encode import collapsed
 from relabel.sources.spice.parser import (
-    CORENLP,
     PROBED,
     ParseFailure,
     SpiceParser,
@@ -154,40 +152,24 @@ def test_an_interrupted_call_leaves_no_answers_for_the_next(fake: Fake) -> None:
     assert parser.parse(TEXTS[7:9]) == PARSED[7:9]
 
 
-@pytest.mark.parametrize(
-    ("version", "java"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("9-internal", 9), ("21.0.2", 21)]
-)
-def test_java_version_strings_are_parsed(version: str, java: int) -> None:
-    assert spice_parser._major(version) == java
-
-
-def test_an_old_java_with_a_new_jpype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.7.1")
-    with pytest.raises(MissingError, match=r"JPype1<1\.6"):
-        spice_parser._check_jpype(8)
-    spice_parser._check_jpype(9)
-    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.5.2")
-    spice_parser._check_jpype(8)
-
-
-def test_missing_truncated_or_other_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CORENLP, str(tmp_path))
+def test_missing_or_truncated_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     with pytest.raises(MissingError, match="relabel fetch corenlp"):
         corenlp_jars(tmp_path)
-    (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
-    with pytest.raises(CheckError, match=r"download is incomplete.*relabel fetch corenlp") as caught:
+    (tmp_path / "corenlp").mkdir()
+    (tmp_path / "corenlp/stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
+    with pytest.raises(CheckError, match="relabel fetch corenlp") as caught:
         corenlp_jars(tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.delenv(CORENLP)
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    (tmp_path / "corenlp").mkdir()
-    (tmp_path / "stanford-corenlp-3.6.0.jar").rename(tmp_path / "corenlp/stanford-corenlp-3.6.0.jar")
-    with pytest.raises(CheckError, match=r"Delete it.*relabel fetch corenlp"):
-        corenlp_jars(tmp_path)
 
 
-def test_fingerprint_parameters_need_no_corenlp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CORENLP, "/nowhere")
+def test_a_java_without_its_library_is_one_line(tmp_path: Path, fake_java: Callable[[str], Path]) -> None:
+    fake_java("pass")
+    with pytest.raises(MissingError, match="no Java library"):
+        worker_command(tmp_path, "1G")
+
+
+def test_fingerprint_parameters_need_no_corenlp() -> None:
     files = parser_files()
     assert set(files) == {"spice", "scene_graphs", "stanford-corenlp-3.6.0", "stanford-corenlp-3.6.0-models"}
     assert all(len(digest) == 64 for digest in files.values())
