@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from relabel.core.runtime import ProgressBar
+from relabel.core.runtime import Progress, ProgressBar
 from relabel.core.tables import duration
 
 _INTERVAL = 10.0  # seconds between lines without a terminal
@@ -19,7 +19,7 @@ _PERIOD = 600.0  # seconds of work from which the time left is estimated; a shar
 _TITLE = 26  # columns of a bar's title
 
 
-class Display:
+class Display(Progress):
     """Tasks with title, count and time left, the innermost last.
 
     On a terminal each has a bar. Elsewhere the outermost prints a line at its end, and one every ten seconds before.
@@ -66,7 +66,7 @@ class Display:
         self._console.out(text, highlight=False)
 
 
-class _Bar:
+class _Bar(ProgressBar):
     """One task. `lines`: whether it prints lines."""
 
     def __init__(self, bars: Bars, number: TaskID, lines: bool) -> None:

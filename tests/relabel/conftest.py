@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from relabel.core.errors import MissingError
 from relabel.corpus import Corpus
 
 PARAMS = """
@@ -45,6 +46,16 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         return java
 
     return install
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a machine without a Java that runs."""
+
+    def refuse(java: Path) -> str:
+        raise MissingError("does not run", where=str(java))
+
+    monkeypatch.setattr("relabel.core.java.java_version", refuse)
 
 
 @pytest.fixture(scope="session")

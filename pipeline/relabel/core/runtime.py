@@ -14,10 +14,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from relabel.core.errors import MissingError, UsageError
 
@@ -29,58 +29,32 @@ def ignore_progress(n: int) -> None:
     """Ignore the amount of work done: the `Advance` of a caller that shows no progress."""
 
 
-class ProgressBar(Protocol):
-    """Progress of one activity with a known total."""
+class ProgressBar:
+    """Progress of one activity with a known total; this one shows nothing."""
 
     def advance(self, n: int = 1) -> None:
         """Add n to the amount of work done."""
-        ...
 
     def reach(self, total: int) -> None:
         """Raise the amount of work done to at least `total`."""
-        ...
 
 
-class Progress(Protocol):
-    """Display of progress: bars on a terminal, lines elsewhere, nothing in a library call."""
-
-    def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
-        """Open a progress bar of `total` units."""
-        ...
-
-    def advance(self, n: int) -> None:
-        """Add n to the work of the innermost open bar, if any is open."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show one line about work that was done or skipped."""
-        ...
-
-
-class _SilentBar:
-    def advance(self, n: int = 1) -> None:
-        """Do nothing."""
-
-    def reach(self, total: int) -> None:
-        """Do nothing."""
-
-
-class SilentProgress:
-    """Progress that shows nothing: the default of every library call."""
+class Progress:
+    """Display of progress: bars on a terminal, lines elsewhere. This one, of every library call, shows nothing."""
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
-        """Yield a bar that shows nothing."""
-        yield _SilentBar()
+        """Open a progress bar of `total` units."""
+        yield ProgressBar()
 
     def advance(self, n: int) -> None:
-        """Do nothing."""
+        """Add n to the work of the innermost open bar, if any is open."""
 
     def note(self, text: str) -> None:
-        """Drop the line."""
+        """Show one line about work that was done or skipped."""
 
 
-SILENT = SilentProgress()
+SILENT = Progress()
 
 
 Device = Literal["auto", "cpu", "cuda"]

@@ -9,12 +9,12 @@ Flickr30K's 155,070, all of them for this reason.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from relabel.core.errors import PartialError
-from relabel.core.java import SILENCE, JavaError, SilentError, find_jar, java_command, map_lines
+from relabel.core.java import JavaError, LineProcess, find_jar, java_command
 from relabel.core.runtime import SILENT, Runtime
 
 Tokenizer = Literal["ptb", "lower_split"]
@@ -25,6 +25,8 @@ PUNCTUATION = frozenset(
 """Tokens that pycocoevalcap drops. As there, brackets stay: in lower case they read `-lrb-`, which is not listed."""
 
 CHUNK = 100_000
+SILENCE = 600.0
+"""Seconds that the tokenizer may take for a chunk: twenty times what an idle core takes."""
 _JAR = "tokenizer/stanford-corenlp-3.4.1.jar"
 _MAIN = "edu.stanford.nlp.process.PTBTokenizer"
 # CoreNLP looks past the end of a line: whether the full stop in "... the letter S." is a token depends on the first
@@ -68,15 +70,14 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
         for a in range(0, len(distinct), CHUNK):
             part = distinct[a : a + CHUNK]
             try:
-                tokens.update(zip(part, _robust(command, part, bar.advance), strict=True))
-            except _Blame as blame:
-                position = lines.index(blame.line)
-                excerpt = blame.line if len(blame.line) <= 60 else f"{blame.line[:60]}..."
+                tokens |= zip(part, _tokenized(command, part), strict=True)
+            except JavaError as error:
                 raise PartialError(
-                    f"the PTB tokenizer fails: {blame.reason}",
-                    where=f"caption {position + 1:,} of {len(texts):,} ({excerpt!r}{blame.rest})",
-                    todo="Run it again; if it fails there again, fix that caption or use tokenizer `lower_split`.",
-                ) from blame
+                    f"the PTB tokenizer fails: {error.problem}",
+                    where=f"captions {lines.index(part[0]) + 1:,} to {lines.index(part[-1]) + 1:,}",
+                    todo="Run it again; if it fails there again, use tokenizer `lower_split`.",
+                ) from error
+            bar.advance(len(part))
     return [tokens[line] for line in lines]
 
 
@@ -96,45 +97,10 @@ def _blank() -> dict[int, str]:
     return {c: " " for c in range(0x10000) if unicodedata.category(chr(c)) in ("Cc", "Zl", "Zp", "Cs")}
 
 
-class _Blame(Exception):  # noqa: N818
-    """A line that cannot be tokenised, the reason, and a clause about other lines that may be the cause."""
-
-    def __init__(self, line: str, reason: str, rest: str = "") -> None:
-        super().__init__(line, reason)
-        self.line, self.reason, self.rest = line, reason, rest
-
-
-def _robust(command: Sequence[str], lines: list[str], done: Callable[[int], None]) -> list[str]:
-    """Tokenise one chunk. After two failures, halve it until the line at fault is alone."""
-    try:
-        tokens = _once(command, lines)
-    except JavaError:
-        try:
-            tokens = _once(command, lines)
-        except JavaError as error:
-            if len(lines) == 1:
-                raise _Blame(lines[0], error.problem) from error
-            # Halving would wait for the full silence at every step.
-            if isinstance(error, SilentError):
-                raise _Blame(lines[0], error.problem, f", or one of the {len(lines) - 1:,} after it") from error
-            # A program that fails at any line needs no search.
-            try:
-                _once(command, [_NEXT])
-            except JavaError as always:
-                raise _Blame(lines[0], f"{always.problem}, whatever the caption") from always
-            half = len(lines) // 2
-            return _robust(command, lines[:half], done) + _robust(command, lines[half:], done)
-    done(len(lines))
-    return tokens
-
-
-def _once(command: Sequence[str], lines: list[str]) -> list[str]:
-    """Run the tokenizer on captions and remove the lines between them."""
-    interleaved = [line for caption in lines for line in (caption, _NEXT)]
-    output = map_lines(command, interleaved, SILENCE)
-    if len(output) != len(interleaved):
-        raise JavaError(f"{len(interleaved):,} lines went in, {len(output):,} came out")
+def _tokenized(command: Sequence[str], captions: Sequence[str]) -> list[str]:
+    """Run the tokenizer on captions, with a line between them."""
+    output = LineProcess(command).filter([line for caption in captions for line in (caption, _NEXT)], SILENCE)
     # The count alone would not show that one line was split and another lost.
-    if set(output[1::2]) != {_NEXT_TOKEN}:
-        raise JavaError("the lines that came out are not those that went in")
+    if len(output) != 2 * len(captions) or set(output[1::2]) != {_NEXT_TOKEN}:
+        raise JavaError(f"{2 * len(captions):,} lines went in, and the {len(output):,} that came out are not those")
     return [" ".join(t for t in line.rstrip().split(" ") if t not in PUNCTUATION) for line in output[::2]]

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from relabel.core.errors import MissingError, PartialError
-from relabel.core.java import JavaError, LineProcess, SilentError, map_lines
+from relabel.core.java import JavaError, LineProcess
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="process groups")
 
@@ -40,54 +41,84 @@ def has_ended(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
+def filtered(command: list[str], lines: list[str], silence: float = 60.0) -> list[str]:
+    return LineProcess(command).filter(lines, silence)
+
+
 def test_more_data_than_a_pipe_holds_in_both_directions() -> None:
     lines = [f"{i} " + "x" * 1000 for i in range(20_000)]  # 20 MB; a pipe holds 64 KiB
-    assert map_lines(ECHO, lines, silence=60) == lines
+    assert filtered(ECHO, lines) == lines
 
 
 def test_every_character_survives() -> None:
     lines = ["", "😀", "\u2028 and \x85 end no line here", "a\x00b", "שלום", "\x0c", "tab\t"]
-    assert map_lines(ECHO, lines) == lines
+    assert filtered(ECHO, lines) == lines
+    assert LineProcess(ECHO).ask(lines) == lines
+
+
+def test_answers_of_several_lines_and_several_exchanges() -> None:
+    process = LineProcess(python("import sys\nfor line in sys.stdin: print(line + line, end='', flush=True)"))
+    assert process.ask(["a", "b"], answers=2) == ["a", "a", "b", "b"]
+    assert process.ask([]) == []
+    assert process.ask(["c"], answers=2) == ["c", "c"]
 
 
 def test_a_noisy_error_output_blocks_nothing() -> None:
-    noisy = python("import sys\nsys.stderr.write('noise ' * 200_000)\nprint(len(sys.stdin.read()))")
-    assert map_lines(noisy, ["abc"], silence=60) == ["4"]
+    noisy = python("import sys\nsys.stderr.write('noise ' * 200_000)\nprint(len(sys.stdin.readline()), flush=True)")
+    assert filtered(noisy, ["abc"]) == ["4"]
+    assert LineProcess(noisy).ask(["abc"]) == ["4"]
 
 
 def test_windows_line_ends() -> None:
-    assert map_lines(python("print('a\\r')"), []) == ["a"]
+    assert filtered(python("print('a\\r')"), []) == ["a"]
+    assert LineProcess(python("print('a\\r')")).ask(["b"]) == ["a"]
 
 
-def test_a_silent_program_is_killed() -> None:
+HUNG = python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)")
+
+
+@pytest.mark.parametrize("lines", [["a"], ["a" * 1_000_000]])  # the second does not fit into a pipe
+@pytest.mark.parametrize("act", [LineProcess.filter, LineProcess.ask])
+def test_a_hung_program_is_killed(act: Callable[..., list[str]], lines: list[str]) -> None:
     started = time.monotonic()
-    with pytest.raises(SilentError, match=r"said nothing for 0.3 s.*thinking"):
-        map_lines(python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)"), [], 0.3)
+    process = LineProcess(HUNG)
+    with pytest.raises(JavaError, match=r"said nothing for 1 s.*thinking"):
+        act(process, lines, silence=1.0)
     assert time.monotonic() - started < 20
+    assert has_ended(process._process.pid)
 
 
-def test_exit_code_and_last_output() -> None:
+@pytest.mark.parametrize("act", [LineProcess.filter, LineProcess.ask])
+def test_exit_code_and_last_output(act: Callable[..., list[str]]) -> None:
+    program = python("import sys\nprint('out of memory', file=sys.stderr)\nsys.exit(3)")
     with pytest.raises(JavaError, match=r"exit code 3 .*out of memory") as raised:
-        map_lines(python("import sys\nprint('out of memory', file=sys.stderr)\nsys.exit(3)"), ["a"] * 100_000)
+        act(LineProcess(program), ["a" * 1000] * 64)
     assert isinstance(raised.value, PartialError)
     assert raised.value.exit_code == 5
 
 
+def test_the_lines_that_a_dying_program_answered_are_counted() -> None:
+    program = python("import sys\nfor line in sys.stdin:\n if 'x' in line: sys.exit()\n print(1, 2, sep='\\n')")
+    with pytest.raises(JavaError) as raised:
+        LineProcess(program).ask(["a", "b", "x", "c"], answers=2)
+    assert raised.value.answered == 2
+
+
 def test_a_missing_program() -> None:
-    with pytest.raises(MissingError, match="No such file"):
+    with pytest.raises(MissingError, match="/nowhere/java"):
         LineProcess(["/nowhere/java"])
 
 
 def test_its_process_group_is_killed() -> None:
     process = LineProcess(["/bin/sh", "-c", "sleep 600 & echo $!; wait"])
-    (child,) = process.receive(10) or []
-    process.kill()
+    (child,) = process.ask([""])
+    process.close()
     assert has_ended(int(child))
 
 
 def test_killed_when_garbage_collected() -> None:
     process = LineProcess(python("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"))
-    (pid,) = process.receive(20) or []
+    (pid,) = process.ask([""])
     del process
     assert has_ended(int(pid))
 
@@ -99,7 +130,7 @@ def test_ends_with_its_parent(end: str) -> None:
         from relabel.core.java import LineProcess
         child = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
         process = LineProcess([sys.executable, "-c", child])
-        print(process.receive(20)[0], flush=True)
+        print(process.ask([""])[0], flush=True)
         if {end!r} == "raise": raise KeyboardInterrupt
         if {end!r} == "killed": os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -112,9 +143,8 @@ def test_a_forked_child_does_not_end_the_program() -> None:
     process = LineProcess(ECHO)
     pid = os.fork()
     if pid == 0:
-        process.kill()
+        process.close()
         os._exit(0)
     os.waitpid(pid, 0)
-    process.send(["still there"])
-    assert process.receive(20) == ["still there"]
-    process.kill()
+    assert process.ask(["still there"]) == ["still there"]
+    process.close()

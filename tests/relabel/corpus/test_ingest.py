@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Progress, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus import ingest as corpus_ingest
 from relabel.corpus.params import IngestParams
@@ -270,7 +270,7 @@ def test_the_format_is_guessed_and_reported(tmp_path: Path) -> None:
         (folder / f"{split}-0.tsv").write_text(f"{split} caption\thttp://x.org/{split}\n")
     notes: list[str] = []
 
-    class Notes(SilentProgress):
+    class Notes(Progress):
         def note(self, text: str) -> None:
             notes.append(text)
 

@@ -83,8 +83,7 @@ def test_a_single_line_has_no_line_end() -> None:
     assert one_line("é 😀\u00a0ß") == "é 😀\u00a0ß"
 
 
-def test_no_captions_need_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.core.java.java_candidates", lambda: iter(()))
+def test_no_captions_need_no_java(no_java: None) -> None:
     assert tokenize([], Runtime()) == []
     assert tokenize(["", " \n"], Runtime()) == ["", ""]
     with pytest.raises(MissingError, match="lower_split"):
@@ -114,36 +113,23 @@ def test_chunks_and_duplicates(
     ("trouble", "reason"),
     [
         ("if 'poison' in line: sys.exit('Exception in thread main')", "exit code 1 .*Exception in thread main"),
-        ("if 'poison' in line: continue", "2 lines went in, 1 came out"),
-        ("line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line", "not those that went in"),
+        ("if 'poison' in line: continue", "4 lines went in, and the 3 that came out"),
+        (
+            "line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line",
+            "4 lines went in, and the 4 that came out are not those",
+        ),
+        ("if 'poison' in line: time.sleep(600)", "said nothing for 1 s"),
     ],
 )
-def test_the_failing_caption_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
+def test_the_captions_at_fault_are_named(
+    fake_java: Callable[[str], Path], trouble: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_java(TOKENIZER.format(trouble=trouble))
-    captions = [*(f"caption {i}" for i in range(9)), "a poison pill", "the last"]
+    monkeypatch.setattr(tokenizers, "CHUNK", 2)
+    monkeypatch.setattr(tokenizers, "SILENCE", 1.0)
     with pytest.raises(PartialError, match=reason) as raised:
-        tokenize(captions, Runtime())
+        tokenize(["the first", "the first", "the second", "a poison pill", "the last", "more"], Runtime())
     assert raised.value.exit_code == 5
-    assert raised.value.where == "caption 10 of 11 ('a poison pill')"
+    assert raised.value.where == "captions 4 to 5"
+    assert "lower_split" in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_tokenizer_that_always_fails_names_no_caption(fake_java: Callable[[str], Path]) -> None:
-    fake_java("sys.exit('Error: could not find or load main class')")
-    with pytest.raises(PartialError, match=r"could not find or load main class\), whatever the caption"):
-        tokenize([f"caption {i}" for i in range(1000)], Runtime())
-
-
-def test_a_silent_tokenizer_times_out(fake_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_java("time.sleep(600)")
-    monkeypatch.setattr(tokenizers, "SILENCE", 0.3)
-    with pytest.raises(PartialError, match=r"said nothing for 0.3 s") as raised:
-        tokenize(["first", "second", "third"], Runtime())
-    assert raised.value.where == "caption 1 of 3 ('first', or one of the 2 after it)"
-
-
-def test_a_tokenizer_that_fails_once_is_retried(fake_java: Callable[[str], Path], tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    once = f"if not os.path.exists({str(mark)!r}): open({str(mark)!r}, 'w').close(); sys.exit(1)"
-    fake_java(f"{once}\n{TOKENIZER.format(trouble='pass')}")
-    assert tokenize(["First", "Second"], Runtime()) == ["first", "second"]

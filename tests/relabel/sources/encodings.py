@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relabel.core.runtime import SILENT, Runtime, SilentProgress
+from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source
@@ -16,7 +16,7 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Work, make_step
 
 
-class Counted(SilentProgress):
+class Counted(Progress):
     """Progress that keeps the amounts that tasks report."""
 
     def __init__(self) -> None:

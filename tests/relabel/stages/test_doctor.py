@@ -55,10 +55,11 @@ def test_a_check_without_its_module_is_unknown(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RELABEL_CORENLP", str(tmp_path))
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    (tmp_path / "corenlp").mkdir()
     for cut in (None, b"half"):
         if cut:
-            (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(cut)
+            (tmp_path / "corenlp/stanford-corenlp-3.6.0.jar").write_bytes(cut)
         check = next(one for one in doctor.run_checks(Runtime(data=tmp_path)) if one.name == "corenlp")
         assert check.cost
         assert "stanford-corenlp-3.6.0.jar" in check.state

@@ -25,7 +25,7 @@ from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTING
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, RelabelError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Progress, Runtime
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts import tune as cross_tuning
@@ -319,7 +319,7 @@ RUNTIME: dict[str, Any] = {
     "workers": 3,
     "scheduler": "tcp://127.0.0.1:8786",
     "shard": (2, 8),
-    "progress": SilentProgress(),
+    "progress": Progress(),
     "replace": True,
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Progress, Runtime
 from relabel.stages import Project
 from relabel.stages.job import Job, label_values
 from relabel.store.artefact import Recipe
@@ -21,7 +21,7 @@ from relabel.store.workdir import Work
 PARAMS = "sources: {{cider: {{source: cider, sigma: {sigma}}}}}"
 
 
-class Notes(SilentProgress):
+class Notes(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 

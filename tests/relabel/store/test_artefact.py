@@ -17,7 +17,7 @@ import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.core.runtime import SilentProgress
+from relabel.core.runtime import Progress
 from relabel.store import artefact as artefacts
 from relabel.store import workdir
 from relabel.store.artefact import Recipe, build, exclusive, work_folder
@@ -231,7 +231,7 @@ def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
         build(tmp_path / "out", recipe(fill))
 
 
-class Notes(SilentProgress):
+class Notes(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.written = threading.Event()

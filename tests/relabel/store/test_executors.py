@@ -32,7 +32,7 @@ from tests.relabel.store.demo_stage import FIRST, PARTS, demo
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Progress, Runtime
 from relabel.stages import Job, Project
 from relabel.store import executors
 from relabel.store.executors import Call, gpus, make_file
@@ -40,7 +40,7 @@ from relabel.store.executors import Call, gpus, make_file
 pytestmark = pytest.mark.timeout(120)
 
 
-class Display(SilentProgress):
+class Display(Progress):
     """Progress that cannot be sent to a process."""
 
     def __init__(self) -> None:

@@ -19,10 +19,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import PartialError
-from relabel.core.java import SILENCE
+from relabel.core.java import SILENCE, JavaError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
@@ -151,8 +150,8 @@ class MeteorRelevance(Relevance):
             return np.zeros(len(captions))
         try:
             values = self.scorer.score([f"{reference} ||| {w}" for w in distinct])
-        except LineError as error:
-            row = captions[read.index(list(distinct)[error.index])]
+        except JavaError as error:
+            row = captions[read.index(list(distinct)[error.answered])]
             where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
             raise PartialError(error.problem, where=where, todo=error.todo) from error
         score = dict(zip(distinct, values, strict=True)) | {"": 0.0}
@@ -183,8 +182,8 @@ class MeteorRelevance(Relevance):
         lines = [" ||| ".join(self.words[i] for i in key) for key in questions]
         try:
             values = self.scorer.score(lines)
-        except LineError as error:
-            p = list(questions.values())[error.index][0]
+        except JavaError as error:
+            p = list(questions.values())[error.answered][0]
             ids = [self.corpus.caption_ids[row] for row in references[p]]
             where = f"references {', '.join(ids)}; caption {self.corpus.caption_ids[captions[p]]}"
             raise PartialError(error.problem, where=where, todo=error.todo) from error

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
 
-from relabel.core.java import JavaError, find_jar, java_command, map_lines
-from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
+from relabel.core.java import LINES, JavaError, LineProcess, find_jar, java_command
 from relabel.sources.wordnet import find_meteor_jar
 
-RESTARTS = 10
-"""Largest number of processes that may end within one call, over all lines."""
-_READY = re.compile(r"Error: specify Meteor stats")
+LINES_PER_PROCESS = 2000
+"""Number of lines that justify the start of another process."""
+_READY = re.compile("Error: specify Meteor stats.*")
 _NUMBER = r"\d+(?:\.\d+)?(?:E-?\d+)?"
 _STATISTICS = re.compile(rf"(?:{_NUMBER} ){{22}}{_NUMBER}")
 _SCORE = re.compile(_NUMBER)
@@ -41,8 +40,8 @@ def scorer_command(language: str, heap: str) -> list[str]:
 def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
     """Normalise texts as METEOR's `-norm` does, without its conversion to lower case; each distinct text once.
 
-    `texts`: PTB tokens. `silence`: seconds without an answer after which Java is considered hung. Returns list of str:
-    words joined by one space, without `|||`, which METEOR's protocol reserves.
+    `texts`: PTB tokens. `silence`: seconds after which Java is considered hung. Returns list of str: words joined by
+    one space, without `|||`, which METEOR's protocol reserves.
     """
     lines = [_one_line(text) for text in texts]
     distinct = list(dict.fromkeys(line for line in lines if line))
@@ -50,7 +49,7 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
         return [""] * len(lines)
     command = java_command("-cp", find_meteor_jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
     try:
-        normalised = map_lines(command, distinct, silence)
+        normalised = LineProcess(command).filter(distinct, silence)
         if len(normalised) != len(distinct):
             raise JavaError(f"{len(distinct):,} lines went in, {len(normalised):,} came out")
     except JavaError as error:
@@ -67,54 +66,68 @@ class MeteorScorer:
     """
 
     def __init__(self, command: Callable[[], list[str]], processes: int, silence: float) -> None:
-        program = Program(command, "EVAL", lambda line: bool(_READY.match(line)), silence, silence)
-        self._pool = WorkerPool(program, processes, RESTARTS)
+        self._command, self._processes, self._silence = command, processes, silence
+        self._idle: list[LineProcess] = []
         self._scores: dict[str, float] = {}
-        self.close = self._pool.close
 
     def score(self, lines: Sequence[str]) -> list[float]:
         """Score lines of the form `reference ||| ... ||| candidate`.
 
         `lines`: all texts are normalised and not empty. Returns list of float: METEOR of the best reference, 0..1.
+        Raises JavaError with the index of the line at fault as `answered`.
         """
-        # Many pairs have equal statistics, so each distinct list of statistics is evaluated once.
-        statistics = self._pool.ask([f"SCORE ||| {line}" for line in lines], _statistics, _give_up)
-        new = {s: i for i, s in enumerate(statistics) if s not in self._scores}
+
+        def exchange(start: int) -> list[float]:
+            try:
+                return self._exchange(lines[start : start + LINES])
+            except JavaError as error:
+                error.answered += start
+                error.todo = error.todo or "Run it again. If it fails at the same line, check these captions."
+                raise
+
         try:
-            scores = self._pool.ask([f"EVAL ||| {s}" for s in new], _second_score, _give_up)
-        except LineError as error:
-            # The caller knows lines of texts: name the first line that has these statistics.
-            raise LineError(error.problem, list(new.values())[error.index], error.todo) from error
-        self._scores.update(zip(new, scores, strict=True))
-        return [self._scores[s] for s in statistics]
+            with ThreadPoolExecutor(min(self._processes, 1 + len(lines) // LINES_PER_PROCESS)) as threads:
+                return [score for scores in threads.map(exchange, range(0, len(lines), LINES)) for score in scores]
+        except BaseException:
+            self.close()
+            raise
 
+    def close(self) -> None:
+        """End all processes."""
+        while self._idle:
+            self._idle.pop().close()
 
-def _statistics(replies: list[str]) -> str:
-    """Read the answer to `SCORE`."""
-    return _matched(_STATISTICS, replies[-1])
+    def _exchange(self, lines: Sequence[str]) -> list[float]:
+        """Score at most `LINES` lines by a process that is free, or by another one."""
+        process = self._idle.pop() if self._idle else self._start()
+        statistics = self._ask(process, [f"SCORE ||| {line}" for line in lines], 1, _STATISTICS)
+        # Many pairs have equal statistics, so each distinct list of statistics is evaluated once.
+        new = [each for each in dict.fromkeys(statistics) if each not in self._scores]
+        try:
+            scores = self._ask(process, [f"EVAL ||| {each}" for each in new], 2, _SCORE)
+        except JavaError as error:
+            error.answered = statistics.index(new[error.answered])
+            raise
+        self._scores.update(zip(new, map(float, scores[::2]), strict=True))
+        self._idle.append(process)
+        return [self._scores[each] for each in statistics]
 
+    def _ask(self, process: LineProcess, lines: Sequence[str], answers: int, form: re.Pattern[str]) -> list[str]:
+        found = process.ask(lines, answers, self._silence)
+        for i, line in enumerate(found):
+            if form.fullmatch(line) is None:
+                process.close()
+                raise JavaError(f"Java said {line[:80]!r}, which is no answer", answered=i // answers)
+        return found
 
-def _second_score(replies: list[str]) -> float | None:
-    """Read the answer to `EVAL`, two lines of the same score; return None while the second is missing."""
-    score = float(_matched(_SCORE, replies[-1]))
-    return score if len(replies) == 2 else None
-
-
-def _matched(form: re.Pattern[str], line: str) -> str:
-    """Return a line of the expected form; raise NoAnswerError otherwise."""
-    if form.fullmatch(line) is None:
-        raise NoAnswerError.unexpected(line)
-    return line
-
-
-def _give_up(failure: Failure) -> NoReturn:
-    """Raise the error of a line that no process has answered."""
-    if not failure.started:
-        todo = "Run `relabel doctor`. The parameter `heap` limits the memory of a process."
-        raise LineError(f"METEOR does not start: {failure.reason}", failure.question, todo)
-    attempts = f"{failure.attempts} of {failure.ended} processes that ended did so here"
-    todo = "Run it again. If it fails at the same line, check these captions."
-    raise LineError(f"{failure.reason}; {attempts}", failure.question, todo)
+    def _start(self) -> LineProcess:
+        process = LineProcess(self._command())
+        try:
+            self._ask(process, ["EVAL"], 1, _READY)
+        except JavaError as error:
+            todo = "Run `relabel doctor`. The parameter `heap` limits the memory of a process."
+            raise JavaError(f"METEOR does not start: {error.problem}", todo=todo) from error
+        return process
 
 
 def _one_line(text: str) -> str:

@@ -26,7 +26,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import Shards, read_failed_rows
-from relabel.sources.spice.encode import WORDS, collapsed, encoding_steps
+from relabel.sources.spice.encode import SHARD, WORDS, collapsed, encoding_steps
 from relabel.sources.spice.parse_cache import cached_parser
 from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
@@ -76,11 +76,12 @@ class Spice(Source[SpiceParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of tuples and `words.parquet` (see `encoding_steps`)."""
+        """Make shards of tuples and `words.parquet` (see `encoding_steps`), of at most `SHARD` captions."""
         p = self.params
         texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
         parser = cached_parser(runtime, p.heap, p.silence)
-        yield from encoding_steps(Shards(corpus, rows, rows_per_shard), texts, parser, work, runtime.progress)
+        shards = Shards(corpus, rows, min(rows_per_shard, SHARD))
+        yield from encoding_steps(shards, texts, parser, work, runtime.progress)
 
     @override
     def open(self, encoding: OpenEncoding) -> SceneGraphRelevance:

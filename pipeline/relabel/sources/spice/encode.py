@@ -1,40 +1,34 @@
-"""Encoding of spice: distinct captions parsed chunk by chunk, then the shards, then the words of their tuples.
+"""Encoding of spice: shards of the tuples of captions, then the words of all tuples.
 
-A chunk is one task, so a killed run loses less than a minute and workers share the chunks of all shards. Chunks are not
-part of the finished encoding. Where a shard is made again, its texts are in the cache (`parse_cache`).
+A shard is a minute of work. Where it is made again, the texts that were parsed before are in the cache (`parse_cache`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Progress
-from relabel.sources.shards import FAILED, Shards, mark_failed
+from relabel.sources.shards import Shards, mark_failed
 from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
 from relabel.store.workdir import Step, Steps, Work, table_task
 
-CHUNK = 500
-"""Captions per chunk: ten seconds of an idle core."""
+SHARD = 2000
+"""Most captions per shard: a minute of an idle core."""
 TUPLES = pa.list_(pa.list_(pa.string()))
 """(object), (object, attribute) or (subject, object, relation), in the parser's order, duplicates included."""
 WORDS = "words.parquet"
 """File of all words and their synonym sets (see `words_table`), so that an encoding is read without METEOR's jar."""
 
-_CHUNK = re.compile(r"chunk-(\d{5,})-\d{5,}\.parquet")
 _TRIMMED = "".join(map(chr, range(33)))  # characters that Java's `trim` removes
 
 
@@ -46,22 +40,10 @@ class CaptionParser(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _ChunkPlan:
-    """The work on one shard.
-
-    `chunks`: texts of each chunk, by file name.
-    `text_of`: (n,) int64; number of each caption's text among the distinct texts of the shard.
-    """
-
-    chunks: dict[str, list[str]]
-    text_of: NDArray[np.int64]
-
-
 def encoding_steps(
     shards: Shards, read: Callable[[], list[str]], parser: CaptionParser, work: Work, progress: Progress
 ) -> Steps:
-    """Parse distinct captions chunk by chunk, and make the shards (row int32, tuples of type `TUPLES`) and `WORDS`.
+    """Parse captions, and make the shards (row int32, tuples of type `TUPLES`) and `WORDS`.
 
     A caption that crashes the parser, that it refuses or that takes it too long is a failed row, and its tuples are
     null.
@@ -69,25 +51,13 @@ def encoding_steps(
     `read`: returns the text of every corpus row. The parser reads it with collapsed white space (see `collapsed`).
     """
 
-    @cache
-    def plan(rows: range) -> _ChunkPlan:
-        """Cut the distinct texts of a shard into chunks."""
-        texts, numbers = read(), dict[str, int]()
-        text_of = [numbers.setdefault(collapsed(texts[row]), len(numbers)) for row in rows]
-        distinct, shard = list(numbers), list(shards.files.values()).index(rows)
-        starts = range(0, len(distinct), CHUNK)
-        chunks = {f"chunk-{shard:05d}-{i:05d}.parquet": distinct[a : a + CHUNK] for i, a in enumerate(starts)}
-        return _ChunkPlan(chunks, np.array(text_of, np.int64))
-
-    def parse(texts: list[str]) -> pa.Table:
-        return _chunk_table(parser.parse(texts, progress.advance))
-
     def make_shard(rows: range) -> pa.Table:
-        distinct = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in plan(rows).chunks])
-        table = distinct.take(pa.array(plan(rows).text_of))
+        texts = read()
+        parsed = parser.parse([collapsed(texts[row]) for row in rows], progress.advance)
+        reasons = {i: each.reason for i, each in enumerate(parsed) if isinstance(each, ParseFailure)}
+        tuples = pa.array([None if isinstance(each, ParseFailure) else each for each in parsed], TUPLES)
         row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
-        reasons = {i: reason for i, reason in enumerate(table[FAILED].to_pylist()) if reason is not None}
-        return mark_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
+        return mark_failed(pa.table({"row": row, "tuples": tuples}), reasons)
 
     def make_words() -> pa.Table:
         words: set[str] = set()
@@ -95,27 +65,17 @@ def encoding_steps(
             words.update(pc.unique(spelled(column)[2]).to_pylist())
         return words_table(words, find_meteor_jar())
 
-    chunks = [chunk for rows in shards.files.values() for chunk in plan(rows).chunks.items()]
-    tasks = [table_task(chunk, partial(parse, texts), len(texts)) for chunk, texts in chunks]
-    yield Step("SPICE's parser", "captions", tasks)
-    yield shards.step("scene graphs", make_shard, last=False)
+    yield shards.step("SPICE's parser", make_shard, last=False)
     yield Step("synonyms", "files", [table_task(WORDS, make_words)], last=True)
     shards.record_failed(work)
     lengths = [pc.list_value_length(column) for column in shards.read_column(work, "tuples")]
     empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
     work.facts |= {"captions": len(shards.rows), "without_tuples": empty}
-    work.excluded.update(name for name in work.names() if name.startswith("chunk-"))
 
 
 def collapsed(text: str) -> str:
     """Return a text with every run of white space replaced by one space: the parser reads one line per caption."""
     return " ".join(text.split())
-
-
-def _chunk_table(parsed: Sequence[Parsed]) -> pa.Table:
-    tuples = [None if isinstance(each, ParseFailure) else each for each in parsed]
-    reasons = [each.reason if isinstance(each, ParseFailure) else None for each in parsed]
-    return pa.table({"tuples": pa.array(tuples, TUPLES), FAILED: pa.array(reasons, pa.string())})
 
 
 def words_table(words: Iterable[str], jar: Path) -> pa.Table:

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
 
-from relabel.core.numeric.csr import group, indptr_of, owners
+from relabel.core.numeric.csr import indptr_of, owners
 from relabel.core.numeric.kernels import jit
 from relabel.sources.spice.encode import spelled, words_table
 from relabel.sources.spice.scene_graph import (
@@ -23,6 +24,7 @@ from relabel.sources.spice.scene_graph import (
     RELATIONS,
     SEEN,
     U8,
+    Captions,
     Graphs,
     ReferenceGraph,
     TupleRows,
@@ -33,18 +35,16 @@ from relabel.sources.spice.scene_graph import (
 
 
 class Scenes(NamedTuple):
-    """Captions as references (`rows`) and as candidates (`graphs`), with the words and concepts that relate the two.
+    """Captions of an encoding, with the words and concepts that relate references and candidates.
 
-    `concepts`: number of concepts in `graphs`.
+    `concepts`: number of concepts in the graphs.
     `size`: (N, 4) int64; bound on the size of each caption's graph; see `ReferenceGraph.of`.
     `spelling`: words by number.
     `numbers`: (S,) int32; WordNet's number of each synonym set, ascending.
     `multiple`: (start, words); words of each concept that has more than one word, as CSR rows.
     """
 
-    rows: TupleRows
-    words: Words
-    graphs: Graphs
+    captions: Captions
     concepts: int
     size: I8
     spelling: pa.Array
@@ -71,7 +71,7 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     concepts = len(spelling) + len(multiple[0]) - 1
     near = near_concepts(words, np.arange(len(spelling), dtype=np.int32), words, len(numbers), *multiple)
     words = words._replace(near_start=near[0], near=near[1])
-    return Scenes(rows, words, graphs, concepts, size, spelling, numbers.astype(np.int32), multiple)
+    return Scenes(Captions(rows, words, graphs), concepts, size, spelling, numbers.astype(np.int32), multiple)
 
 
 def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
@@ -204,64 +204,18 @@ def near_concepts(
     of each word in the corpus, -1 if it is not in the corpus. `corpus`: words of the corpus. `synsets`: number of
     synonym sets of the corpus. `multiple_start`, `multiple`: see Scenes.
     """
-    count = len(corpus.signature)
-    by_set = _inverted(owners(corpus.start), corpus.synsets, synsets)
-    by_word = _inverted(owners(multiple_start) + count, multiple, count)
-    start, met = np.zeros(len(itself) + 1, np.int64), np.empty(count + len(multiple_start) - 1, np.int32)
-    # The first pass counts, the second one fills an array of exactly that size.
-    _fill_near(words, itself, *by_set, *by_word, start, met, np.empty(0, np.int32))
-    out = np.empty(int(start[-1]), np.int32)
-    _fill_near(words, itself, *by_set, *by_word, start, met, out)
-    return start, out
+    count, width = len(corpus.signature), 1 + int(max(words.synsets.max(initial=synsets - 1), synsets - 1))
+    shared = _incidence(words.start, words.synsets, width) @ _incidence(corpus.start, corpus.synsets, width).T
+    known = np.flatnonzero(itself >= 0)
+    same = csr_array((np.ones(len(known), np.int32), (known, itself[known])), shape=(len(itself), count))
+    similar = shared + same
+    # A similar word makes every concept similar that contains it.
+    near = hstack([similar, similar @ _incidence(multiple_start, multiple, count).T], format="csr")
+    return near.indptr.astype(np.int64), near.indices.astype(np.int32)
 
 
-def _inverted(owner: NDArray[np.integer], key: I4, keys: int) -> tuple[I8, I4]:
-    """List the owners of each key, as CSR rows."""
-    start, entries = group(key, keys)
-    return start, owner[entries].astype(np.int32)
-
-
-@jit
-def _fill_near(
-    words: Words,
-    itself: I4,
-    set_start: I8,
-    by_set: I4,
-    word_start: I8,
-    by_word: I4,
-    start: I8,
-    met: I4,
-    out: I4,
-) -> None:
-    """Fill `start`, and `out` if it is not empty."""
-    # met[c] is the last word that listed concept c, so each concept is listed once per word and never cleared.
-    met[:] = -1
-    at = 0
-    for w in range(len(itself)):
-        start[w] = at
-        for s in range(words.start[w] - 1, words.start[w + 1]):
-            # The extra first step lists the word itself: it may have no synonym set at all.
-            alone = s < words.start[w]
-            lo, hi = 0, int(itself[w] >= 0)
-            if not alone:
-                in_corpus = words.synsets[s] < len(set_start) - 1
-                lo, hi = (set_start[words.synsets[s]], set_start[words.synsets[s] + 1]) if in_corpus else (0, 0)
-            for i in range(lo, hi):
-                other = itself[w] if alone else by_set[i]
-                if met[other] == w:
-                    continue
-                met[other] = w
-                if len(out):
-                    out[at] = other
-                at += 1
-                # A similar word makes every concept similar that contains it.
-                for j in range(word_start[other], word_start[other + 1]):
-                    if met[by_word[j]] != w:
-                        met[by_word[j]] = w
-                        if len(out):
-                            out[at] = by_word[j]
-                        at += 1
-    start[len(itself)] = at
+def _incidence(start: I8, columns: I4, width: int) -> csr_array:
+    return csr_array((np.ones(len(columns), np.int32), columns, start), shape=(len(start) - 1, width))
 
 
 def rows_of_text(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[TupleRows, Words]:
@@ -282,5 +236,5 @@ def rows_of_text(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[Tu
     order = np.argsort(every, kind="stable")
     synsets = order[np.searchsorted(every, names, sorter=order)].astype(np.int32)
     words = Words(start, synsets, signatures(start, synsets), np.zeros(len(held) + 1, np.int64), np.empty(0, np.int32))
-    near = near_concepts(words, itself, scenes.words, len(scenes.numbers), *scenes.multiple)
+    near = near_concepts(words, itself, scenes.captions.words, len(scenes.numbers), *scenes.multiple)
     return rows_of(column, spelling), words._replace(near_start=near[0], near=near[1])

@@ -22,6 +22,8 @@ from relabel.store.files import make_folder
 T = TypeVar("T")
 FILE = Path("spice/parses.sqlite3")
 """Place of the cache in the folder of fetched files."""
+BATCH = 200
+"""Texts that are parsed before they are kept: a killed run parses no more than these again."""
 TABLE = "CREATE TABLE parses (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
 """Statement by which a cache is made, and by which a file is recognised as one."""
 _DIGEST = 16  # bytes
@@ -48,8 +50,9 @@ class CachedParser:
         parses = self._transaction(partial(_read, keys=keys), dict[bytes, Parsed]())
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in parses}
         advance(len(texts) - len(new))
-        if new:
-            fresh = dict(zip(new, self._parser.parse(list(new.values()), advance), strict=True))
+        for a in range(0, len(new), BATCH):
+            batch = dict(list(new.items())[a : a + BATCH])
+            fresh = dict(zip(batch, self._parser.parse(list(batch.values()), advance), strict=True))
             self._transaction(partial(_write, parses=fresh), None)
             parses |= fresh
         return [parses[key] for key in keys]

@@ -1,35 +1,30 @@
 """SPICE's parser: its jars, its command line, and the process that parses captions one by one.
 
-The program is `worker`, which speaks the protocol of `WorkerPool`. A caption that ends two processes is a failed row,
-with the reason. pycocoevalcap contains all jars except CoreNLP, which users fetch themselves (GPL-3.0).
+The program is `worker`. A caption that ends two processes is a failed row, with the reason. pycocoevalcap contains all
+jars except CoreNLP, which users fetch themselves (GPL-3.0).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.java import OPTIONS, JavaError, find_jar, find_java, java_version
+from relabel.core.errors import MissingError
+from relabel.core.java import OPTIONS, JavaError, LineProcess, find_jar, find_java, java_version
 from relabel.core.runtime import Advance, ignore_progress
-from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
-from relabel.datasets import Content, load_manifest, locate
-from relabel.datasets.registry import check_file
+from relabel.datasets import load_manifest, locate
 from relabel.sources.spice import worker
 from relabel.store.files import input_sha256
 
 INSTALL = "pip install 'relabel-itr[spice]'"
-_FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
-_DOCTOR = "See `relabel doctor`."
+ATTEMPTS = 2
+"""Number of processes that may end at one caption before it is given up."""
 START = 600.0
 """Seconds that a start may take; an idle machine needs a few."""
 PROBE = "A man rides a horse."
@@ -40,11 +35,8 @@ HUGE_PAGES = "-XX:+UseTransparentHugePages"
 """Option that saves a tenth of the time on Linux, because the grammar and the charts are read at random."""
 _HEAP = "Raise the heap (`heap` in params.yaml): 2G is enough for captions of up to about 150 words."
 
-CORENLP = "RELABEL_CORENLP"
-"""Environment variable naming a folder with CoreNLP's two jars; without it they are located like any dataset."""
 _SPICE = "spice/spice-1.0.jar"
 _GRAPHS = "spice/lib/SceneGraphParser-1.0.jar"
-_NO_CORENLP = "the parser of spice needs CoreNLP 3.6.0, which was not found"
 
 Tuples = list[list[str]]
 
@@ -60,15 +52,15 @@ Parsed = Tuples | ParseFailure
 
 
 class SpiceParser:
-    """Parser process that starts with the first caption and is restarted when it ends.
+    """Parser process that starts with the first caption and is replaced when it ends.
 
     `command`: returns the command line of the program. `silence`: seconds that one caption may take. `start`: seconds
     that the program may take to be ready.
     """
 
     def __init__(self, command: Callable[[], list[str]], silence: float, start: float = START) -> None:
-        self._pool = WorkerPool(Program(command, json.dumps(PROBE), _is_ready, silence, start))
-        self.close = self._pool.close
+        self._command, self._silence, self._start = command, silence, start
+        self._process: LineProcess | None = None
 
     def version(self) -> str:
         """Return the sha256 of all that the tuples of a text depend on: the jars, and the program that calls them."""
@@ -81,52 +73,58 @@ class SpiceParser:
         `texts`: an empty text has no tuples and is not sent to the parser. `advance`: called with the number of further
         texts that are done. Returns list of Parsed: tuples in the parser's order, duplicates as they come.
         """
-        questions = [json.dumps(text) for text in texts if text]
-        answers: Iterator[Parsed] = iter(self._pool.ask(questions, _parsed, _failure, advance))
-        advance(len(texts) - len(questions))
-        return [next(answers) if text else [] for text in texts]
+        parses = []
+        for text in texts:
+            parses.append(self._parse(text) if text else [])
+            advance(1)
+        return parses
+
+    def close(self) -> None:
+        """End the process; the next caption starts another."""
+        if self._process is not None:
+            self._process.close()
+        self._process = None
+
+    def _parse(self, text: str) -> Parsed:
+        """Parse a caption, by another process if the first one ends at it."""
+        reason = ""
+        for _ in range(ATTEMPTS):
+            if self._process is None:
+                self._process = self._started()
+            try:
+                return _answer(self._process, text, self._silence)
+            except JavaError as error:
+                reason = error.problem
+                self.close()
+        return ParseFailure(reason)
+
+    def _started(self) -> LineProcess:
+        """Start a process; raise JavaError unless it parses the probe as expected."""
+        process = LineProcess(self._command())
+        try:
+            answer = _answer(process, PROBE, self._start)
+            # A process whose jars disagree may start and still parse wrongly.
+            if answer != PROBED:
+                raise JavaError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
+        except JavaError as error:
+            process.close()
+            todo = _HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
+            raise JavaError(f"SPICE's parser does not work: {error.problem}", todo=todo) from error
+        return process
 
 
-def _is_ready(line: str) -> bool:
-    """Read a line before the first answer: `{"ready": true}`, then the tuples of the probe; return True after these."""
-    reply = _json(line)
-    if reply == {"ready": True}:
-        return False
-    if isinstance(reply, dict) and "dead" in reply:
-        raise NoAnswerError(str(reply["dead"]))
-    answer = _parsed([line])
-    # A process whose jars disagree may start and still parse wrongly.
-    if answer != PROBED:
-        raise NoAnswerError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
-    return True
-
-
-def _parsed(replies: list[str]) -> Parsed:
-    """Read an answer, which is one line; raise NoAnswerError if the process must end."""
-    reply = _json(replies[0])
-    if isinstance(reply, list):
-        return reply
-    if isinstance(reply, dict) and "failed" in reply:
-        return ParseFailure(str(reply["failed"]))
-    if isinstance(reply, dict) and "memory" in reply:
-        raise NoAnswerError(f"the heap is too small: {reply['memory']}")
-    raise NoAnswerError.unexpected(replies[0])
-
-
-def _failure(failure: Failure) -> Parsed:
-    """Return the failure of a caption; raise JavaError if the process has not even answered the probe."""
-    if failure.started:
-        return ParseFailure(failure.reason)
-    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _DOCTOR
-    raise JavaError(f"SPICE's parser does not work: {failure.reason}", todo=todo)
-
-
-def _json(line: str) -> Any:
-    """Parse a line as JSON; raise NoAnswerError if it is something else, such as a stack trace."""
+def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
+    """Ask for the tuples of a text; raise JavaError if the process must end."""
+    (line,) = process.ask([json.dumps(text)], silence=silence)
     try:
-        return json.loads(line)
-    except ValueError:
-        raise NoAnswerError.unexpected(line) from None
+        reply = json.loads(line)
+        if isinstance(reply, list):
+            return reply
+        if "failed" in reply:
+            return ParseFailure(str(reply["failed"]))
+        raise JavaError(f"the heap is too small: {reply['memory']}")
+    except (ValueError, TypeError, KeyError):
+        raise JavaError(f"Java said {line[:80]!r}, which is no answer") from None
 
 
 def worker_command(data: Path, heap: str) -> list[str]:
@@ -134,32 +132,19 @@ def worker_command(data: Path, heap: str) -> list[str]:
 
     `data`: folder of fetched files, which may hold CoreNLP. `heap`: largest heap of Java, as `2G`.
     """
+    if find_spec("jpype") is None:
+        raise MissingError("the parser of spice needs JPype, which is not installed", todo=f"Run `{INSTALL}`.")
     java = find_java()
-    major = _major(java_version(java))
-    _check_jpype(major)
     options = [*OPTIONS, f"-Xmx{heap}", HUGE_PAGES]
-    if major >= 22:  # without it Java warns of native code, and later versions refuse it
+    if int(re.split(r"\D", java_version(java))[0]) >= 22:  # without it Java warns of native code
         options.append("--enable-native-access=ALL-UNNAMED")
     config = {"jvm": str(_library(java)), "options": options, "jars": [str(jar) for jar in class_path(data)]}
     return [sys.executable, "-P", worker.__file__, json.dumps(config)]
 
 
 def corenlp_jars(data: Path) -> list[Path]:
-    """Find CoreNLP's code and models: in $RELABEL_CORENLP, `data/corenlp/`, pycocoevalcap's folder or the mirror."""
-    folder = os.environ.get(CORENLP)
-    files = load_manifest("corenlp").files
-    if folder:
-        return [_check_jar(Path(folder) / file.name, file.contents) for file in files]
-    jars = []
-    for file in files:
-        try:
-            jars.append(locate("corenlp", file.name, data))
-        except MissingError as error:
-            raise MissingError(_NO_CORENLP, where=error.where, todo=_FETCH) from error
-        except CheckError as error:
-            todo = f"Delete it: the download is incomplete, or of another version. {_FETCH}"
-            raise CheckError(error.problem, where=error.where, todo=todo) from error
-    return jars
+    """Find CoreNLP's code and models: in `data/corenlp/`, pycocoevalcap's folder or the mirror."""
+    return [locate("corenlp", file.name, data) for file in load_manifest("corenlp").files]
 
 
 def class_path(data: Path) -> list[Path]:
@@ -178,47 +163,11 @@ def parser_files() -> dict[str, str]:
     return {"spice": input_sha256(find_jar(_SPICE)), "scene_graphs": input_sha256(find_jar(_GRAPHS)), **corenlp}
 
 
-def _check_jar(path: Path, contents: Sequence[Content]) -> Path:
-    """Return the path of a jar in the user's folder if it has the expected contents."""
-    if not path.is_file():
-        raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_FETCH)
-    try:
-        return check_file(path, contents)
-    except CheckError as error:
-        todo = f"The download is incomplete, or of another version. {_FETCH}"
-        raise CheckError(error.problem, where=error.where, todo=todo) from error
-
-
-def _check_jpype(major: int) -> None:
-    """Raise MissingError if JPype is not installed, or does not support this major version of Java."""
-    try:
-        version = metadata.version("JPype1")
-    except metadata.PackageNotFoundError:
-        raise MissingError(
-            "the parser of spice needs JPype, which is not installed", todo=f"Run `{INSTALL}`."
-        ) from None
-    if major < 9 and tuple(map(int, version.split(".")[:2])) >= (1, 6):
-        message = f"JPype {version} needs Java 9 or later, this is Java {major}"
-        raise MissingError(message, todo="Run `pip install 'JPype1<1.6'`, or use a later Java.")
-
-
 def _library(java: Path) -> Path:
-    """Find the library (libjvm) of a `java` command."""
-    # The command may be a link or a script, so Java itself is asked for its home folder.
-    command = [str(java), "-XshowSettings:properties", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
-    match = re.search(r"^\s*java\.home = (.+)$", done.stderr + done.stdout, re.MULTILINE)
-    if match is None:
-        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_DOCTOR)
-    home = Path(match[1].strip())
-    for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "bin/server/jvm.dll"):
+    """Find the library (libjvm) of a `java` command, which may be a link into the runtime."""
+    home = java.resolve().parents[1]
+    for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "jre/lib/*/server/libjvm.so"):
         for path in sorted(home.glob(pattern)):
-            if path.suffix in (".so", ".dylib", ".dll"):
-                return path
-    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_DOCTOR)
-
-
-def _major(version: str) -> int:
-    """Return the major version: 8 for `1.8.0_412`, 17 for `17.0.2`."""
-    numbers = re.findall(r"\d+", version)
-    return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
+            return path
+    todo = f"Name a runtime that has it by $RELABEL_JAVA, or get one with `{INSTALL}`."
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=todo)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,7 +18,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.spice.load import Scenes, sizes_of
-from relabel.sources.spice.scene_graph import I8, ReferenceGraph, TupleRows, Words
+from relabel.sources.spice.scene_graph import I8, Captions, ReferenceGraph, TupleRows, Words
 from relabel.sources.spice.scoring import BEST, MEAN, MERGED, count_pairs, score_block, score_pairs
 from relabel.sources.spice.tuple_search import (
     Counts,
@@ -33,8 +32,6 @@ from relabel.sources.spice.tuple_search import (
 from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
-_USUAL = np.array([128, 64, 64, 4096])
-"""Smallest graph that is allocated (see `ReferenceGraph.of`): holds the five captions of nearly any image."""
 _QUERIES = 128  # queries per task of a thread
 NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
 _SETS = 4096  # sets whose matches are listed together
@@ -67,14 +64,12 @@ class SceneGraphRelevance(Relevance):
         candidates = self.positions(captions).astype(np.int32)
         # Sorted by their first caption, equal sets are neighbours, and the kernel merges them once.
         order = np.argsort(sets.rows[sets.indptr[:-1]], kind="stable")
-        sets, ordered, most = sets.take(order), candidates[order], self.size_bound(sets, mode)
+        sets, ordered = sets.take(order), candidates[order]
         scores, out = np.empty(len(candidates)), np.empty(len(candidates))
 
         def work(lo: int, hi: int) -> None:
-            indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
-            rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
-            with self.borrow_graph(most) as graph:
-                score_pairs(indptr, sets.rows, mode, rows, words, graphs, ordered[lo:hi], graph, scores[lo:hi])
+            indptr, graph = self.graph(sets, mode, lo, hi)
+            score_pairs(indptr, sets.rows, mode, self.scenes.captions, ordered[lo:hi], graph, scores[lo:hi])
 
         run_chunks(work, len(candidates), self.threads, step=16384)
         scores[self._failed_sets(sets) | self.failed_mask[ordered]] = np.nan
@@ -86,13 +81,11 @@ class SceneGraphRelevance(Relevance):
         pooling = pooling or self.pooling
         sets, mode = self.set_positions(references, pooling), self.mode(pooling)
         candidates = self.positions(captions).astype(np.int32)
-        out, most = np.empty((len(sets), len(candidates))), self.size_bound(sets, mode)
+        out = np.empty((len(sets), len(candidates)))
 
         def work(lo: int, hi: int) -> None:
-            indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
-            rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
-            with self.borrow_graph(most) as graph:
-                score_block(indptr, sets.rows, mode, rows, words, graphs, candidates, graph, out[lo:hi])
+            indptr, graph = self.graph(sets, mode, lo, hi)
+            score_block(indptr, sets.rows, mode, self.scenes.captions, candidates, graph, out[lo:hi])
 
         run_chunks(work, len(sets), self.threads, step=256)
         if len(self.failed):
@@ -108,9 +101,9 @@ class SceneGraphRelevance(Relevance):
         tuple in it, whereas `f1` is 0.
         """
         sets, candidates = self.set_positions(references, "refs"), self.positions(captions).astype(np.int32)
-        out, scenes = np.empty((len(candidates), 3, 3), np.int64), self.scenes
-        with self.borrow_graph(self.size_bound(sets, MERGED)) as graph:
-            count_pairs(sets.indptr, sets.rows, scenes.rows, scenes.words, scenes.graphs, candidates, graph, out)
+        out = np.empty((len(candidates), 3, 3), np.int64)
+        indptr, graph = self.graph(sets, MERGED, 0, len(sets))
+        count_pairs(indptr, sets.rows, self.scenes.captions, candidates, graph, out)
         return out
 
     @override
@@ -119,8 +112,8 @@ class SceneGraphRelevance(Relevance):
         rows, words = self.new_text(text, self.scenes)
         candidates, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
         graph = ReferenceGraph.of(words, self.scenes.concepts, sizes_of(rows, words)[0])
-        graphs, sets = self.scenes.graphs, References.single(np.zeros(1, np.int32))
-        score_block(sets.indptr, sets.rows, MERGED, rows, words, graphs, candidates, graph, out)
+        sets, known = References.single(np.zeros(1, np.int32)), Captions(rows, words, self.scenes.captions.graphs)
+        score_block(sets.indptr, sets.rows, MERGED, known, candidates, graph, out)
         out[:, self.failed_mask[candidates]] = np.nan
         scores: Scores = out[0]
         return scores
@@ -131,7 +124,6 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-
         return LookupArrays("scene_graphs", "int32", self.failed, write_scene_graphs(self, work))
 
     def mode(self, pooling: Pooling) -> int:
@@ -139,32 +131,15 @@ class SceneGraphRelevance(Relevance):
         codes: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
         return codes.get(pooling, MERGED)
 
-    def size_bound(self, sets: References, mode: int) -> I8:
-        """Return a bound on the size of the graphs of reference sets, (4,) int64 (see `ReferenceGraph.of`)."""
-        size = self.scenes.size[sets.rows]
-        if mode == MERGED and len(sets):
+    def graph(self, sets: References, mode: int, lo: int, hi: int) -> tuple[I8, ReferenceGraph]:
+        """Return the row pointers of the sets ``lo:hi``, and an empty graph that can hold any of them."""
+        indptr = sets.indptr[lo : hi + 1]
+        size = self.scenes.size[sets.rows[indptr[0] : indptr[-1]]]
+        if mode == MERGED and len(size):
             # Merging only ever joins concepts, so the sizes of the captions add up to a bound.
-            size = np.asarray(np.add.reduceat(size, sets.indptr[:-1], axis=0), np.int64)
-        return np.asarray(size.max(axis=0, initial=1), np.int64)
-
-    @contextmanager
-    def borrow_graph(self, most: I8) -> Iterator[ReferenceGraph]:
-        """Lend an empty graph that holds graphs of this size: an earlier call's if one is large enough, else a new one.
-
-        Allocating a graph costs more than the scores of a small block.
-        """
-        try:
-            graph = self._spare.pop()
-        except IndexError:
-            graph = None
-        if graph is None or not graph.holds(most):
-            graph = ReferenceGraph.of(self.scenes.words, self.scenes.concepts, np.maximum(most, _USUAL))
-        yield graph
-        self._spare.append(graph)  # not reached after an interrupt, which may leave the graph filled
-
-    @cached_property
-    def _spare(self) -> list[ReferenceGraph]:
-        return []
+            size = np.add.reduceat(size, indptr[:-1] - indptr[0], axis=0)
+        words = self.scenes.captions.words
+        return indptr, ReferenceGraph.of(words, self.scenes.concepts, size.max(axis=0, initial=1))
 
     @cached_property
     def failed_mask(self) -> NDArray[np.bool_]:
@@ -197,14 +172,12 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
         self, sets: References, exclude: Rows, slab: TupleIndex, rows: Rows, scores: Scores, done: Advance
     ) -> None:
         relevance, mode = self.relevance, self.relevance.mode(self.pooling)
-        scenes, most = relevance.scenes, relevance.size_bound(sets, mode)
 
         def work(lo: int, hi: int) -> None:
             counts = Counts.allocate(len(slab.rows), len(self._table.concepts))
-            indptr, best = sets.indptr[lo : hi + 1], (rows[lo:hi], scores[lo:hi])
-            rows_of, words, table, out = scenes.rows, scenes.words, self._table, exclude[lo:hi]
-            with relevance.borrow_graph(most) as graph:
-                search(indptr, sets.rows, mode, out, rows_of, words, table, slab, graph, counts, *best)
+            indptr, graph = relevance.graph(sets, mode, lo, hi)
+            known, best = relevance.scenes.captions, (rows[lo:hi], scores[lo:hi])
+            search(indptr, sets.rows, mode, exclude[lo:hi], known, self._table, slab, graph, counts, *best)
 
         run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
 
@@ -221,13 +194,13 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
     @override
     def build_slab(self, rows: Rows) -> TupleIndex:
         return tuple_index(
-            self.relevance.scenes.graphs, self._table, self.relevance.positions(rows).astype(np.int32), rows
+            self.relevance.scenes.captions.graphs, self._table, self.relevance.positions(rows).astype(np.int32), rows
         )
 
     @override
     def max_slab_rows(self) -> int:
         """Return the number of candidates per slab: memory holds the slab's index and the counts of each thread."""
-        graphs, tuples = self.relevance.scenes.graphs, len(self._table.concepts)
+        graphs, tuples = self.relevance.scenes.captions.graphs, len(self._table.concepts)
         # Per candidate: 12 bytes per tuple while the index is built, 16 of its own, and 2 + 4 + 4 + 8 per thread.
         each = 12 * len(graphs.concepts) / max(1, len(graphs.start) - 1) + 16 + 18 * self.runtime.threads
         left = self.runtime.memory - tuples * (8 + 4 * self.runtime.threads)
@@ -235,7 +208,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 
     @cached_property
     def _table(self) -> TupleTable:
-        return tuple_table(self.relevance.scenes.graphs, self.relevance.scenes.concepts)
+        return tuple_table(self.relevance.scenes.captions.graphs, self.relevance.scenes.concepts)
 
     @cached_property
     def searchable(self) -> Rows:
@@ -258,8 +231,9 @@ def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, 
     Returns dict of str to int: sizes for `lookup.json`: `tuples`.
     """
     scenes, rows, corpus = relevance.scenes, relevance.rows, relevance.corpus
-    table = tuple_table(scenes.graphs, scenes.concepts)
-    write_array(work, "scene_graphs.indptr", scenes.graphs.start)
+    graphs = scenes.captions.graphs
+    table = tuple_table(graphs, scenes.concepts)
+    write_array(work, "scene_graphs.indptr", graphs.start)
     write_array(work, "scene_graphs.tuples", table.number)
     images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
     captions = References.single(np.arange(rows.start, rows.stop, dtype=np.int32))
@@ -277,16 +251,15 @@ def _matches(
     relevance: SceneGraphRelevance, sets: References, table: TupleTable
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Return each set's number of tuples, its number of matching distinct tuples, and these tuples, end to end."""
-    scenes = relevance.scenes
     sizes, counts = np.empty((2, len(sets)), np.int64)
     pieces, buffer = [np.empty(0, np.int32)], np.empty(len(table.concepts) + 1, np.int32)
-    with relevance.borrow_graph(relevance.size_bound(sets, MERGED)) as graph:
-        for a in range(0, len(sets), _SETS):
-            b = min(a + _SETS, len(sets))
-            args = (sets.indptr[a : b + 1], sets.rows, scenes.rows, scenes.words, table, graph, buffer)
-            # The first pass counts, the second one fills an array of exactly that size.
-            list_matches(*args, sizes[a:b], counts[a:b], np.empty(0, np.int32))
-            piece = np.empty(int(counts[a:b].sum()), np.int32)
-            list_matches(*args, sizes[a:b], counts[a:b], piece)
-            pieces.append(piece)
+    _, graph = relevance.graph(sets, MERGED, 0, len(sets))
+    for a in range(0, len(sets), _SETS):
+        b = min(a + _SETS, len(sets))
+        args = (sets.indptr[a : b + 1], sets.rows, relevance.scenes.captions, table, graph, buffer)
+        # The first pass counts, the second one fills an array of exactly that size.
+        list_matches(*args, sizes[a:b], counts[a:b], np.empty(0, np.int32))
+        piece = np.empty(int(counts[a:b].sum()), np.int32)
+        list_matches(*args, sizes[a:b], counts[a:b], piece)
+        pieces.append(piece)
     return sizes, counts, np.concatenate(pieces)

@@ -72,6 +72,14 @@ class Graphs(NamedTuple):
     concepts: I4
 
 
+class Captions(NamedTuple):
+    """Captions as references, by their tuples and words, and captions as candidates, by their graphs."""
+
+    rows: TupleRows
+    words: Words
+    graphs: Graphs
+
+
 class ReferenceGraph(NamedTuple):
     """Preallocated graph of one reference set, and its marks on C concepts of candidates.
 
@@ -128,38 +136,20 @@ class ReferenceGraph(NamedTuple):
         """
         tuples, attributes, relations, links = (int(n) for n in most)
         limbs = np.array([-(-attributes // LIMB), -(-relations // LIMB)], np.int64)
-        every = np.empty((11, 3 * tuples + 1), np.int32)
         wide, narrow = int(1 + 2 * limbs[0] + 3 * limbs[1]), int(limbs[0] + 2 * limbs[1])
-        link = np.empty((2, links + 1), np.int32)
-        return cls(
+        arrays = (
             np.zeros(9, np.int64),
             limbs,
             np.full(len(words.signature), -1, np.int32),
-            every[0],
-            every[1],
-            every[2],
-            every[3],
-            every[4],
-            every[5],
-            every[6],
-            every[7],
-            every[8],
-            every[9],
-            every[10],
+            *np.empty((11, 3 * tuples + 1), np.int32),
             np.empty(3 * tuples + 1, np.uint64),
-            link[0],
-            link[1],
+            *np.empty((2, links + 1), np.int32),
             np.zeros(int(words.synsets.max(initial=-1)) + 1, np.int64),
             np.zeros((2 * tuples + 1, narrow), np.uint64),
             np.zeros((concepts, wide), np.uint64),
             np.empty(concepts, np.int32),
         )
-
-    def holds(self, most: NDArray[np.integer]) -> bool:
-        """Return whether a graph of at most this size fits (see `of`)."""
-        tuples, attributes, relations, links = (int(n) for n in most)
-        long = 3 * tuples < len(self.seen) and links < len(self.value)
-        return long and attributes <= LIMB * self.limbs[0] and relations <= LIMB * self.limbs[1]
+        return cls._make(arrays)
 
 
 @jit

@@ -22,9 +22,8 @@ from relabel.sources.spice.scene_graph import (
     SEEN,
     TOUCHED,
     U8,
-    Graphs,
+    Captions,
     ReferenceGraph,
-    TupleRows,
     Words,
     clear_graph,
     merge,
@@ -134,10 +133,10 @@ def f1(matched: int, candidate: int, reference: int) -> float:
 
 
 @jit
-def open_refs(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> int:
-    """Merge captions into an empty graph, mark the concepts it matches, and return its number of tuples."""
-    merge(captions, rows, words, graph)
-    mark(words, graph)
+def open_refs(refs: I4, captions: Captions, graph: ReferenceGraph) -> int:
+    """Merge references into an empty graph, mark the concepts it matches, and return its number of tuples."""
+    merge(refs, captions.rows, captions.words, graph)
+    mark(captions.words, graph)
     return int(graph.used[NODES] + graph.used[ATTRIBUTES] + graph.used[RELATIONS])
 
 
@@ -149,17 +148,16 @@ def close_refs(graph: ReferenceGraph) -> None:
 
 
 @jit
-def _score_set(
-    refs: I4, mode: int, rows: TupleRows, words: Words, graphs: Graphs, candidates: I4, graph: ReferenceGraph, out: F8
-) -> None:
+def _score_set(refs: I4, mode: int, captions: Captions, candidates: I4, graph: ReferenceGraph, out: F8) -> None:
     """Score one reference set against N candidates: fill `out`, (N,)."""
-    concepts, bits, la, lr = graphs.concepts, graph.bits, graph.limbs[0], graph.limbs[1]
+    start, concepts = captions.graphs
+    bits, la, lr = graph.bits, graph.limbs[0], graph.limbs[1]
     out[:] = 0.0
     step = len(refs) if mode == MERGED else 1
     for r in range(0, len(refs), step):
-        reference = open_refs(refs[r : r + step], rows, words, graph)
+        reference = open_refs(refs[r : r + step], captions, graph)
         for i in range(len(candidates)):
-            lo, hi, matched = graphs.start[candidates[i]], graphs.start[candidates[i] + 1], 0
+            lo, hi, matched = start[candidates[i]], start[candidates[i] + 1], 0
             for t in range(lo, hi):
                 first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
                 if second < 0:
@@ -176,32 +174,16 @@ def _score_set(
 
 @jit
 def score_block(
-    indptr: I8,
-    sets: I4,
-    mode: int,
-    rows: TupleRows,
-    words: Words,
-    graphs: Graphs,
-    candidates: I4,
-    graph: ReferenceGraph,
-    out: F8,
+    indptr: I8, sets: I4, mode: int, captions: Captions, candidates: I4, graph: ReferenceGraph, out: F8
 ) -> None:
-    """Score M reference sets, of captions in `rows`, against N candidates, captions in `graphs`: fill `out`, (M, N)."""
+    """Score M reference sets, against N candidates: fill `out`, (M, N)."""
     for m in range(len(indptr) - 1):
-        _score_set(sets[indptr[m] : indptr[m + 1]], mode, rows, words, graphs, candidates, graph, out[m])
+        _score_set(sets[indptr[m] : indptr[m + 1]], mode, captions, candidates, graph, out[m])
 
 
 @jit
 def score_pairs(
-    indptr: I8,
-    sets: I4,
-    mode: int,
-    rows: TupleRows,
-    words: Words,
-    graphs: Graphs,
-    candidates: I4,
-    graph: ReferenceGraph,
-    out: F8,
+    indptr: I8, sets: I4, mode: int, captions: Captions, candidates: I4, graph: ReferenceGraph, out: F8
 ) -> None:
     """Score reference set p against candidate ``candidates[p]``: fill `out`, (P,)."""
     # Equal sets that follow one another are merged and marked once: that costs more than scoring a candidate.
@@ -211,23 +193,22 @@ def score_pairs(
         hi = lo + 1
         while hi < len(candidates) and np.array_equal(sets[indptr[hi] : indptr[hi + 1]], refs):
             hi += 1
-        _score_set(refs, mode, rows, words, graphs, candidates[lo:hi], graph, out[lo:hi])
+        _score_set(refs, mode, captions, candidates[lo:hi], graph, out[lo:hi])
         lo = hi
 
 
 @jit
-def count_pairs(
-    indptr: I8, sets: I4, rows: TupleRows, words: Words, graphs: Graphs, candidates: I4, graph: ReferenceGraph, out: I8
-) -> None:
+def count_pairs(indptr: I8, sets: I4, captions: Captions, candidates: I4, graph: ReferenceGraph, out: I8) -> None:
     """Count tuples of reference set p and candidate ``candidates[p]``.
 
     `out` is (P, 3, 3): objects, attributes, relations; matched, of the candidate, of the references.
     """
+    start, concepts = captions.graphs
     out[:] = 0
     for p in range(len(candidates)):
-        open_refs(sets[indptr[p] : indptr[p + 1]], rows, words, graph)
-        for t in range(graphs.start[candidates[p]], graphs.start[candidates[p] + 1]):
-            first, second, third = graphs.concepts[t, 0], graphs.concepts[t, 1], graphs.concepts[t, 2]
+        open_refs(sets[indptr[p] : indptr[p + 1]], captions, graph)
+        for t in range(start[candidates[p]], start[candidates[p] + 1]):
+            first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
             kind = int(second >= 0) + int(third >= 0)  # 0: object, 1: attribute, 2: relation
             out[p, kind, 0] += int(matches(first, second, third, graph.bits, graph.limbs[0], graph.limbs[1]))
             out[p, kind, 1] += 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import group, ranges
 from relabel.core.numeric.kernels import jit, push
-from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Graphs, ReferenceGraph, TupleRows, Words
+from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Captions, Graphs, ReferenceGraph
 from relabel.sources.spice.scoring import BEST, F8, MEAN, MERGED, close_refs, f1, matches, open_refs
 
 _SLACK = 1 + 1e-9  # exceeds the relative rounding errors of F1 and of its bound
@@ -166,8 +166,7 @@ def search(
     sets: I4,
     mode: int,
     exclude: I4,
-    rows: TupleRows,
-    words: Words,
+    captions: Captions,
     table: TupleTable,
     index: TupleIndex,
     graph: ReferenceGraph,
@@ -177,7 +176,7 @@ def search(
 ) -> None:
     """Update the K best candidates of M reference sets with the candidates of an index.
 
-    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets of captions in `rows`. `mode`: `MERGED`,
+    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets. `mode`: `MERGED`,
     `BEST` or `MEAN`. `exclude`: (M,) int32; corpus row that is excluded from each set's candidates, or -1. `graph`,
     `counts`: buffers, empty before and after. `best_rows`, `best_scores`: (M, K) int32 and float64; heaps with the
     worst pair on top. An empty slot has score -1 and the largest int32 as its row.
@@ -191,7 +190,7 @@ def search(
             itself = len(index.rows)
         step, held = len(refs) if mode == MERGED else 1, 0
         for r in range(0, len(refs), step):
-            reference = open_refs(refs[r : r + step], rows, words, graph)
+            reference = open_refs(refs[r : r + step], captions, graph)
             tuples = counts.tuples[: _matching(table, graph, counts.tuples)]
             close_refs(graph)  # the marks are no longer needed
             touched = met[: _count(tuples, index.start, index.position, matched, met)]
@@ -229,8 +228,7 @@ def search(
 def list_matches(
     indptr: I8,
     sets: I4,
-    rows: TupleRows,
-    words: Words,
+    captions: Captions,
     table: TupleTable,
     graph: ReferenceGraph,
     buffer: I4,
@@ -240,14 +238,14 @@ def list_matches(
 ) -> None:
     """List the distinct tuples of candidates that M reference sets match.
 
-    `indptr`, `sets`, `rows`, `words`, `table`, `graph`: see `search`. `buffer`: (D + 1,) int32; scratch memory.
+    `indptr`, `sets`, `captions`, `table`, `graph`: see `search`. `buffer`: (D + 1,) int32; scratch memory.
     `sizes`, `counts`: (M,) int64; filled with the number of tuples of each merged set, and the number of distinct
     tuples that match it. `out`: (counts.sum(),) int32; filled set by set, ascending within a set. If it is empty,
     tuples are counted only.
     """
     at = 0
     for m in range(len(indptr) - 1):
-        sizes[m] = open_refs(sets[indptr[m] : indptr[m + 1]], rows, words, graph)
+        sizes[m] = open_refs(sets[indptr[m] : indptr[m + 1]], captions, graph)
         counts[m] = _matching(table, graph, buffer)
         close_refs(graph)
         if len(out):

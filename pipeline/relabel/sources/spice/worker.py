@@ -113,9 +113,8 @@ def main() -> int:
     try:
         parser = Parser(**json.loads(sys.argv[1]))
     except Exception as error:
-        write({"dead": _message(error)})
+        write({"failed": _message(error)})
         return 1
-    write({"ready": True})
     for line in sys.stdin:
         answer = parser.answer(json.loads(line))
         write(answer)

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from tests.relabel.sources.meteor.fixtures import corpus_of, opened
 
-from relabel.core import worker_pool
 from relabel.core.errors import PartialError
 from relabel.corpus import References
-from relabel.sources.meteor import MeteorRelevance
+from relabel.sources.meteor import MeteorRelevance, jar
 
 FAKE = """
 if "-stdio" not in sys.argv:  # the tokenizer, the normaliser
@@ -90,7 +89,7 @@ def against_next(relevance: MeteorRelevance) -> tuple[References, np.ndarray, li
 
 
 def test_answers_belong_to_their_questions(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "LINES_PER_PROCESS", 100)
+    monkeypatch.setattr(jar, "LINES_PER_PROCESS", 100)
     relevance = fake.opened(many(1000), "time.sleep(0.001 * (os.getpid() % 2))", processes=3)
     references, captions, expected = against_next(relevance)
     for _ in range(2):
@@ -133,7 +132,7 @@ def test_texts_without_words_send_no_question(fake: Fake) -> None:
 def test_the_fatal_pair_is_named(
     fake: Fake, trouble: str, reason: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_pool, "LINES_PER_PROCESS", 20)
+    monkeypatch.setattr(jar, "LINES_PER_PROCESS", 20)
     images = [*many(30), ["a poison pill", "another pill"], *many(30)]
     silent = "sleep" in trouble
     relevance = fake.opened(images, trouble, processes=processes, silence=1.5 if silent else 60.0)
@@ -153,16 +152,6 @@ def test_the_fatal_pair_is_named(
     relevance.close()
 
 
-def test_restarts_of_java_are_limited(fake: Fake) -> None:
-    relevance = fake.opened(many(1000), "if n == 20: sys.exit(1)")
-    references, captions, _ = against_next(relevance)
-    with pytest.raises(PartialError, match="of 10 processes that ended") as raised:
-        relevance.pairs(references, captions)
-    assert "caption c:" in str(raised.value.where)
-    assert len(fake.lines("start")) == 10
-    assert fake.all_gone()
-
-
 @pytest.mark.parametrize(
     ("start", "reason"),
     [
@@ -177,12 +166,6 @@ def test_a_failed_start_is_an_error(fake: Fake, start: str, reason: str) -> None
         relevance.pairs(references, captions)
     assert raised.value.where == "references c:0-0; caption c:1-0"
     assert fake.all_gone()
-
-
-def test_foreign_lines_at_the_start_are_ignored(fake: Fake) -> None:
-    relevance = fake.opened(many(10), start="print('Picked up a warning', flush=True)")
-    references, captions, expected = against_next(relevance)
-    np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
 
 
 def test_a_failed_normaliser_is_an_error(fake: Fake) -> None:

@@ -193,8 +193,7 @@ def test_no_tokens(tmp_path: Path) -> None:
     assert raised.value.exit_code == 3
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.core.java.java_candidates", lambda: iter(()))
+def test_no_java(no_java: None, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no Java that runs.*relabel-itr\[java\]"):
         opened(corpus_of([["a dog"], ["a cat"]], list), tmp_path / "meteor")
 

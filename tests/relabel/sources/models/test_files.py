@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
-from relabel.core.runtime import SilentProgress
+from relabel.core.runtime import Progress
 from relabel.sources.models import files as model_files
 from relabel.sources.models.files import ModelFiles, find_model, value_files
 
@@ -193,7 +193,7 @@ def test_fetching_downloads_required_files_and_notifies(cache: Path, monkeypatch
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
 
-    class Notes(SilentProgress):
+    class Notes(Progress):
         def note(self, text: str) -> None:
             notes.append(text)
 

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from tests.relabel.sources.encodings import encode
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import Runtime, SilentProgress
+from relabel.core.runtime import Progress, Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
@@ -109,7 +109,7 @@ def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> 
     shutil.copytree(make_model(), tmp_path / "elsewhere")
     assert fingerprint(tmp_path / "elsewhere") == before
     assert fingerprint(make_model(), pooling="mean") == before
-    other = Runtime(data=tmp_path, device="cuda", threads=7, progress=SilentProgress())
+    other = Runtime(data=tmp_path, device="cuda", threads=7, progress=Progress())
     assert fingerprint(make_model(), other) == before
     assert fingerprint(make_model(seed=1)) != before
 

@@ -22,10 +22,8 @@ import pytest
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.java import JavaError, find_java
 from relabel.core.runtime import Runtime
-from relabel.sources.spice import parser as spice_parser
 from relabel.sources.spice.encode import collapsed
 from relabel.sources.spice.parser import (
-    CORENLP,
     PROBED,
     ParseFailure,
     SpiceParser,
@@ -46,7 +44,6 @@ count = len(open(starts).read()) if os.path.exists(starts) else 0
 open(starts, "a").write("x")
 def say(answer): print(answer if isinstance(answer, str) else json.dumps(answer), flush=True)
 {before}
-say({{"ready": True}})
 for line in sys.stdin:
     text = json.loads(line)
     if text == "A man rides a horse.":
@@ -129,7 +126,7 @@ def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_pat
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"before": "say({'dead': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
+        ({"before": "say({'failed': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
         ({"before": "print('Error: no VM', file=sys.stderr); sys.exit(1)"}, "Error: no VM"),
         ({"probed": {"failed": "Java says NoClassDefFoundError"}}, "NoClassDefFoundError"),
         ({"probed": [["horse"]]}, "gives"),
@@ -155,40 +152,24 @@ def test_an_interrupted_call_leaves_no_answers_for_the_next(fake: Fake) -> None:
     assert parser.parse(TEXTS[7:9]) == PARSED[7:9]
 
 
-@pytest.mark.parametrize(
-    ("version", "java"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("9-internal", 9), ("21.0.2", 21)]
-)
-def test_java_version_strings_are_parsed(version: str, java: int) -> None:
-    assert spice_parser._major(version) == java
-
-
-def test_an_old_java_with_a_new_jpype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.7.1")
-    with pytest.raises(MissingError, match=r"JPype1<1\.6"):
-        spice_parser._check_jpype(8)
-    spice_parser._check_jpype(9)
-    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.5.2")
-    spice_parser._check_jpype(8)
-
-
-def test_missing_truncated_or_other_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CORENLP, str(tmp_path))
+def test_missing_or_truncated_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     with pytest.raises(MissingError, match="relabel fetch corenlp"):
         corenlp_jars(tmp_path)
-    (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
-    with pytest.raises(CheckError, match=r"download is incomplete.*relabel fetch corenlp") as caught:
+    (tmp_path / "corenlp").mkdir()
+    (tmp_path / "corenlp/stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
+    with pytest.raises(CheckError, match="relabel fetch corenlp") as caught:
         corenlp_jars(tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.delenv(CORENLP)
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    (tmp_path / "corenlp").mkdir()
-    (tmp_path / "stanford-corenlp-3.6.0.jar").rename(tmp_path / "corenlp/stanford-corenlp-3.6.0.jar")
-    with pytest.raises(CheckError, match=r"Delete it.*relabel fetch corenlp"):
-        corenlp_jars(tmp_path)
 
 
-def test_fingerprint_parameters_need_no_corenlp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CORENLP, "/nowhere")
+def test_a_java_without_its_library_is_one_line(tmp_path: Path, fake_java: Callable[[str], Path]) -> None:
+    fake_java("pass")
+    with pytest.raises(MissingError, match="no Java library"):
+        worker_command(tmp_path, "1G")
+
+
+def test_fingerprint_parameters_need_no_corenlp() -> None:
     files = parser_files()
     assert set(files) == {"spice", "scene_graphs", "stanford-corenlp-3.6.0", "stanford-corenlp-3.6.0-models"}
     assert all(len(digest) == 64 for digest in files.values())
@@ -226,8 +207,8 @@ def test_the_real_parser_returns_the_published_tuples_and_survives_a_kill(
         nonlocal done
         done += more
         if done == 20:
-            (worker,) = parser._pool._workers
-            os.kill(worker.process._process.pid, signal.SIGKILL)
+            assert parser._process is not None
+            os.kill(parser._process._process.pid, signal.SIGKILL)
             time.sleep(0.2)
 
     try:

@@ -19,7 +19,6 @@ from relabel.corpus import References
 from relabel.export.lookup import ArtefactRef, lookup_parameters, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice import relevance as module
 from relabel.sources.spice.load import rows_of_text
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.store.artefact import Recipe, build
@@ -45,10 +44,7 @@ def by_loops(oracle: Any, references: list[Any], candidate: Any, pooling: str) -
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pairs_and_blocks_equal_loops(
-    pooling: Any, threads: int, opened: Opened, drawn: Any, oracle: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_USUAL", np.ones(4, np.int64))  # buffers grow with every call
+def test_pairs_and_blocks_equal_loops(pooling: Any, threads: int, opened: Opened, drawn: Any, oracle: Any) -> None:
     rng = np.random.default_rng(3)
     images = [[drawn(rng) for _ in range(int(rng.integers(1, 6)))] for _ in range(14)]
     relevance = opened(images, threads)
