@@ -333,7 +333,7 @@ def write_cross_encoder(folder: Path) -> None:
 
 
 def write_fuse(folder: Folder) -> None:
-    """Write the model of a fuse of `cbow` and `cider_lower_split` with fixed weights."""
+    """Write the model of a fuse of `cbow` and `cider_lower_split` with fixed curves."""
     from tests.matrix.projects import write_fuse
 
     for part in ("cbow", "cider_lower_split"):

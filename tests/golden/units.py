@@ -295,7 +295,7 @@ def full_project(root: Path) -> Folder:
     with suppress(Skip):
         labels["glove"] = {"source": "cbow", "vectors": str(today.mirror(GLOVE))}
         labels["fuse"] = {"source": "fuse", "model": "fuse", "gate": "glove", "gate_top": 100}
-    tune = {"fuse": {"parts": ["glove", "cider"], "free": ["glove", "cider"], "trees": 10}}
+    tune = {"fuse": {"parts": ["glove", "cider"], "free_parts": ["glove", "cider"]}}
     folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}, "tune": tune})
     folder.done("fetch", "coco-captions")
     folder.corpus  # noqa: B018

@@ -193,21 +193,20 @@ def write_cross_encoder(folder: Path, tokenizer: Path) -> None:
 
 
 def write_fuse(folder: Path, encodings: Path) -> None:
-    """Write a fuse of cbow and cider_lower_split with fixed weights, for their current encodings."""
-    from tests.relabel.sources.fuse.fixtures import write_fuse_model
+    """Write a fuse of cbow and cider_lower_split with fixed curves, for their current encodings."""
+    from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
     from relabel.sources.fuse.features import Feature
     from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
     from relabel.store.manifest import read_manifest
 
     parts = {}
-    for label, kind in (("cbow", "vectors"), ("cider_lower_split", "features")):
+    for label in ("cbow", "cider_lower_split"):
         semantic = without_rows(read_manifest(encodings / label, "encoding").semantic)
-        parts[label] = Part(str(semantic["source"]), kind, False, semantic)
-    every = (Feature("cbow", "max"), Feature("cbow", "mean"), Feature("cider_lower_split", "refs"))
-    single = (Feature("cbow", "max"), Feature("cider_lower_split", "max"))
+        parts[label] = Part(str(semantic["source"]), False, semantic)
+    cbow, mean = Feature("cbow", "max"), Feature("cbow", "mean")
     heads: dict[Any, Head] = {
-        "set": Head(every, 0.05, np.array([0.3, 0.2, 0.03])),
-        "single": Head(single, 0.1, np.array([0.5, 0.05])),
+        "set": linear_head({cbow: 0.3, mean: 0.2, Feature("cider_lower_split", "refs"): 0.03}, 0.05),
+        "single": linear_head({cbow: 0.5, Feature("cider_lower_split", "max"): 0.05}, 0.1),
     }
     write_fuse_model(folder, FuseModel(parts, heads))

@@ -28,7 +28,7 @@ from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import human_scores
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import KIND, FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import KIND, Curve, FuseModel, Head, Part, without_rows
 from relabel.stages import Project
 from relabel.store.artefact import Recipe, build
 
@@ -228,12 +228,9 @@ class Folder:
             parts = {}
             for label in ("words", "cider"):
                 semantic = without_rows(stages.encode(project, label, "val").spec.semantic)
-                parts[label] = Part(
-                    PARAMS["sources"][label]["source"], project.config.source(label).spec.kind, False, semantic
-                )
-            weights = np.array([0.05 * weight, 0.02])
-            features = tuple(Feature(label, "max") for label in parts)
-            head = Head(features, 0.1, weights)
+                parts[label] = Part(PARAMS["sources"][label]["source"], False, semantic)
+            rises = zip(parts, (0.05 * weight, 0.02), strict=True)
+            head = Head(tuple(Curve(Feature(label, "max"), (0.0, 10.0), (0.05, 10 * rise)) for label, rise in rises))
             model = FuseModel(parts, {"set": head, "single": head})
             build(Path("fuse"), Recipe(KIND, "fuse", lambda: {"weight": weight}, {}, model.write))
 

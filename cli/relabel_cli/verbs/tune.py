@@ -19,7 +19,7 @@ from relabel_cli.shared_options import READ, WORKERS, SharedOptions
 TRAIN = (*READ, "device", "threads", "replace")
 CBOW = "splits tokenizer context window architecture width epochs min_count seed"
 BERT_STS = "on base revision epochs batch_size rate max_length precision seed"
-FUSE = "on parts model free altered folds seed"
+FUSE = "on parts free_parts altered_pairs folds seed"
 SBERT = "on base revision folds merge layers epochs rate also dtype seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
@@ -58,8 +58,7 @@ def model_text(facts: Mapping[str, Any]) -> str:
     for name, tasks in facts.get("val", {}).items():
         groups |= {f"{task} val ({name})": measured for task, measured in tasks.items()}
     for task, fit in facts.get("tasks", {}).items():
-        for step in fit["cross_validated"]:
-            groups[f"{task} {facts['split']}, cross-validated, {' + '.join(step['parts'])}"] = step["pearson"]
+        groups[f"{task} {facts['split']}, cross-validated"] = fit["cross_validated"]
     lines = []
     for title, measured in groups.items():
         values = [f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)]

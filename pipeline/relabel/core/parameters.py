@@ -24,7 +24,7 @@ _RULE = (
     "letter or a digit."
 )
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-"""Seed of a random generator. scikit-learn and gensim accept 32 bits."""
+"""Seed of a random generator. numpy and gensim accept 32 bits."""
 
 T = TypeVar("T", bound=BaseModel)
 _NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter

@@ -35,9 +35,9 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
     for label in params.parts:
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
-        if find_out_of_fold(source) is not None:
+        if (tuned := find_out_of_fold(source)) is not None:
             spec = encode(project, label, SPLIT).spec
-            parts[label] = FuseInput(source, spec.semantic, spec.fingerprint, opened)
+            parts[label] = FuseInput(source, spec.semantic, spec.fingerprint, opened, tuned)
         else:
             made = build_encoding(project, label, SPLIT)
             parts[label] = FuseInput(source, made.semantic, made.identity, opened)
@@ -47,8 +47,11 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
 _BEST_ENCODER: dict[str, Any] = {"folds": 3, "merge": True, "epochs": 2, "sis": 0.3}
 _BEST_ENCODER |= {"also": ("stsb", "sick"), "also_weight": 0.2, "also_share": 0.25}
 """Parameters of the recommended sentence encoder that differ from the defaults."""
-_BEST_FUSE: dict[str, Any] = {"parts": ("tuned", "cbow", "cider"), "model": "boosted"}
-_BEST_FUSE |= {"free": ("cbow", "cider"), "altered": 1500}
+_BEST_FUSE: dict[str, Any] = {
+    "parts": ("tuned", "cbow", "cider"),
+    "free_parts": ("cbow", "cider"),
+    "altered_pairs": 1500,
+}
 """Parameters of the recommended fuse that differ from the defaults."""
 
 

@@ -31,7 +31,6 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
 
 
 VALUES: dict[tuple[str, str], list[Any]] = {
-    ("tune.fuse", "trunk"): [0.5],
     ("ingest", "dataset"): ["mine"],
     ("ingest", "namespace"): ["mine"],
     ("ingest", "format"): ["csv"],
@@ -77,9 +76,8 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.wmd", "stop_words"): ["none"],
     ("tune.bert_sts", "base"): ["another"],
     ("tune.fuse", "parts"): [("cider",)],
-    ("tune.fuse", "free"): [("sbert",)],
-    ("tune.fuse", "plateau"): [0.5],
-    ("tune.fuse", "leaves"): [4],
+    ("tune.fuse", "free_parts"): [("sbert",)],
+    ("tune.fuse", "cap"): [0.5],
     ("tune.sbert", "base"): ["another"],
     ("tune.sbert", "revision"): ["main"],
     ("tune.sbert", "folds"): [3],

@@ -28,12 +28,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """
     pytest.importorskip("gensim")
     use_small_scores(monkeypatch)
-    # Fewer trees: the cross-validation fits 90 heads.
-    monkeypatch.setitem(best._BEST_FUSE, "trees", 3)
-    monkeypatch.setitem(best._BEST_FUSE, "altered", 6)
+    monkeypatch.setitem(best._BEST_FUSE, "altered_pairs", 6)
     captions = [f"a red dog near a {size} cat" for size in ("big", "small", "wet", "old", "young", "sad")]
     monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
-    monkeypatch.setattr("relabel.sources.fuse.tune_data.human_scores", small_scores())
+    monkeypatch.setattr("relabel.sources.fuse.tune.human_scores", small_scores())
     monkeypatch.setattr("relabel.sources.sbert.tune_data.locate", lambda name, file, data: data / file)
     monkeypatch.chdir(tmp_path)
     corpus = small_corpus()

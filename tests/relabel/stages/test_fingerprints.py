@@ -30,7 +30,7 @@ from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts import tune as cross_tuning
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import Curve, FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store import manifest
@@ -108,9 +108,9 @@ def _make() -> None:
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     project_of = project(base())
     stages.ingest(project_of).run()
-    near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
+    near = Part("cbow", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
-        head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
+        head = Head((Curve(Feature("near", "max"), (0.0, 1.0), (0.0, i + 1.0)),))
         model = FuseModel({"near": near}, {"set": head, "single": head})
         build(Path(name), Recipe("fuse_model", name, lambda i=i: {"weight": i}, {}, model.write))
     for label in project_of.config.sources:

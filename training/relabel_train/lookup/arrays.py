@@ -137,7 +137,7 @@ def open_blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
         start = f"part{i}."
         of_part = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
         parts.append(_source_blocks(part["kind"], shared | of_part, part["sizes"], part["bounds"][1]))
-    return FuseBlocks.open(arrays, parts, fuse["heads"])
+    return FuseBlocks.open(parts, fuse["heads"])
 
 
 def _source_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:

@@ -7,8 +7,10 @@ without pickle. N captions, M images; *positions* are rows counted from the firs
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,7 +20,7 @@ from relabel_train.ids import ID_ARRAYS
 
 __all__ = ["Description", "LookupFileError", "Pooling", "read_description"]
 
-FORMAT = 3
+FORMAT = 4
 DESCRIPTION = "lookup.json"
 ORIENTATION = "rows are images, columns are captions; the text direction is the transpose"
 SIBLINGS = "by image id; never inferred from a value"
@@ -64,34 +66,21 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
         "scene_graphs.image_matches": ("<i4", 1),
         "scene_graphs.image_size": ("<i4", 1),
     },
-    "others": {
-        f"{head}.{name}": spec
-        for head in ("single", "set")
-        for name, spec in {
-            "weights": ("<f8", 1),
-            "plateau": ("<f8", 1),
-            "roots": ("<i4", 1),
-            "nodes": ("<i4", 2),
-            "values": ("<f8", 1),
-        }.items()
-    },
+    "others": {},
     "baseline": {},
 }
 """Arrays of each kind, read by `vectors.py` (vectors and image_vectors), `cider.py` (features), `spice.py`
-(scene_graphs) and `fuse.py` (others).
+(scene_graphs) and `fuse.py` (others, whose curves are in `lookup.json`).
 
 `vectors` (N, D) are those of the captions, `image_vectors` (M, D) those of the images, for the pooling `refs`.
 Several dtypes: any of them. In a lookup of `others` the arrays of part i have the part's own names after ``part{i}.``.
-Its heads have weights (the intercept first) and trees: `roots` (T,) is the first node of each tree, `nodes` (N, 3)
-holds feature (-1: a leaf), left and right child, `values` (N,) a leaf's value or a node's threshold. A value up to the
-threshold goes left. `plateau` (2,) is a score, and the one that replaces all scores above it.
 """
 
 SIZES = {"features": ("columns", "frequent"), "scene_graphs": ("tuples",)}
 """Sizes that the reader of a kind needs besides its arrays."""
 
-LOOKS = ("max", "second", "mean", "refs")
-"""Poolings of the references of one part for a feature of a head."""
+LOOKS = ("max", "mean", "refs")
+"""Poolings of the references of one part for a curve of a head."""
 
 HEADS = ("single", "set")
 """Fitted functions of a lookup of `others`: for one reference, and for several."""
@@ -264,13 +253,33 @@ def _check_fuse(values: Fields) -> None:
         _check_sizes(part.text("kind", [kind for kind in KINDS if kind != "others"]), part.object("sizes"))
     heads = values.object("heads")
     heads.names(HEADS)
-    for head in HEADS:
-        looks = heads.body[head]
-        if not isinstance(looks, list) or not all(_is_look(look, parts) for look in looks):
-            heads.refuse(head, f"pairs of a part (0 to {len(parts) - 1}) and {', '.join(LOOKS)}")
+    for head in (heads.object(name) for name in HEADS):
+        head.names(["curves", "cap"])
+        if not _are_numbers([head.body["cap"]]):
+            head.refuse("cap", "a number")
+        curves = head.body["curves"]
+        if not isinstance(curves, list) or not curves or not all(_is_curve(curve, parts) for curve in curves):
+            wanted = f"lists of a part (0 to {len(parts) - 1}), one of {', '.join(LOOKS)}, ascending knots and values"
+            head.refuse("curves", wanted)
 
 
-def _is_look(look: object, parts: list[Fields]) -> bool:
-    if not isinstance(look, list) or len(look) != 2 or type(look[0]) is not int or look[1] not in LOOKS:
+def _is_curve(curve: object, parts: list[Fields]) -> bool:
+    if not isinstance(curve, list) or len(curve) != 4:
         return False
-    return 0 <= look[0] < len(parts) and not (look[1] == "refs" and parts[look[0]].body["kind"] == "vectors")
+    part, look, knots, values = curve
+    if type(part) is not int or not 0 <= part < len(parts) or look not in LOOKS:
+        return False
+    if look == "refs" and parts[part].body["kind"] == "vectors":
+        return False
+    return (
+        _are_numbers(knots)
+        and _are_numbers(values)
+        and len(knots) == len(values)
+        and all(a < b for a, b in pairwise(knots))
+    )
+
+
+def _are_numbers(values: object) -> bool:
+    return (
+        isinstance(values, list) and bool(values) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
+    )

@@ -20,7 +20,7 @@ from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
-from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
+from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.store.manifest import Manifest
 
@@ -38,10 +38,7 @@ class FuseParams(SourceParams):
         None, description="Label that selects the candidates of a search for neighbours; null scores all candidates."
     )
     gate_top: int = Field(
-        1000,
-        ge=1,
-        le=1_000_000,
-        description="Best candidates of the gate that are scored; k if that is more.",
+        1000, ge=1, le=1_000_000, description="Best candidates of the gate that are scored; k if that is more."
     )
 
     @property
@@ -53,13 +50,7 @@ class FuseParams(SourceParams):
 class Fuse(Source[FuseParams]):
     """Learned combination of other labels."""
 
-    spec = SourceSpec(
-        name="fuse",
-        kind="others",
-        bounds=BOUNDS,
-        symmetric=False,
-        params=FuseParams,
-    )
+    spec = SourceSpec(name="fuse", kind="others", bounds=BOUNDS, symmetric=False, params=FuseParams)
 
     def input_labels(self) -> tuple[str, ...]:
         """Return the labels that its model combines, followed by its gate if that is not one of them."""
@@ -110,7 +101,6 @@ class Fuse(Source[FuseParams]):
             pooling=self.params.pooling,
             parts=encoding.inputs,
             model=read_model(self.params.folder),
-            threads=encoding.runtime.threads,
             gate=self.params.gate,
             gate_top=self.params.gate_top,
             failed=np.unique(np.concatenate(failed)),
@@ -119,4 +109,4 @@ class Fuse(Source[FuseParams]):
     @cached_property
     def _parts(self) -> dict[str, Part]:
         """Parts of the model, by label."""
-        return read_parts(self.params.folder)
+        return read_model(self.params.folder).parts

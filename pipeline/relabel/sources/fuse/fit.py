@@ -1,19 +1,15 @@
-"""Fitting the head of a fuse: least squares with non-negative weights, and boosted trees of its residuals.
+"""Fitting the head of a fuse: one piecewise-linear curve per feature, by weighted least squares with a ridge penalty.
 
-Relevance never decreases in a feature: weights are not negative, and trees are monotone, except in the features of free
-parts. Trees are constant where judged pairs are few, so a share of the linear fit is kept below them, which orders the
-pairs of one leaf.
+Relevance never decreases in a feature, except in the features of free parts.
 
-A caption that is among the references has a human score near 5. A head orders such captions by how typical they are of
-the image, which Pearson's r rewards a little and rank correlation punishes. All but the least of them share one score.
+A caption that is among the references has a human score near 5. Curves order such captions by how typical they are of
+the image, which Pearson's r rewards a little and rank correlation punishes. The cap gives most of them one score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,165 +19,133 @@ from relabel.core.numeric.statistics import pearson
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import Head, Plateau, export_trees
-from relabel_train.lookup.fuse import LEAVES
+from relabel.sources.fuse.model import Curve, Head
 
 Bools = NDArray[np.bool_]
+_KNOTS = 32  # with 16, the curves are too coarse for altered captions
 
 
 class FitParams(Parameters):
-    """Parameters of the fit of a head. The defaults were chosen on val, where none of them matters much."""
+    """Parameters of the fit of a head."""
 
-    model: Literal["boosted", "linear"] = Field(
-        "boosted", description="boosted trees on top of a linear fit, or the linear fit alone."
+    penalty: float = Field(1e-3, ge=0, le=1e9, description="Ridge penalty of the rises of a curve, standardised.")
+    free_parts: tuple[str, ...] = Field(
+        (), description="Parts that may also be evidence against relevance: --free-parts cbow,cider."
     )
-    penalty: float = Field(
-        1e-3, ge=0, le=1e9, description="Ridge penalty of the linear fit, its features standardised."
-    )
-    trunk: float = Field(0.8, ge=0, le=1, description="Share of the linear fit that trees are boosted on.")
-    trees: int = Field(100, ge=1, le=10_000, description="Number of trees.")
-    leaves: int = Field(8, ge=2, le=LEAVES, description="Most leaves of a tree; a lookup reads no more than 8.")
-    leaf_pairs: int = Field(60, ge=1, le=1_000_000_000, description="Fewest judged pairs in a leaf.")
-    rate: float = Field(0.06, gt=0, le=1, description="Learning rate: factor of each tree.")
-    free: tuple[str, ...] = Field(
-        (), description="Parts that trees may also take as evidence against relevance: --free cbow,cider."
-    )
-    plateau: float = Field(
+    cap: float = Field(
         0.9,
         ge=0,
         le=1,
         description="Share of the pairs of a caption and its own image that get one score, the largest.",
     )
     folds: int = Field(5, ge=2, le=1000, description="Folds of images in the cross-validation.")
-    seed: Seed = Field(0, description="Seed of the folds and of the trees.")
-
-
-@dataclass(frozen=True, eq=False)
-class AddedPairs:
-    """Pairs of no image, which join the trees' judged pairs in every fit.
-
-    `values`: (S, N, F) float64; features, in the order of the sample's.
-    `human`: (N,) float64; assumed scores, 0..1.
-    `weight`: weight of a pair; a judged pair has 1.
-    """
-
-    values: NDArray[np.float64]
-    human: Scores
-    weight: float
+    seed: Seed = Field(0, description="Seed of the folds and of the altered captions.")
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Judged pairs that a head is fitted to.
+    """Pairs that a head is fitted to.
 
-    `values`: (S, P, F) float64; features. S is 1, or 2 if a pair is scored in both directions, and its score is their
+    `values`: (P, S, F) float64; features. S is 1, or 2 if a pair is scored in both directions, and its score is their
         mean.
     `human`: (P,) float64; human scores, 0..1.
-    `images`: (P, 2) int; images of both sides.
+    `images`: (P, 2) int; images of both sides; -1 for a pair of altered captions, which joins every fit.
+    `method`: (P,) str; how a judged pair was chosen.
+    `weight`: (P,) float64; 1 for a judged pair.
     """
 
     features: tuple[Feature, ...]
     values: NDArray[np.float64]
     human: Scores
     images: NDArray[np.integer]
-    added: AddedPairs | None = None
+    method: NDArray[np.str_]
+    weight: Scores
 
-    def take(self, pairs: NDArray[np.integer] | Bools) -> Sample:
+    def take(self, pairs: Bools) -> Sample:
         """Return the sample of a selection of pairs."""
-        return replace(self, values=self.values[:, pairs], human=self.human[pairs], images=self.images[pairs])
+        return replace(self, **{name: getattr(self, name)[pairs] for name in _COLUMNS})
 
-    def only(self, parts: Sequence[str]) -> Sample:
-        """Return the sample with the features of these parts only."""
-        columns = [f for f, feature in enumerate(self.features) if feature.part in parts]
-        added = None if self.added is None else replace(self.added, values=self.added.values[:, :, columns])
-        features = tuple(self.features[f] for f in columns)
-        return replace(self, features=features, values=self.values[:, :, columns], added=added)
+    def joined(self, other: Sample) -> Sample:
+        """Return the sample of the pairs of both."""
+        return replace(self, **{n: np.concatenate([getattr(self, n), getattr(other, n)]) for n in _COLUMNS})
 
     def score(self, head: Head) -> Scores:
         """Score the pairs by a head, (P,) float64: the mean over S."""
-        return np.asarray(np.mean([head.score(v) for v in self.values], axis=0), np.float64)
+        return np.asarray(head.score(np.moveaxis(self.values, 2, 0)).mean(axis=1), np.float64)
+
+
+_COLUMNS = ("values", "human", "images", "method", "weight")
 
 
 def fit_head(sample: Sample, params: FitParams) -> Head:
     """Fit a head to a sample."""
     # Both directions of a pair are observations of the same human score.
-    values = np.ascontiguousarray(sample.values.reshape(-1, len(sample.features)))
-    human = np.tile(sample.human, len(sample.values))
-    intercept, weights = fit_linear(values, human, params.penalty)
-    if params.model == "linear":
-        return with_plateau(Head(sample.features, intercept, weights), sample, params.plateau)
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
-    trunk = Head(sample.features, params.trunk * intercept, params.trunk * weights)
-    booster = HistGradientBoostingRegressor(
-        learning_rate=params.rate,
-        max_iter=params.trees,
-        max_leaf_nodes=params.leaves,
-        min_samples_leaf=params.leaf_pairs * len(sample.values),
-        l2_regularization=1.0,
-        monotonic_cst=[0 if feature.part in params.free else 1 for feature in sample.features],
-        early_stopping=False,
-        random_state=params.seed,
+    columns = sample.values.reshape(-1, len(sample.features)).T
+    human, weight, altered = (
+        np.repeat(one, sample.values.shape[1]) for one in (sample.human, sample.weight, sample.images[:, 0] < 0)
     )
-    weight = None
-    if (added := sample.added) is not None:
-        # Behind the linear fit: a weight says how much a feature counts for all pairs, a tree for pairs of a kind.
-        weight = np.repeat([1.0, added.weight], [len(human), added.values.shape[0] * added.values.shape[1]])
-        values = np.concatenate([values, added.values.reshape(-1, values.shape[1])])
-        human = np.concatenate([human, np.tile(added.human, len(added.values))])
-    # One thread: the order of a sum over several threads varies, and with it the last bits of the trees.
-    with threadpool_limits(1):
-        booster.fit(values, human - (trunk.intercept + values @ trunk.weights), weight)
-    # The booster starts from the mean residual, which becomes part of the intercept.
-    base = float(np.ravel(booster._baseline_prediction)[0])
-    head = Head(sample.features, trunk.intercept + base, trunk.weights, export_trees(booster))
-    return with_plateau(head, sample, params.plateau)
-
-
-def with_plateau(head: Head, sample: Sample, share: float) -> Head:
-    """Return the head with one score for the best `share` of the pairs of one image, and for all that are as good.
-
-    The score is the mean of these pairs' scores. A sample without such pairs, or a share of 0, gives no plateau.
-    """
-    one_image = sample.images[:, 0] == sample.images[:, 1]
-    scores = sample.score(head)[one_image]
-    if not share or not len(scores):
+    knots = [np.unique(np.quantile(x, np.linspace(0, 1, _KNOTS))) for x in columns[:, _balanced(altered)]]
+    # Rise j of a curve goes from 0 to 1 between knots j and j + 1; a curve is the sum of its weighted rises.
+    rises = [np.clip((x[:, None] - k[:-1]) / np.diff(k), 0, 1) for x, k in zip(columns, knots, strict=True)]
+    sizes = [r.shape[1] for r in rises]
+    free = np.repeat([feature.part in params.free_parts for feature in sample.features], sizes)
+    intercept, weights = fit_linear(np.concatenate(rises, axis=1), human, weight, free, params.penalty)
+    # Every curve starts from an equal share of the intercept.
+    start = intercept / len(knots)
+    curves = tuple(
+        Curve(feature, tuple(k.tolist()), tuple((start + np.cumsum([0.0, *w])).tolist()))
+        for feature, k, w in zip(sample.features, knots, np.split(weights, np.cumsum(sizes)[:-1]), strict=True)
+    )
+    head, own = Head(curves), (sample.images[:, 0] == sample.images[:, 1]) & (sample.images[:, 0] >= 0)
+    if not params.cap or not own.any():
         return head
-    start = float(np.quantile(scores, 1 - share))
-    best = scores[scores > start]
-    return replace(head, plateau=Plateau(start, float(best.mean()))) if len(best) else head
+    return replace(head, cap=float(np.quantile(sample.score(head)[own], 1 - params.cap)))
 
 
-def fit_linear(values: Scores, human: Scores, penalty: float) -> tuple[float, Scores]:
-    """Minimise |human - intercept - values w|^2 / P + penalty |w * std|^2 over w >= 0.
+def _balanced(altered: Bools) -> NDArray[np.int64]:
+    """Return about as many judged pairs as altered ones: the few of these lie where a curve must bend."""
+    judged, added = np.flatnonzero(~altered), np.flatnonzero(altered)
+    return np.concatenate([judged[:: max(1, len(judged) // len(added))], added]) if len(added) else judged
 
-    `values`: (P, F) float64. `human`: (P,) float64. Returns `w`, (F,) float64: 0 for a constant feature.
+
+def fit_linear(
+    values: Scores, human: Scores, weight: Scores, free: Bools, penalty: float
+) -> tuple[float, NDArray[np.float64]]:
+    """Minimise the mean of |human - intercept - values w|^2, weighted, + penalty |w * std|^2 over w, >= 0 if not free.
+
+    `values`: (P, F) float64. `free`: (F,). Returns the intercept and `w`, (F,) float64: 0 for a constant column.
     """
     from scipy.optimize import nnls
 
-    mean, scale = values.mean(axis=0), values.std(axis=0)
-    scale[scale == 0] = np.inf  # a constant feature is standardised to 0
-    count = values.shape[1]
-    standard = (values - mean) / scale
-    gram = standard.T @ standard / len(values) + penalty * np.eye(count)
+    share = weight / weight.sum()
+    mean, level = share @ values, float(share @ human)
+    standard = values - mean
+    scale = np.sqrt(share @ standard**2)
+    scale[scale < 1e-9] = np.inf  # a constant column is standardised to 0
+    standard /= scale
+    gram = standard.T @ (standard * share[:, None]) + (penalty + 1e-12) * np.eye(len(free))
     # nnls takes a matrix: |root w - target|^2 has the same minimum as the normal equations, and F rows in place of P.
-    root = np.linalg.cholesky(gram + 1e-12 * np.eye(count)).T
-    target = np.linalg.solve(root.T, standard.T @ (human - human.mean()) / len(values))
-    weights = nnls(root, target)[0] / scale
-    return float(human.mean() - mean @ weights), weights
+    root = np.linalg.cholesky(gram).T
+    target = np.linalg.solve(root.T, standard.T @ (share * (human - level)))
+    # A free weight is the difference of two that are not negative.
+    found = nnls(np.concatenate([root, -root[:, free]], axis=1), target)[0]
+    weights, negative = found[: len(free)], found[len(free) :]
+    weights[free] -= negative
+    weights /= scale
+    return level - float(mean @ weights), weights
 
 
 def cross_validate(sample: Sample, params: FitParams) -> Scores:
-    """Score every pair by a head that was fitted without any pair of its two images.
+    """Score every judged pair by a head that was fitted without any pair of its two images.
 
     Images are assigned to folds. Pairs between folds j and k are scored by a head that was fitted to the pairs without
     an image of either fold.
 
-    Returns (P,) float64; NaN if no pairs remain for the fit.
+    Returns (P,) float64; NaN if no pairs remain for the fit, and for altered captions.
     """
     numbers = np.unique(sample.images)
     fold = np.random.default_rng(params.seed).integers(0, params.folds, len(numbers))
+    fold[numbers < 0] = -1
     # Sorted, a pair between folds j and k has the sides (j, k) with j <= k.
     sides = np.sort(fold[np.searchsorted(numbers, sample.images)], axis=1)
     out = np.full(len(sample.human), np.nan)
@@ -193,7 +157,9 @@ def cross_validate(sample: Sample, params: FitParams) -> Scores:
     return out
 
 
-def subset_correlations(scores: Scores, human: Scores, subsets: dict[str, Bools]) -> dict[str, float | None]:
-    """Compute Pearson's r of each subset over the pairs that have a score."""
-    scored = np.isfinite(scores)
-    return {name: pearson(scores[mask & scored], human[mask & scored]) for name, mask in subsets.items()}
+def correlate_methods(sample: Sample, scores: Scores) -> dict[str, float | None]:
+    """Compute Pearson's r over all pairs that have a score, and over those of each method."""
+    methods = sorted(set(sample.method[sample.images[:, 0] >= 0].tolist()))
+    subsets = {"all": np.full(len(scores), True)} | {name: sample.method == name for name in methods}
+    masks = {name: subset & np.isfinite(scores) for name, subset in subsets.items()}
+    return {name: pearson(scores[mask], sample.human[mask]) for name, mask in masks.items()}

@@ -1,18 +1,20 @@
 """`relabel tune fuse`: fits a combination of labels to the human scores of CxC's val pairs.
 
 Val and test share no image, which a test checks. Two heads are fitted: `set` to SITS, a caption against an image's
-references, and `single` to STS, a caption against another one. A part that was itself tuned on val (its model folder
-has `out_of_fold.parquet`) enters the fit with predictions by models that had not seen the images of a pair. The fit
-would otherwise overestimate it, because it predicts the pairs that it was tuned on too well. With `altered`, captions
-of the train split and their altered copies join the pairs of STS (see `relabel.sources.fuse.tune_data`).
+first five captions, which may include itself, and `single` to STS, a caption against another one in both directions.
+`relabel.judge.cxc` implements the same protocol. With `altered_pairs`, captions of COCO's train2014 and their altered
+copies join the pairs of STS.
+
+A part that was itself tuned on val (its model folder has `out_of_fold.parquet`) enters the fit with predictions by
+models that had not seen the images of a pair. The fit would otherwise overestimate it, because it predicts the pairs
+that it was tuned on too well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,25 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus
+from relabel.core.types import Scores
+from relabel.corpus import Corpus, References
 from relabel.datasets import cxc
+from relabel.datasets.cxc import HumanScores, human_scores
 from relabel.sources.base import Source
-from relabel.sources.fuse.features import Feature, FeaturePooling
-from relabel.sources.fuse.fit import AddedPairs, FitParams, Sample, cross_validate, fit_head, subset_correlations
-from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
-from relabel.sources.fuse.tune_data import (
-    OUT_OF_FOLD,
-    TASKS,
-    AlteredCopy,
-    JudgedPairs,
-    Task,
-    alter_captions,
-    poolings_of,
-    read_features,
-    read_train_captions,
-)
+from relabel.sources.fuse.altered import alter_captions, read_train_captions
+from relabel.sources.fuse.features import Feature, FeaturePooling, pair_features
+from relabel.sources.fuse.fit import FitParams, Sample, correlate_methods, cross_validate, fit_head
+from relabel.sources.fuse.model import KIND, FuseModel, HeadName, Part, without_rows
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
@@ -47,10 +41,13 @@ from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 
+Task = Literal["sits", "sts"]
+TASKS: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 SPLIT: Literal["val"] = "val"
-_ALTERED = "altered.parquet"
+OUT_OF_FOLD = "out_of_fold.parquet"
+"""File in the folder of a model that was tuned on val: predictions by models that had not seen a pair's images."""
 _SAME_STEP = 5  # every fifth altered caption is also paired with itself
-_HEAD: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
+_STEP = 2048  # pairs between two updates of the progress bar
 
 
 class TuneFuseParams(FitParams):
@@ -60,7 +57,7 @@ class TuneFuseParams(FitParams):
     parts: tuple[str, ...] = Field(
         ("sbert", "cider", "meteor"), description="Labels that it combines: --parts sbert,cider."
     )
-    altered: int = Field(
+    altered_pairs: int = Field(
         0, ge=0, le=100_000, description="Captions of COCO's train2014 that join STS with an altered copy; 0 for none."
     )
     altered_score: float = Field(
@@ -76,23 +73,29 @@ class FuseInput:
     `semantic`: parameters of its encoding of val.
     `identity`: identity of that encoding as an input of an artefact.
     `opened`: opens the encoding.
+    `tuned`: file of out-of-fold predictions, or None (see `find_out_of_fold`).
     """
 
     source: Source[Any]
     semantic: dict[str, Any]
     identity: str
     opened: Callable[[], Relevance]
-
-    @property
-    def tuned(self) -> Path | None:
-        """File of out-of-fold predictions, or None (see `find_out_of_fold`)."""
-        return find_out_of_fold(self.source)
+    tuned: Path | None = None
 
     def part(self) -> Part:
         """Return the label's description in the model."""
         sha256 = None if self.tuned is None else sha256_file(self.tuned)
-        source = self.source
-        return Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(self.semantic), sha256)
+        return Part(self.source.spec.name, self.source.is_pairwise(), without_rows(self.semantic), sha256)
+
+    def poolings(self, task: Task) -> tuple[FeaturePooling, ...]:
+        """Return the poolings of the label's features."""
+        # A single reference has one score under every pooling. A source that scores the set itself is read by that
+        # score in place of the mean, and by nothing else if it scores pair by pair, which is slow.
+        if task == "sts":
+            return ("max",)
+        if "refs" in self.source.spec.refused_poolings:
+            return ("max", "mean")
+        return ("refs",) if self.source.is_pairwise() else ("refs", "max")
 
 
 def find_out_of_fold(source: Source[Any]) -> Path | None:
@@ -109,139 +112,106 @@ def find_out_of_fold(source: Source[Any]) -> Path | None:
     return None
 
 
-def tune_fuse(
-    params: TuneFuseParams,
-    parts: Mapping[str, FuseInput],
-    corpus: Corpus,
-    runtime: Runtime,
-) -> Recipe:
-    """Return the recipe of a fuse. A killed run keeps the features that were computed.
-
-    Its files are the model (see `FuseModel`), the features of all judged pairs (`sits-LABEL.parquet`, ...) and those of
-    altered copies; the manifest reports cross-validated figures.
+def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Corpus, runtime: Runtime) -> Recipe:
+    """Return the recipe of a fuse; the manifest reports cross-validated figures.
 
     `parts`: labels in `params.parts`. `corpus`: COCO's, with Karpathy's val split.
     """
     if not params.parts or len(set(params.parts)) < len(params.parts):
-        labels = ", ".join(params.parts) or "none"
-        message = f"parts must be at least one label, each once; found {labels}"
+        message = f"parts must be at least one label, each once; found {', '.join(params.parts) or 'none'}"
         raise UsageError(message, where="tune.fuse.parts", todo="Name each label once: --parts sbert,cider.")
-    if unknown := [label for label in params.free if label not in params.parts]:
+    if unknown := [label for label in params.free_parts if label not in params.parts]:
         message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
-        raise UsageError(message, where="tune.fuse.free", todo="Name parts of the fuse, or none.")
-    described = cache(lambda: {label: one.part() for label, one in parts.items()})
-
-    def semantic() -> dict[str, Any]:
-        return params.model_dump(mode="json") | {"made_of": {n: asdict(part) for n, part in described().items()}}
-
+        raise UsageError(message, where="tune.fuse.free_parts", todo="Name parts of the fuse, or none.")
+    described = {label: one.part() for label, one in parts.items()}
+    semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs: Inputs = {"corpus": corpus.digest}
     inputs |= {f"encoding {label}": one.identity for label, one in parts.items()}
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
-        pairs = {task: JudgedPairs.of(task, corpus) for task in TASKS}
-        _write_features(parts, pairs, work, runtime)
-        if params.altered:
-            _write_altered(params, parts, work, runtime)
-        heads, facts = {}, {}
-        for task in TASKS:
-            heads[_HEAD[task]], facts[task] = _fit_task(params, parts, pairs[task], work, runtime)
-        FuseModel(described(), heads).write(work)
-        work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": facts}
-        work.runtime["scikit-learn"] = metadata.version("scikit-learn")
+        heads, tasks = {}, {}
+        for task, name in TASKS.items():
+            judged = judged_pairs(task, parts, corpus, runtime)
+            # A pair without a score of some part is left out: failed rows, or pairs cut by out-of-fold folds.
+            sample, used = _complete(judged), params
+            tasks[task] = {"pairs": len(sample.human), "left_out": len(judged.human) - len(sample.human)}
+            if task == "sts":
+                # No pair of STS is a caption and itself: its pairs of one image are two captions.
+                used = params.model_copy(update={"cap": 0.0})
+                sample = (
+                    sample.joined(_complete(altered_pairs(params, parts, runtime))) if params.altered_pairs else sample
+                )
+            tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, used))
+            heads[name] = fit_head(sample, used)
+        FuseModel(described, heads).write(work)
+        work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": tasks}
 
-    return Recipe(KIND, f"fuse of {', '.join(parts)}", semantic, inputs, fill)
+    return Recipe(KIND, f"fuse of {', '.join(parts)}", lambda: semantic, inputs, fill)
 
 
-def _write_features(
-    parts: Mapping[str, FuseInput], pairs: Mapping[Task, JudgedPairs], work: Work, runtime: Runtime
-) -> None:
-    """Write the features of all judged pairs: one table per task and part."""
+def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, runtime: Runtime) -> Sample:
+    """Return the judged pairs of a task in val; a feature is NaN where a part has no score."""
+    human = human_scores(task, SPLIT)
+    right_of = corpus.image_of if task == "sits" else corpus.row_of
+    try:
+        left = np.array([corpus.row_of[i] for i in human.left], np.int32)
+        right = np.array([right_of[i] for i in human.right], np.int32)
+    except KeyError as error:
+        message = f"the corpus lacks {error.args[0]}, which has human scores"
+        raise CheckError(message, todo="Ingest COCO's captions with Karpathy's val split.") from error
+    # Reference sets and captions to score: SITS has one direction, STS has both.
+    if task == "sits":
+        directions, right_image = [(corpus.references(right), left)], right
+    else:
+        directions = [(References.single(left), right), (References.single(right), left)]
+        right_image = corpus.image[right]
+    images = np.stack([corpus.image[left], right_image], axis=1)
+    features, values = [Feature(label, how) for label, one in parts.items() for how in one.poolings(task)], []
     for label, one in parts.items():
-        # The tables of a killed run are kept, and the part is not even opened.
-        if all(work.done(_file(task, label)) for task in TASKS):
+        own = [feature for feature in features if feature.part == label]
+        if one.tuned is not None:
+            # Such a file has one prediction per pair.
+            values.append(np.repeat(_out_of_fold(one.tuned, task, human, own)[:, None], len(directions), axis=1))
             continue
-        relevance = one.opened() if one.tuned is None else None
-        for task, judged in pairs.items():
-            poolings = poolings_of(one.source, task)
-            if one.tuned is not None:
-                work.table(_file(task, label), lambda j=judged, p=one.tuned, k=poolings: j.out_of_fold(p, k))  # type: ignore[misc]
-            else:
-                args = (label, relevance, poolings, runtime.progress)
-                work.table(_file(task, label), lambda j=judged, a=args: j.table(*a))  # type: ignore[misc]
-        if relevance is not None:
-            relevance.close()
+        relevance, found = one.opened(), np.empty((len(human), len(directions), len(own)))
+        with runtime.progress.bar(f"{label}, {task} {SPLIT}", len(human) * len(directions), "pairs") as bar:
+            for batch in np.array_split(np.arange(len(human)), len(human) // _STEP + 1):
+                for direction, (references, captions) in enumerate(directions):
+                    columns = pair_features({label: relevance}, own, references.take(batch), captions[batch])
+                    found[batch, direction] = np.stack(list(columns), axis=1)
+                    bar.advance(len(batch))
+        relevance.close()
+        values.append(found)
+    method, weight = np.array(human.method), np.ones(len(human))
+    return Sample(tuple(features), np.concatenate(values, axis=2), human.score / 5, images, method, weight)
 
 
-def _write_altered(params: TuneFuseParams, parts: Mapping[str, FuseInput], work: Work, runtime: Runtime) -> None:
-    """Write the added pairs of STS, and their features: one table per part."""
-
-    def pairs() -> pa.Table:
-        copies = alter_captions(read_train_captions(runtime), params.altered, params.seed)
-        # Some captions are paired with themselves too: otherwise trees would take equal words for a bad sign.
-        same = [AlteredCopy(copy.caption, copy.caption) for copy in copies[::_SAME_STEP]]
-        score = np.repeat([params.altered_score, 1.0], [len(copies), len(same)])
-        first, second = zip(*copies, *same, strict=True)
-        return pa.table({"first": first, "second": second, "score": score})
-
-    work.table(_ALTERED, pairs)
-    table = pq.read_table(work.folder / _ALTERED, columns=["first", "second"])
-    first, second = (column.to_pylist() for column in table.columns)
-    texts = [[text] for text in (*first, *second)]
-    for label, one in parts.items():
-
-        def features(one: FuseInput = one) -> pa.Table:
-            scores = score_texts(one.source, texts, [*second, *first], runtime).scores.reshape(2, -1)
-            return pa.table({"max 0": scores[0], "max 1": scores[1]})
-
-        work.table(_altered_file(label), features)
+def _out_of_fold(path: Path, task: Task, human: HumanScores, features: Sequence[Feature]) -> Scores:
+    """Read the features of a part that was itself tuned on val, (P, F) float64; NaN for pairs between folds."""
+    table = pq.read_table(path)
+    names = zip(*(table[name].cast(pa.string()).to_pylist() for name in ("task", "left", "right")), strict=True)
+    row_of = {pair: row for row, pair in enumerate(names)}
+    pairs = zip(human.left, human.right, strict=True)
+    rows = np.array([row_of.get((task, *pair), -1) for pair in pairs])
+    columns = np.stack([table[feature.pooling].to_numpy() for feature in features], axis=1)
+    return np.where(rows[:, None] < 0, np.nan, columns[rows])
 
 
-def _read_altered(params: TuneFuseParams, labels: Sequence[str], work: Work) -> AddedPairs:
-    """Read the added pairs that have a score of every part."""
-    tables = [pq.read_table(work.folder / _altered_file(label)) for label in labels]
-    values = np.concatenate([read_features(table, ("max",), 2) for table in tables], axis=2)
-    complete = np.isfinite(values).all(axis=(0, 2))
-    score = pq.read_table(work.folder / _ALTERED)["score"].to_numpy()
-    return AddedPairs(values[:, complete], score[complete], params.altered_weight)
+def _complete(sample: Sample) -> Sample:
+    return sample.take(np.isfinite(sample.values).all(axis=(1, 2)))
 
 
-def _fit_task(
-    params: TuneFuseParams, parts: Mapping[str, FuseInput], judged: JudgedPairs, work: Work, runtime: Runtime
-) -> tuple[Head, dict[str, Any]]:
-    """Fit the head of one task; return it with its cross-validated correlations for the first 1, 2, ... parts."""
-    poolings: dict[str, tuple[FeaturePooling, ...]] = {
-        label: poolings_of(one.source, judged.task) for label, one in parts.items()
-    }
-    tables = {label: pq.read_table(work.folder / _file(judged.task, label)) for label in parts}
-    values = np.concatenate([read_features(tables[n], poolings[n], len(judged.directions)) for n in parts], axis=2)
-    features = tuple(Feature(label, pooling) for label in parts for pooling in poolings[label])
-    # A pair without a score of some part is left out of the fit: failed rows, or pairs cut by out-of-fold folds.
-    complete = np.isfinite(values).all(axis=(0, 2))
-    method = np.array(judged.human.method)[complete]
-    added = _read_altered(params, list(parts), work) if params.altered and judged.task == "sts" else None
-    sample = Sample(features, values, judged.human.score / 5, judged.images, added).take(complete)
-    subsets = {"all": np.full(len(method), True)} | {name: method == name for name in sorted(set(method.tolist()))}
-    if judged.task == "sts":
-        # No pair of STS is a caption and itself: its pairs of one image are two captions.
-        params = params.model_copy(update={"plateau": 0.0})
-    grown = []
-    with runtime.progress.bar(f"cross-validation, {judged.task} {SPLIT}", len(parts), "fits") as bar:
-        # With the first 1, 2, ... parts: the report shows the contribution of each label.
-        for count in range(1, len(parts) + 1):
-            subset = sample.only(list(parts)[:count])
-            scores = cross_validate(subset, params)
-            grown.append({"parts": list(parts)[:count], "pearson": subset_correlations(scores, subset.human, subsets)})
-            bar.advance(1)
-    facts = {"pairs": len(method), "left_out": int((~complete).sum()), "cross_validated": grown}
-    return fit_head(sample, params), facts
-
-
-def _file(task: Task, label: str) -> str:
-    """Return the name of the table of a task and a part."""
-    return f"{task}-{label}.parquet"
-
-
-def _altered_file(label: str) -> str:
-    """Return the name of the table of the added pairs and a part."""
-    return f"altered-{label}.parquet"
+def altered_pairs(params: TuneFuseParams, parts: Mapping[str, FuseInput], runtime: Runtime) -> Sample:
+    """Return pairs of a caption and its altered copy, which join STS."""
+    copies = alter_captions(read_train_captions(runtime), params.altered_pairs, params.seed)
+    # Some captions are paired with themselves too: otherwise curves would take equal words for a bad sign.
+    same = [(caption, caption) for caption, _ in copies[::_SAME_STEP]]
+    first, second = zip(*copies, *same, strict=True)
+    texts, count = [[text] for text in (*first, *second)], len(first)
+    scores = [score_texts(one.source, texts, [*second, *first], runtime).scores for one in parts.values()]
+    values = np.stack(scores, axis=1).reshape(2, count, len(parts)).swapaxes(0, 1)
+    human = np.repeat([params.altered_score, 1.0], [len(copies), len(same)])
+    features = tuple(Feature(label, "max") for label in parts)
+    images, method = np.full((count, 2), -1, np.int32), np.full(count, "altered")
+    return Sample(features, values, human, images, method, np.full(count, params.altered_weight))

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau, export_trees
+from relabel.sources.fuse.model import Curve, FuseModel, Head, HeadName, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import Recipe, build
 
-PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part("cider", "features", False, {})}
+PART = {"near": Part("cbow", False, {"source": "cbow"}), "far": Part("cider", False, {})}
 
 
 class Table(Relevance):
@@ -60,26 +59,26 @@ def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:
     return {"near": near, "far": Table(corpus, seed)}
 
 
-def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
-    """Return a linear function, trees of random numbers, and a plateau that many scores reach."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
+def some_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
+    """Return curves of random values, and a cap that many scores reach."""
     random = np.random.default_rng(seed)
-    values = random.random((400, len(features))) * 2
-    target = values.sum(axis=1) / values.shape[1] + random.normal(size=400) / 10
-    with threadpool_limits(1):
-        fitted = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=6, min_samples_leaf=5).fit(values, target)
-    weights: NDArray[np.float64] = random.random(len(features)) / 20
-    return Head(features, 0.1, weights, export_trees(fitted), Plateau(0.75, 0.8))
+    knots = [np.sort(random.random(6) * 2) for _ in features]
+    values = [random.random(6) / len(features) for _ in features]
+    return Head(tuple(Curve(f, tuple(x), tuple(y)) for f, x, y in zip(features, knots, values, strict=True)), 0.6)
+
+
+def linear_head(weights: dict[Feature, float], intercept: float = 0.0) -> Head:
+    """Return a linear function of features from -100 to 100."""
+    shares = [(f, intercept / len(weights), 100.0 * weight) for f, weight in weights.items()]
+    return Head(tuple(Curve(f, (-100.0, 100.0), (start - rise, start + rise)) for f, start, rise in shares))
 
 
 def small_model(seed: int = 0) -> FuseModel:
     """Return a model with both heads, over all poolings."""
-    looks = [("near", "max"), ("near", "second"), ("near", "mean"), ("far", "refs"), ("far", "max"), ("far", "second")]
+    looks = [("near", "max"), ("near", "mean"), ("far", "refs"), ("far", "max")]
     heads: dict[HeadName, Head] = {
-        "set": fitted_head(tuple(Feature(*look) for look in looks), seed),
-        "single": fitted_head((Feature("near", "max"), Feature("far", "max")), seed + 1),
+        "set": some_head(tuple(Feature(*look) for look in looks), seed),
+        "single": some_head((Feature("near", "max"), Feature("far", "max")), seed + 1),
     }
     return FuseModel(PART, heads)
 
@@ -88,7 +87,7 @@ def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int
     """Return the model over the corpus."""
     corpus = small_corpus()
     parts = opened(corpus)
-    return FuseRelevance(corpus, range(len(corpus)), pooling, parts, small_model(), 1, gate, gate_top)
+    return FuseRelevance(corpus, range(len(corpus)), pooling, parts, small_model(), gate, gate_top)
 
 
 def write_fuse_model(folder: Path, model: FuseModel) -> None:

@@ -1,4 +1,4 @@
-"""Contract: linear weights are the optimum that scikit-learn finds, and trees increase with every feature.
+"""Contract: weights are the optimum that scikit-learn finds, and curves increase, except those of free parts.
 Cross-validation scores no pair with a head that saw its images.
 """
 
@@ -12,128 +12,123 @@ import pytest
 
 from relabel.sources.fuse import fit as fuse_fit
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.fit import AddedPairs, FitParams, Sample, cross_validate, fit_head, fit_linear
-from relabel.sources.fuse.model import Head
+from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit_head, fit_linear
+from relabel.sources.fuse.model import Curve, Head
 
-FAST = {"trees": 5, "leaf_pairs": 2}
-
-
-# Fit
+Array = np.ndarray[Any, Any]
 
 
 def sample(seed: int = 0, pairs: int = 900, ways: int = 1, images: int = 60) -> Sample:
     random = np.random.default_rng(seed)
-    values = random.random((ways, pairs, 4))
-    target = values.mean(axis=0) @ np.array([0.5, 0.3, 0.0, -0.4]) + random.normal(size=pairs) / 20
-    features = tuple(Feature("a", look) for look in ("max", "second", "mean", "refs"))
-    return Sample(features, values, target, random.integers(0, images, (pairs, 2)))
+    values = random.random((pairs, ways, 4))
+    target = values.mean(axis=1) @ np.array([0.5, 0.3, 0.0, -0.4]) + random.normal(size=pairs) / 20
+    features = tuple(Feature(part, look) for part in "ab" for look in ("max", "mean"))
+    return some_sample(features, values, target, random.integers(0, images, (pairs, 2)))
 
 
+def some_sample(features: tuple[Feature, ...], values: Array, human: Array, images: Array) -> Sample:
+    return Sample(features, values, human, images, np.full(len(human), "some"), np.ones(len(human)))
+
+
+def with_altered(one: Sample, values: Array, score: float, weight: float) -> Sample:
+    """Return a sample with pairs of no image."""
+    n = len(values)
+    added = some_sample(one.features, values, np.full(n, score), np.full((n, 2), -1))
+    return one.joined(replace(added, weight=np.full(n, weight)))
+
+
+@pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("penalty", [0.0, 1e-3, 1.0])
-def test_weights_are_the_optimum(penalty: float) -> None:
-    """Compare with scikit-learn's positive ridge on standardised features; negative and constant features have
-    weight 0.
-    """
+def test_weights_are_the_optimum(penalty: float, free: bool) -> None:
+    """Compare with scikit-learn's weighted ridge on standardised columns; a constant column has weight 0."""
     from sklearn.linear_model import Ridge
 
     one = sample()
-    values = np.concatenate([one.values[0], np.ones((900, 1))], axis=1)
-    intercept, weights = fit_linear(values, one.human, penalty)
-    assert weights[3] == weights[4] == 0
-    standard = (values[:, :4] - values[:, :4].mean(axis=0)) / values[:, :4].std(axis=0)
-    ridge = Ridge(alpha=penalty * 900, positive=True, tol=1e-12, max_iter=100_000).fit(standard, one.human)
-    assert standard @ ridge.coef_ + ridge.intercept_ == pytest.approx(values @ weights + intercept, abs=1e-5)
+    weight = np.random.default_rng(2).random(900)
+    values = np.concatenate([one.values[:, 0], np.ones((900, 1))], axis=1)
+    intercept, weights = fit_linear(values, one.human, weight, np.full(5, free), penalty)
+    assert weights[4] == 0
+    assert (weights[3] < 0) == free
+    share = weight / weight.sum()
+    mean = share @ values[:, :4]
+    standard = (values[:, :4] - mean) / np.sqrt(share @ (values[:, :4] - mean) ** 2)
+    ridge = Ridge(alpha=max(penalty, 1e-9), positive=not free, tol=1e-12, max_iter=100_000)
+    ridge.fit(standard, one.human, share)
+    assert ridge.predict(standard) == pytest.approx(values @ weights + intercept, abs=1e-5)
 
 
 def test_a_head_increases_with_every_feature() -> None:
-    head = fit_head(sample(), FitParams(trees=40))
-    random = np.random.default_rng(1)
-    for f in range(4):
-        values = np.repeat(random.random((1, 4)), 50, axis=0)
-        values[:, f] = np.linspace(-1, 2, 50)
-        assert (np.diff(head.score(values)) >= 0).all()
+    head = fit_head(sample(), FitParams())
+    for curve in head.curves:
+        assert (np.diff(curve.knots) > 0).all()
+        assert (np.diff(curve.values) >= 0).all()
 
 
-def test_the_trunk_scales_the_linear_fit() -> None:
-    """Check that trunk=1 with untrained trees equals the linear fit, and that a linear head has no trees."""
+def test_a_curve_follows_its_feature() -> None:
+    """Check a bent function of one feature between its knots, quantiles of the sample."""
     one = sample()
-    straight = fit_head(one, FitParams(model="linear"))
-    assert not len(straight.trees.roots)
-    head = fit_head(one, FitParams(trunk=1.0, trees=1, leaf_pairs=900, rate=1e-9))
-    assert head.score(one.values[0]) == pytest.approx(straight.score(one.values[0]), abs=1e-6)
-    half = fit_head(one, FitParams(trunk=0.5))
-    assert half.weights == pytest.approx(straight.weights / 2)
+    bent = replace(one, human=np.minimum(one.values[:, 0, 0], 0.5))
+    head = fit_head(bent, FitParams(penalty=1e-6, cap=0))
+    assert one.score(head) == pytest.approx(bent.human, abs=0.03)
+    assert head.curves[0].knots == pytest.approx(np.quantile(one.values[:, 0, 0], np.linspace(0, 1, 32)))
 
 
 def test_a_free_part_may_count_against_relevance() -> None:
     """The target falls with `b`: only a head in which `b` is free follows it."""
     random = np.random.default_rng(0)
-    values = random.random((1, 900, 2))
+    values = random.random((900, 1, 2))
     features = (Feature("a", "max"), Feature("b", "max"))
-    one = Sample(
-        features, values, 0.5 + 0.3 * values[0, :, 0] - 0.3 * values[0, :, 1], random.integers(0, 60, (900, 2))
-    )
+    human = 0.5 + 0.3 * values[:, 0, 0] - 0.3 * values[:, 0, 1]
+    one = some_sample(features, values, human, random.integers(0, 60, (900, 2)))
     errors = {}
     for free in ((), ("b",)):
-        head = fit_head(one, FitParams(free=free, plateau=0))
+        head = fit_head(one, FitParams(free_parts=free, cap=0))
         errors[free] = np.abs(one.score(head) - one.human).mean()
-        grid = np.stack([np.linspace(0, 1, 50), np.full(50, 0.5)], axis=1)
-        assert (np.diff(head.score(grid)) >= 0).all()  # `a` stays monotone
+        assert (np.diff(head.curves[0].values) >= 0).all()  # `a` stays monotone
     assert errors[("b",)] < errors[()] / 3
 
 
-def test_added_pairs_shape_trees_by_their_weight() -> None:
+def test_altered_captions_count_by_their_weight() -> None:
     """Pairs with a low score in a corner without judged pairs: the more weight, the lower the corner."""
     random = np.random.default_rng(0)
-    values = random.random((2, 900, 2)) * 0.8
+    values = random.random((900, 2, 2)) * 0.8
     features = (Feature("a", "max"), Feature("b", "max"))
-    human = values.mean(axis=(0, 2))
-    one = Sample(features, values, human, random.integers(0, 60, (900, 2)))
-    params = FitParams(free=("a", "b"), leaf_pairs=20, plateau=0)
-    corner = np.full((2, 100, 2), 0.95)
-    scores = [fit_head(one, params).score(corner[0])[0]]
-    for weight in (0.5, 5.0):
-        added = AddedPairs(corner, np.full(100, 0.2), weight)
-        scores.append(fit_head(replace(one, added=added), params).score(corner[0])[0])
-    assert scores[0] > 0.6
-    assert scores[0] > scores[1] > scores[2]
-    assert scores[2] == pytest.approx(0.2, abs=0.05)
+    one = some_sample(features, values, values.mean(axis=(1, 2)), random.integers(0, 60, (900, 2)))
+    corner = 0.9 + random.random((100, 2, 2)) / 10
+    params = FitParams(free_parts=("a", "b"), cap=0)
+    scores = [
+        fit_head(with_altered(one, corner, 0.2, weight), params).score(corner[:, 0].T) for weight in (1e-6, 0.5, 9)
+    ]
+    assert scores[0].mean() > scores[1].mean() > scores[2].mean()
+    assert scores[2].mean() == pytest.approx(0.2, abs=0.05)
 
 
-def test_added_pairs_join_every_fit_and_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_altered_captions_are_not_cross_validated() -> None:
     one = sample(pairs=300)
-    one = replace(one, added=AddedPairs(one.values[:, :7], one.human[:7], 1.0))
-    assert one.take(np.arange(5)).added is one.added
-    assert one.only(["b"]).added.values.shape == (1, 7, 0)  # type: ignore[union-attr]
-    assert len(cross_validate(one, FitParams(folds=3, trees=2))) == 300
+    scores = cross_validate(with_altered(one, one.values[:7], 0.5, 1.0), FitParams(folds=3))
+    assert np.isfinite(scores[:300]).all()
+    assert np.isnan(scores[300:]).all()
 
 
-@pytest.mark.parametrize("model", ["linear", "boosted"])
-def test_the_best_pairs_of_one_image_share_the_largest_score(model: str) -> None:
+def test_the_best_pairs_of_one_image_share_the_largest_score() -> None:
     one = sample()
     images = np.where(np.arange(900)[:, None] < 400, np.arange(900)[:, None], one.images)
     one = replace(one, images=images, human=0.4 + one.human / 2)
-    plain = one.score(fit_head(one, FitParams(model=model, trees=20, plateau=0)))  # type: ignore[arg-type]
-    head = fit_head(one, FitParams(model=model, trees=20, plateau=0.9))  # type: ignore[arg-type]
-    flat = one.score(head)
-    same = one.images[:, 0] == one.images[:, 1]
-    assert (flat[same] == head.plateau.score).mean() == pytest.approx(0.9, abs=0.01)
-    assert flat.max() == head.plateau.score == pytest.approx(plain[same][plain[same] > head.plateau.start].mean())
-    below = plain <= head.plateau.start
-    assert np.array_equal(flat[below], plain[below])
-    # Another order of pairs than before would be no plateau.
-    order = np.argsort(plain, kind="stable")
-    assert (np.diff(flat[order]) >= 0).all()
+    plain = one.score(fit_head(one, FitParams(cap=0)))
+    head = fit_head(one, FitParams(cap=0.9))
+    capped, same = one.score(head), one.images[:, 0] == one.images[:, 1]
+    assert (capped[same] == head.cap).mean() == pytest.approx(0.9, abs=0.01)
+    assert np.array_equal(capped, np.minimum(plain, head.cap))
 
 
 def test_a_fit_is_reproducible_for_any_number_of_threads() -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(4):
-        a = fit_head(sample(), FitParams(trees=8))
-    b = fit_head(sample(), FitParams(trees=8))
-    for x, y in zip((a.weights, *a.trees), (b.weights, *b.trees), strict=True):
-        assert np.array_equal(x, y)
+        a = fit_head(sample(), FitParams())
+    b = fit_head(sample(), FitParams())
+    for x, y in zip(a.curves, b.curves, strict=True):
+        assert x.values == pytest.approx(y.values, abs=1e-9)
 
 
 def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +138,7 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
 
     def spy(train: Sample, params: FitParams) -> Head:
         seen.append(set(train.images.ravel().tolist()))
-        return Head(train.features, 0.5, np.zeros(4))
+        return Head(tuple(Curve(feature, (0.0,), (0.5,)) for feature in train.features))
 
     def check(self: Sample, head: Head) -> Any:
         assert not seen[-1] & set(self.images.ravel().tolist())
@@ -158,5 +153,5 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
 
 def test_a_pair_scored_in_both_orders_has_the_mean() -> None:
     two = sample(ways=2)
-    head = fit_head(two, FitParams(**FAST))
-    assert two.score(head) == pytest.approx((head.score(two.values[0]) + head.score(two.values[1])) / 2)
+    head = fit_head(two, FitParams())
+    assert two.score(head) == pytest.approx((head.score(two.values[:, 0].T) + head.score(two.values[:, 1].T)) / 2)

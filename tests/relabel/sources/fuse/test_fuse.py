@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.relabel.sources.encodings import find
-from tests.relabel.sources.fuse.fixtures import small_fuse, small_model, write_fuse_model
+from tests.relabel.sources.fuse.fixtures import linear_head, small_fuse, small_model, write_fuse_model
 
 from relabel import stages
 from relabel.config import load_config
@@ -20,8 +20,8 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
-from relabel.sources.fuse.features import Feature, pool_scores
-from relabel.sources.fuse.model import FuseModel, Head, Part
+from relabel.sources.fuse.features import Feature
+from relabel.sources.fuse.model import FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance, select_best
 from relabel.stages import Project
 
@@ -41,30 +41,10 @@ def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling:
         sets = References.of([references] if look == "refs" else [[r] for r in references])
         captions = np.full(len(sets), caption, np.int32)
         scores = sorted(fuse.parts[part].pairs(sets, captions, "refs" if look == "refs" else "paired").tolist())
-        pick = {"refs": scores[0], "max": scores[-1], "second": scores[max(0, len(scores) - 2)]}
+        pick = {"refs": scores[0], "max": scores[-1]}
         ordered = fuse.parts[part].pairs(sets, captions, "paired").tolist()
         values.append(pick[look] if look in pick else sum(ordered) / len(ordered))
-    return float(head.score(np.array([values]))[0])
-
-
-@pytest.mark.parametrize("how", ["max", "second", "mean"])
-def test_pooled_equals_loops(how: str) -> None:
-    random = np.random.default_rng(0)
-    indptr = np.array([0, 1, 6, 8, 11, 12])
-    values = random.normal(size=(12, 4)).round(1)  # rounding makes ties
-    values[3, 2] = np.nan
-    pooled = pool_scores(values, indptr, how)  # type: ignore[arg-type]
-    for s, j in product(range(5), range(4)):
-        column = values[indptr[s] : indptr[s + 1], j].tolist()
-        if any(np.isnan(v) for v in column):
-            assert np.isnan(pooled[s, j])
-            continue
-        ranked = sorted(column)
-        expected = {"max": ranked[-1], "second": ranked[max(0, len(ranked) - 2)], "mean": sum(column) / len(column)}[
-            how
-        ]
-        assert pooled[s, j] == pytest.approx(expected, abs=1e-15)
-        assert np.array_equal(pool_scores(values[:, j], indptr, how), pooled[:, j], equal_nan=True)  # type: ignore[arg-type]
+    return float(head.score([np.array([value]) for value in values])[0])
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -86,7 +66,6 @@ def test_a_block_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     references, captions = fuse.corpus.references(range(12)), np.arange(20, dtype=np.int32)
     complete = fuse.block(references, captions)
     monkeypatch.setattr("relabel.sources.fuse.relevance._CELLS", 1)
-    monkeypatch.setattr("relabel.sources.fuse.relevance._PAIRS", 3)
     assert np.array_equal(fuse.block(references, captions), complete)
     every = references.take(np.repeat(np.arange(12), 20))
     assert np.array_equal(fuse.pairs(every, np.tile(captions, 12)).reshape(12, 20), complete)
@@ -96,7 +75,7 @@ def test_a_new_text_is_a_single_reference() -> None:
     fuse = small_fuse()
     captions = np.array([5, 1, 9], np.int32)
     head = fuse.model.heads["single"]
-    values = np.stack([fuse.parts[f.part].query("abc", captions) for f in head.features], axis=1)
+    values = [fuse.parts[f.part].query("abc", captions) for f in head.features]
     assert np.array_equal(fuse.query("abc", captions), head.score(values))
 
 
@@ -142,13 +121,13 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
 
 def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
     fuse = small_fuse()
-    fuse.model.parts["far"] = Part("meteor", "pairs", True, {})
+    fuse.model.parts["far"] = Part("meteor", True, {})
     rows = np.arange(3, dtype=np.int32)
     try:
         with pytest.raises(UsageError, match=r"far scores pair by pair.*gate"):
             fuse.finder(Search(References.single(rows), rows, rows, 1), None, Runtime())
     finally:
-        fuse.model.parts["far"] = Part("cider", "features", False, {})
+        fuse.model.parts["far"] = Part("cider", False, {})
 
 
 def test_best_of_puts_ties_by_row_and_nan_last() -> None:
@@ -175,9 +154,8 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     parts = {}
     for label in labels:
         source, manifest = small.config.source(label), stages.encode(small, label, "all").open()
-        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
-    features = tuple(Feature(label, "max") for label in labels)
-    head = Head(features, 0.1, np.full(len(labels), 0.05))
+        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.semantic))
+    head = linear_head({Feature(label, "max"): 0.05 for label in labels}, 0.1)
     model = FuseModel(parts, {"set": head, "single": head})
     write_fuse_model(folder, model)
     return model
@@ -223,9 +201,8 @@ def _with(project: Project, label: str) -> Project:
 
 def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> None:
     """Check the cycle a -> b -> a and a label that gates itself."""
-    nothing = Part("fuse", "others", False, {})
-    head = Head((Feature("b", "max"),), 0.0, np.array([1.0]))
-    other = Head((Feature("a", "max"),), 0.0, np.array([1.0]))
+    nothing = Part("fuse", False, {})
+    head, other = (linear_head({Feature(label, "max"): 1.0}) for label in "ba")
     write_fuse_model(tmp_path / "a", FuseModel({"b": nothing}, {"set": head, "single": head}))
     write_fuse_model(tmp_path / "b", FuseModel({"a": nothing}, {"set": other, "single": other}))
     write_fuse_model(tmp_path / "c", FuseModel({"cbow": nothing}, {"set": head, "single": head}))

@@ -4,7 +4,6 @@ contribute out-of-fold predictions. A fuse of itself is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,23 @@ from relabel.datasets import cxc
 from relabel.datasets.cxc import HumanScores
 from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.fuse import tune
 from relabel.sources.fuse.model import read_model
-from relabel.sources.fuse.tune import FuseInput, TuneFuseParams, find_out_of_fold, tune_fuse
-from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs
+from relabel.sources.fuse.tune import (
+    OUT_OF_FOLD,
+    FuseInput,
+    TuneFuseParams,
+    altered_pairs,
+    find_out_of_fold,
+    judged_pairs,
+    tune_fuse,
+)
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
-
-FAST = {"trees": 5, "leaf_pairs": 2}
 
 
 def test_val_and_test_share_no_image() -> None:
@@ -73,13 +78,13 @@ def judged_corpus(monkeypatch: pytest.MonkeyPatch) -> Corpus:
         random = np.random.default_rng(5 if task == "sits" else 6)
         return random.integers(0, 40, 200), random.integers(0, 5, 200)
 
-    monkeypatch.setattr("relabel.sources.fuse.tune_data.human_scores", scores)
+    monkeypatch.setattr("relabel.sources.fuse.tune.human_scores", scores)
     return corpus
 
 
 def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> FuseInput:
-    semantic = {"source": source.spec.name, "rows": [0, 9]}
-    return FuseInput(source, semantic, f"finger-{seed}", extra.get("opened", lambda: Table(corpus, seed)))
+    semantic, opened = {"source": source.spec.name, "rows": [0, 9]}, extra.get("opened", lambda: Table(corpus, seed))
+    return FuseInput(source, semantic, f"finger-{seed}", opened, find_out_of_fold(source))
 
 
 def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
@@ -92,7 +97,7 @@ def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
 
 def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_path: Path) -> None:
     parts = parts_of(judged_corpus)
-    params = TuneFuseParams(parts=tuple(parts), **FAST)
+    params = TuneFuseParams(parts=tuple(parts))
     manifest, built = build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
     assert built
     assert not build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))[1]
@@ -103,47 +108,43 @@ def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_pa
         "sbert": False,
     }
     assert model.parts["cider"].semantic == {"source": "cider", "version": version_of("encoding", "cider")}
-    looks = [str(f) for f in model.heads["set"].features]
+    looks = [" ".join(f) for f in model.heads["set"].features]
     assert looks == [
         "cider refs",
         "cider max",
-        "cider second",
         "meteor refs",
         "sbert max",
-        "sbert second",
         "sbert mean",
     ]
     assert [f.part for f in model.heads["single"].features] == ["cider", "meteor", "sbert"]
-    table, relevance = pq.read_table(tmp_path / "fuse" / "sits-sbert.parquet"), Table(judged_corpus, 3)
-    pairs = JudgedPairs.of("sits", judged_corpus)
+    relevance, sits = Table(judged_corpus, 3), judged_pairs("sits", parts, judged_corpus, Runtime(threads=1))
+    human = tune.human_scores("sits", "val")
     for p in range(0, 200, 17):
-        rows = judged_corpus.references([int(pairs.right[p])]).rows
+        rows = judged_corpus.references([judged_corpus.image_of[human.right[p]]]).rows
         assert len(rows) == 5
-        each = sorted(relevance.values[rows, pairs.left[p]].tolist())
-        features = [table[f"{look} 0"][p].as_py() for look in ("max", "second", "mean")]
-        assert features == pytest.approx([each[-1], each[-2], sum(each) / 5])
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), JudgedPairs.of("sts", judged_corpus)
-    assert table["max 0"].to_numpy() == pytest.approx(relevance.values[pairs.left, pairs.right])
-    assert table["max 1"].to_numpy() == pytest.approx(relevance.values[pairs.right, pairs.left])
+        each = relevance.values[rows, judged_corpus.row_of[human.left[p]]]
+        assert sits.values[p, 0, 3:] == pytest.approx([each.max(), each.mean()])
+    human, sts = tune.human_scores("sts", "val"), judged_pairs("sts", parts, judged_corpus, Runtime(threads=1))
+    left, right = (np.array([judged_corpus.row_of[i] for i in side]) for side in (human.left, human.right))
+    assert sts.values[:, 0, 2] == pytest.approx(relevance.values[left, right])
+    assert sts.values[:, 1, 2] == pytest.approx(relevance.values[right, left])
     facts = manifest.facts["tasks"]["sits"]
     assert facts["pairs"] == 200
-    assert [step["parts"] for step in facts["cross_validated"]][-1] == list(parts)
+    assert set(facts["cross_validated"]) == {"all", "c2i_original", "c2i_intrasim"}
     assert set(manifest.inputs) >= {"cxc sits val", "cxc sts val", "encoding sbert"}
     assert not any("test" in name for name in manifest.inputs)
 
 
-def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[Any]]], None] = lambda _: None) -> Path:
+def out_of_fold(folder: Path, corpus: Corpus) -> Path:
     """Write the out-of-fold predictions of a part tuned on val: some pairs, in another order."""
-    columns: dict[str, list[Any]] = {"task": [], "left": [], "right": [], "max": [], "second": [], "mean": []}
+    columns: dict[str, list[Any]] = {"task": [], "left": [], "right": [], "max": [], "mean": []}
     for task in ("sts", "sits"):
-        pairs = JudgedPairs.of(task, corpus)  # type: ignore[arg-type]
-        for p in range(len(pairs.left) - 1, 0, -1):
+        human = tune.human_scores(task, "val")  # type: ignore[arg-type]
+        for p in range(len(human) - 1, 0, -1):
             if p % 3:
-                cxc = pairs.human
-                row = (task, cxc.left[p], cxc.right[p], p / 200, p / 300, p / 400)
+                row = (task, human.left[p], human.right[p], p / 200, p / 400)
                 for name, value in zip(columns, row, strict=True):
                     columns[name].append(value)
-    change(columns)
 
     def fill(work: Work) -> None:
         work.file(OUT_OF_FOLD, lambda path: pq.write_table(pa.table(columns), path))
@@ -163,24 +164,16 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
         "cider": parts_of(judged_corpus)["cider"],
         "tuned": ingredient(judged_corpus, tuned, 4, opened=fail_if_called),
     }
-    params = TuneFuseParams(parts=tuple(parts), **FAST)
+    params = TuneFuseParams(parts=tuple(parts))
     manifest, _ = build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged_corpus)
-    position = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
-    for p, key in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)):
-        value = table["max 0"][p].as_py()
-        assert np.isnan(value) if key not in position else value > 0
-    missing = sum(key not in position for key in zip(pairs.human.left, pairs.human.right, strict=True))
+    values = judged_pairs("sits", parts, judged_corpus, Runtime(threads=1)).values[:, 0, 2]
+    # Some pairs are drawn twice, so a pair that the file lacks may be in it under another number.
+    assert set(np.flatnonzero(np.isnan(values))) <= set(range(0, 200, 3))
+    assert values[1:3].tolist() == [1 / 200, 2 / 200]
+    missing = int(np.isnan(values).sum())
     assert manifest.facts["tasks"]["sits"]["left_out"] == missing > 50
     assert read_model(tmp_path / "fuse").parts["tuned"].out_of_fold is not None
     assert read_model(tmp_path / "fuse").parts["cider"].out_of_fold is None
-
-
-def test_out_of_fold_predictions_without_a_column(judged_corpus: Corpus, tmp_path: Path) -> None:
-    folder = out_of_fold(tmp_path / "tuned", judged_corpus, lambda columns: ignore(columns.pop("second")))
-    parts = {"tuned": ingredient(judged_corpus, Sbert(SbertParams(model=str(folder))))}
-    with pytest.raises(CheckError, match=r"out_of_fold.parquet: no column second"):
-        build(tmp_path / "fuse", tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged_corpus, Runtime(threads=1)))
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
@@ -192,10 +185,6 @@ def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
     assert find_out_of_fold(Sbert(SbertParams())) is None
 
 
-def ignore(_: Any) -> None:
-    """Ignore all arguments."""
-
-
 @pytest.mark.parametrize("parts", [(), ("cider", "cider")])
 def test_parts_are_distinct_labels(judged_corpus: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="each once"):
@@ -203,31 +192,31 @@ def test_parts_are_distinct_labels(judged_corpus: Corpus, tmp_path: Path, parts:
 
 
 def test_a_free_label_is_a_part(judged_corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tune.fuse.free: meteor is not among the parts cider"):
+    with pytest.raises(UsageError, match=r"tune.fuse.free_parts: meteor is not among the parts cider"):
         build(
             tmp_path / "fuse",
-            tune_fuse(TuneFuseParams(parts=("cider",), free=("meteor",)), {}, judged_corpus, Runtime()),
+            tune_fuse(TuneFuseParams(parts=("cider",), free_parts=("meteor",)), {}, judged_corpus, Runtime()),
         )
 
 
 def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its copy, every fifth with itself; a killed run keeps them; the head of sets is as without."""
+    """Each with its copy, every fifth with itself; the head of sets is as without."""
     captions = [f"a {colour} dog near a {size} cat" for colour in ("red", "black", "old") for size in ("big", "small")]
     monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
     source = Cider(CiderParams(tokenizer="lower_split"))
     parts = {"cider": ingredient(judged_corpus, source, 1)}
-    params = TuneFuseParams(parts=("cider",), altered=6, altered_score=0.25, **FAST)
-    plain = TuneFuseParams(parts=("cider",), **FAST)
+    params = TuneFuseParams(parts=("cider",), altered_pairs=6, altered_score=0.25)
+    plain = TuneFuseParams(parts=("cider",))
     build(tmp_path / "plain", tune_fuse(plain, parts, judged_corpus, Runtime(threads=1)))
     build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
-    pairs = pq.read_table(tmp_path / "fuse" / "altered.parquet").to_pylist()
-    assert [p["score"] for p in pairs] == [0.25] * 6 + [1.0] * 2
-    assert [p["first"] == p["second"] for p in pairs] == [False] * 6 + [True] * 2
-    scores = pq.read_table(tmp_path / "fuse" / "altered-cider.parquet")["max 0"].to_numpy()
-    assert (scores[:6] < scores[6:].min()).all()
+    added = altered_pairs(params, parts, Runtime(threads=1))
+    assert added.human.tolist() == [0.25] * 6 + [1.0] * 2
+    assert added.values.shape == (8, 2, 1)
+    assert (added.values[:6] < added.values[6:].min()).all()
+    assert set(added.weight.tolist()) == {params.altered_weight}
     models = [read_model(tmp_path / name).heads for name in ("plain", "fuse")]
-    assert np.array_equal(models[0]["set"].trees.values, models[1]["set"].trees.values)
-    assert not np.array_equal(models[0]["single"].trees.values, models[1]["single"].trees.values)
+    assert models[0]["set"] == models[1]["set"]
+    assert models[0]["single"] != models[1]["single"]
 
 
 def test_a_corpus_without_val(judged_corpus: Corpus, tmp_path: Path) -> None:
@@ -242,7 +231,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
     from relabel.config import load_config
     from relabel.stages import Project
-    from relabel.stages import tune_fuse as tune
+    from relabel.stages import tune_fuse as tune_stage
 
     model_for(small_project, ["cider"], tmp_path / "model")
     sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}
@@ -252,4 +241,4 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     layout = small_project.labels
     project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)
     with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
-        tune(project, tmp_path / "model")
+        tune_stage(project, tmp_path / "model")

@@ -11,8 +11,8 @@ import pytest
 
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
-from relabel.sources.fuse import tune_data
-from relabel.sources.fuse.tune_data import alter_captions, classify_words, read_train_captions
+from relabel.sources.fuse import altered
+from relabel.sources.fuse.altered import alter_captions, classify_words, read_train_captions
 
 CAPTIONS = [
     "A black cat on a white chair.",
@@ -45,11 +45,11 @@ def test_a_copy_depends_on_the_seed_alone() -> None:
 
 def test_each_caption_is_altered_once() -> None:
     captions = [f"a red ball and a blue box near a {word} dog" for word in ("big", "wet", "sad", "old", "new")]
-    assert len({copy.caption for copy in alter_captions(captions, 5, seed=0)}) == 5
+    assert len({caption for caption, _ in alter_captions(captions, 5, seed=0)}) == 5
 
 
 def test_too_few_captions_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"tune.fuse.altered: 0 of 1 captions can be altered, and 2 are needed"):
+    with pytest.raises(UsageError, match=r"tune.fuse.altered_pairs: 0 of 1 captions can be altered, and 2 are needed"):
         alter_captions(["There is nothing"], 2, seed=0)
 
 
@@ -70,6 +70,6 @@ def test_captions_of_train_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     annotations = [{"image_id": 7, "id": n, "caption": f"a dog {n}"} for n in range(3)]
     file.write_text(json.dumps({"images": [{"id": 7}], "annotations": annotations}))
     asked = []
-    monkeypatch.setattr(tune_data, "locate", lambda *args: asked.append(args) or file)
+    monkeypatch.setattr(altered, "locate", lambda *args: asked.append(args) or file)
     assert read_train_captions(Runtime(data=tmp_path)) == ["a dog 0", "a dog 1", "a dog 2"]
     assert asked == [("coco-captions", "captions_train2014.json", tmp_path)]
