@@ -1,7 +1,7 @@
 """Registry of the sources by name. A source's modules load when the source is used.
 
-A source is a way of measuring the relevance of captions to the reference sets of images. It consists of three classes
-in one folder:
+A source is a way of measuring the relevance of captions to the reference sets of images. It consists of three
+classes:
 
 - `SourceParams`: the parameters a user sets in `params.yaml`;
 - `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the steps of an encoding, the
@@ -11,19 +11,14 @@ in one folder:
 Scores are r(i, j), how well caption j (the candidate) describes the content of reference set i. Rows of a matrix are
 reference sets (images), columns are captions.
 
-Adding a source
----------------
-1. Create the folder `relabel/sources/NAME/` with the three classes.
-2. Add one line to `SOURCES` below, its version to `versions.yaml`, and the folder to the import contract in
-   `pyproject.toml`.
-3. Add a label to `params.yaml` if `relabel run` is to build it, to `dvc.yaml`, and a folder of tests.
+A source is one file or one folder, and one line of `SOURCES`; docs/sources/new-source.md shows a complete one.
 
 Required methods of a `Source` are `fingerprint_params`, `steps` and `open`. Required methods of a `Relevance` are
 `pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
 Override these methods to add a capability:
 
 - finding exact neighbours: `Relevance.finder`, or give the reason why not in `SourceSpec.refused`;
-- scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.rounded_block`, `Relevance.block_scorer`;
+- scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.block_scorer`;
 - exporting lookups: `Relevance.write_lookup`, or give the reason why not;
 - searching with faiss: kind "vectors", `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
@@ -56,10 +51,7 @@ SOURCES = {
 
 
 def source_class(name: str) -> type[Source[Any]]:
-    """Import the class of a source.
-
-    `name`: name of the source in `params.yaml`.
-    """
+    """Import the class of a source."""
     if name not in SOURCES:
         raise UsageError(f"no source {name!r}", todo=choices(name, SOURCES))
     module, attribute = SOURCES[name]
