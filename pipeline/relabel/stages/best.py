@@ -46,12 +46,9 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
 
 _BEST_ENCODER: dict[str, Any] = {
     "folds": 3,
-    "merge": True,
     "epochs": 2,
     "sis": 0.3,
     "also": ("stsb", "sick"),
-    "also_weight": 0.2,
-    "also_share": 0.25,
 }
 """Parameters of the recommended sentence encoder that differ from the defaults."""
 _BEST_FUSE: dict[str, Any] = {
@@ -67,8 +64,8 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     """Make the models of the recommended label: `tuned`, a sentence encoder, and `fuse`, which combines it with others.
 
     The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. A step that
-    is done is not repeated, and a killed training resumes from its last checkpoint. Parameters of both models are those
-    of the preset, whatever the parameter file says; `base`, `revision` and `dtype` of the encoder are the file's.
+    is done is not repeated; of the encoder, neither is a fold. Parameters of both models are those of the preset,
+    whatever the parameter file says; `base` and `revision` of the encoder are the file's.
 
     Returns dict of str to Manifest: label to the manifest of its model.
     """
