@@ -27,7 +27,7 @@ from transformers import TrainerCallback
 
 from relabel.core.runtime import Runtime
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.sbert.tune_backward import GradientModel, layer_number
+from relabel.sources.sbert.tune import UpperLayers
 
 LAYERS = 3
 RATE = 1e-4
@@ -67,20 +67,18 @@ class Clock(TrainerCallback):
 def relabel_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[float], list[float]]:
     """Return the CPU seconds of each step, after those of the frozen layers, and the losses."""
     start = time.process_time()
-    model = GradientModel(
-        find_model(DEFAULT_MODEL).folder, texts, Runtime(device="cpu", threads=1), torch.float32, layers=LAYERS
-    )
+    runtime = Runtime(device="cpu", threads=1)
+    encoder = UpperLayers(find_model(DEFAULT_MODEL).folder, texts, LAYERS, "float32", runtime)
     seconds, losses = [time.process_time() - start], []
-    optimizer = torch.optim.AdamW(model.parameters.values(), lr=RATE)
-    for number, batch in enumerate(batches):
+    optimizer = torch.optim.AdamW(encoder.learning, lr=RATE)
+    for batch in batches:
         start = time.process_time()
-        loss, gradients = model.gradients(batch, loss_of, [0, number])
-        for name, parameter in model.parameters.items():
-            parameter.grad = gradients[name]
+        loss = loss_of(encoder.vectors(batch))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         seconds.append(time.process_time() - start)
-        losses.append(loss)
-    model.close()
+        losses.append(float(loss.detach()))
     return seconds, losses
 
 
@@ -88,11 +86,10 @@ def trainer_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[flo
     """Return the CPU seconds of each step of `SentenceTransformerTrainer`, and the losses."""
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL).folder), device="cpu")
     for name, parameter in model.named_parameters():
-        layer = layer_number(name)
-        parameter.requires_grad_(layer is not None and layer >= 6 - LAYERS)
+        parameter.requires_grad_(any(f".layer.{layer}." in name for layer in range(6 - LAYERS, 6)))
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0  # relabel's default
+            module.p = 0.0  # as on the other side
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = SentenceTransformerTrainingArguments(

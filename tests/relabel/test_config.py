@@ -109,7 +109,7 @@ def test_a_wrong_setting_is_refused(setting: str) -> None:
 
 
 def test_a_setting_has_the_types_of_a_parameter_file() -> None:
-    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.sbert.on=cxc-val", "tune.sbert.revision=2024-01-01"])
+    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.fuse.on=cxc-val", "tune.sbert.revision=2024-01-01"])
     assert (config.tune.sbert.rate, config.tune.sbert.revision) == (1e-5, "2024-01-01")
 
 

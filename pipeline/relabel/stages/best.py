@@ -44,8 +44,7 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
     return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
 
 
-_BEST_ENCODER: dict[str, Any] = {"folds": 3, "merge": True, "epochs": 2, "sis": 0.3}
-_BEST_ENCODER |= {"also": ("stsb", "sick"), "also_weight": 0.2, "also_share": 0.25}
+_BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "also": ("stsb", "sick")}
 """Parameters of the recommended sentence encoder that differ from the defaults."""
 _BEST_FUSE: dict[str, Any] = {
     "parts": ("tuned", "cbow", "cider"),
@@ -59,8 +58,8 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     """Make the models of the recommended label: `tuned`, a sentence encoder, and `fuse`, which combines it with others.
 
     The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. A step that
-    is done is not repeated, and a killed training resumes from its last checkpoint. Parameters of both models are those
-    of the preset, whatever the parameter file says; `base`, `revision` and `dtype` of the encoder are the file's.
+    is done is not repeated; of the encoder, neither is a fold. Parameters of both models are those of the preset,
+    whatever the parameter file says; `base` and `revision` of the encoder are the file's.
 
     Returns dict of str to Manifest: label to the manifest of its model.
     """

@@ -1,0 +1,113 @@
+"""Contract: vectors and gradients of the last layers equal those of the complete model, on any number of threads. The
+terms of the loss equal explicit loops; batches without information have loss 0 and no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
+
+from relabel.core.errors import CheckError
+from relabel.core.runtime import Runtime
+from relabel.sources.sbert import tune
+from relabel.sources.sbert.tune import UpperLayers, compute_loss
+from relabel.sources.sbert.tune_data import Term
+
+TEXTS = texts(300)
+WHICH = np.arange(0, 300, 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("tiny"))
+
+
+def make(folder: Path, layers: int, threads: int = 1) -> UpperLayers:
+    return UpperLayers(folder, TEXTS, layers, "float32", Runtime(threads=threads, device="cpu"))
+
+
+@pytest.mark.parametrize(("layers", "learning"), [(1, {2}), (2, {1, 2}), (0, {0, 1, 2}), (99, {0, 1, 2})])
+def test_the_gradient_of_the_complete_model(folder: Path, layers: int, learning: set[int]) -> None:
+    encoder = make(folder, layers)
+    vectors = encoder.vectors(WHICH)
+    (vectors @ vectors.T).square().mean().backward()
+    model = encoder.model
+    with encoder.complete():
+        named = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        gradients = {name: gradient.clone() for name, gradient in named.items()}
+        model.zero_grad()
+        plain = model(model.tokenize([TEXTS[i] for i in WHICH]))["sentence_embedding"]
+    assert {int(name.partition(".layer.")[2][0]) for name in named} == learning
+    plain = torch.nn.functional.normalize(plain, dim=-1)
+    torch.testing.assert_close(vectors, plain, rtol=0, atol=1e-6)
+    (plain @ plain.T).square().mean().backward()
+    with encoder.complete():
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-4, atol=1e-7)
+
+
+def test_the_same_bits_on_any_number_of_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_TOKENS", 100)
+    one, three = (make(folder, 2, threads).vectors(WHICH) for threads in (1, 3))
+    assert torch.equal(one, three)
+
+
+def test_a_model_without_a_list_of_layers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_LAYERS", ("elsewhere",))
+    with pytest.raises(CheckError, match=str(folder)):
+        make(folder, 1)
+
+
+def vectors(seed: int = 0) -> torch.Tensor:
+    values = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(values, dim=-1)
+
+
+def term(weight: float, left: int, right: int, pairs: int = 12, seed: int = 0) -> Term:
+    draw = np.random.default_rng(seed)
+    sides = (draw.integers(0, 20, (pairs, count)) for count in (left, right))
+    return Term(weight, *sides, draw.random(pairs, np.float32))
+
+
+def cosine(v: torch.Tensor, left: np.ndarray, right: np.ndarray) -> float:
+    """Return the cosine of a pair: each side's best match, averaged over the left or over both sides of two images."""
+    table = np.array([[float(v[a] @ v[b]) for b in right] for a in left])
+    return table.max(axis=1).mean() if len(left) == 1 else (table.max(axis=1).mean() + table.max(axis=0).mean()) / 2
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 5), (5, 5)])
+def test_a_term_is_one_minus_pearson(left: int, right: int) -> None:
+    v, one = vectors(), term(0.3, left, right)
+    cosines = [cosine(v, a, b) for a, b in zip(one.left, one.right, strict=True)]
+    expected = 0.3 * (1 - np.corrcoef(cosines, one.score)[0, 1])
+    assert float(compute_loss(v, [one])) == pytest.approx(expected, abs=1e-6)
+
+
+def test_terms_add_up() -> None:
+    v, terms = vectors(), [term(0.7, 1, 5), term(1.0, 1, 1, seed=1)]
+    parts = [float(compute_loss(v, [one])) for one in terms]
+    assert float(compute_loss(v, terms)) == pytest.approx(sum(parts), abs=1e-9)
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 3])
+def test_batches_without_information(pairs: int) -> None:
+    v = vectors().requires_grad_()
+    constant = term(1.0, 1, 5)._replace(score=np.ones(12, np.float32))
+    loss = compute_loss(v, [term(1.0, left, right, pairs) for left, right in ((1, 1), (1, 5), (5, 5))] + [constant])
+    assert math.isfinite(float(loss.detach()))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert v.grad is not None
+    assert float(loss.detach()) == 0
+    assert not bool(v.grad.any())
+
+
+def test_the_gradient_is_finite_where_all_cosines_are_equal() -> None:
+    v = torch.ones(20, 8, requires_grad=True)
+    compute_loss(v, [term(1.0, 1, 1)]).backward()  # type: ignore[no-untyped-call]
+    assert v.grad is not None
+    assert bool(v.grad.isfinite().all())
