@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -44,9 +44,11 @@ from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import (
     VECTORS_FILE,
     WordBags,
-    WordWork,
+    count_words,
     coverage,
+    record_vectors,
     vectors_of_words,
+    vectors_step,
 )
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest
@@ -93,8 +95,6 @@ class Cbow(VectorSource[CbowParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of unit vectors (see `make_vector_table`); zeros for a caption without a known word."""
         shards, file = Shards(corpus, rows, rows_per_shard), self.params.find_file(runtime.data)
-        tokenizer = self.params.tokenizer if self.params.weighting == "mean" else "spacy"
-        words = WordWork(shards, work, file, tokenizer)
 
         @cache
         def vectors() -> tuple[dict[str, int], NDArray[np.float32]]:
@@ -102,14 +102,14 @@ class Cbow(VectorSource[CbowParams]):
             table = pq.read_table(work.folder / VECTORS_FILE)
             return {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
 
-        def bags(part: range) -> WordBags:
+        def split(part: range, weighted: bool = False) -> WordBags:
             if self.tokenizer() == "ptb":
                 corpus.ptb_tokens()
             tokens = None if corpus.table["tokens"].null_count else corpus.read("tokens", part)
-            return self.split_words(corpus.read("text", part), runtime, tokens)
+            return self.split_words(corpus.read("text", part), runtime, tokens, weighted)
 
         def make_shard(part: range) -> pa.Table:
-            bags = words.bags(part)
+            bags = split(part, weighted=True)
             word_vectors = vectors_of_words(*vectors(), bags.vocabulary)
             unit = np.empty((len(part), word_vectors.shape[1]), np.float32)
             # Sums are in float64, so they are computed for some captions at a time.
@@ -119,14 +119,14 @@ class Cbow(VectorSource[CbowParams]):
                 runtime.progress.advance(some.stop - some.start)
             return make_vector_table(part, unit, self.params.stored)
 
-        yield from words.steps(bags, partial(read_word_vectors, file))
+        yield vectors_step(file, lambda: read_word_vectors(file, count_words(shards, split)))
         yield shards.step(f"mean word vectors ({file.name})", make_shard, plain=True)
         zeros = 0
         for column in shards.read_column(work, "vector"):
             # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
-        counts, table = words.count_words(), words.record_vectors()
-        work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
+        table = record_vectors(work, file, self.params.tokenizer if self.params.weighting == "mean" else "spacy")
+        work.facts |= coverage(count_words(shards, split), set(table["word"].to_pylist()), zeros)
         # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 
@@ -141,16 +141,19 @@ class Cbow(VectorSource[CbowParams]):
             _TextEncoder(self, encoding.manifest, encoding.runtime),
         )
 
-    def split_words(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
+    def split_words(
+        self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None, weighted: bool = True
+    ) -> WordBags:
         """Split texts into weighted words.
 
-        `texts`: texts as written. `tokens`: PTB tokens of each text, if they are known.
+        `texts`: texts as written. `tokens`: PTB tokens of each text, if they are known. `weighted`: whether the weights
+        are needed, for which weighting `ladder` tags the texts.
         """
         if self.params.weighting == "ladder":
             # Tagging is slow, so each distinct text is tagged once.
             distinct = list(dict.fromkeys(texts))
             number = {t: i for i, t in enumerate(distinct)}
-            words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
+            words = list(noun_weights(distinct, self.params.tagger, runtime.progress, weighted))
             return WordBags.from_weighted_words(words, np.array([number[t] for t in texts], np.int64))
         if self.params.tokenizer == "lower_split":
             return WordBags.from_texts(lower_tokens(texts))
@@ -225,13 +228,16 @@ def tagger_version(model: str) -> str:
     return f"{tagger.meta['name']} {tagger.meta['version']}, spacy {spacy.__version__}"
 
 
-def noun_weights(texts: Sequence[str], model: str, progress: Progress) -> Iterator[list[tuple[str, float]]]:
+def noun_weights(
+    texts: Sequence[str], model: str, progress: Progress, tagged: bool = True
+) -> Iterator[list[tuple[str, float]]]:
     """Yield the words of each text, lower-cased after tagging, with weight 2 if spaCy's `pos_` is NOUN, else 1.
 
-    `texts`: texts as written, because a tagger uses capitals and punctuation. `model`: name of a spaCy model.
+    `texts`: texts as written, because a tagger uses capitals and punctuation. `model`: name of a spaCy model. `tagged`:
+    if not, texts are split alone, a hundred times as fast, and every weight is 1.
     """
     tagger = load_tagger(model)
     with progress.bar(f"parts of speech ({model})", len(texts), "texts") as bar:
-        for document in tagger.pipe(texts, batch_size=1000):
+        for document in tagger.pipe(texts, batch_size=1000) if tagged else map(tagger.make_doc, texts):
             bar.advance()
             yield [(t.lower_, NOUN_WEIGHT if t.pos_ == "NOUN" else 1.0) for t in document if not t.is_space]

@@ -365,7 +365,7 @@ def train(
             for batch in batches:
                 loss = compute_loss(encoder.vectors(batch.texts), batch.terms)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(weights, _GRADIENT_NORM)
                 optimizer.step()
                 schedule.step()

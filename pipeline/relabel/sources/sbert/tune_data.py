@@ -104,7 +104,7 @@ def read_judged_set(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> Ju
         at = np.array([kind[i] for i in ids], np.int64)
         return (at[:, None], image[at]) if kind is caption_at else (references[at], at)
 
-    pairs = {}
+    pairs = dict[str, Pairs]()
     for task in _TASKS:
         human = human_scores(task, "val")
         (left, left_image), (right, right_image) = side(human.left), side(human.right)
@@ -199,7 +199,7 @@ def epoch_batches(
     """
     rng = np.random.default_rng([seed, epoch])
     group_of = group_images(judged, images, _BATCH_IMAGES, rng)
-    count, of_pair = int(group_of.max()) + 1, {}
+    count, of_pair = int(group_of.max()) + 1, dict[str, Numbers]()
     for name in weights:
         pairs = judged.pairs[name]
         if name in _FILES:

@@ -45,7 +45,7 @@ from relabel.sources.shards import Shards
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordWork, coverage
+from relabel.sources.words.shards import VECTORS_FILE, WordBags, count_words, coverage, record_vectors, vectors_step
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.workdir import Steps, Work
@@ -113,14 +113,13 @@ class Wmd(Source[WmdParams]):
         """
         p, shards, stop_words = self.params, Shards(corpus, rows, rows_per_shard), StopWords.of(self.params.stop_words)
         file = p.find_file(runtime.data)
-        words = WordWork(shards, work, file, p.tokenizer)
         numbers = cache(partial(_read_word_numbers, work.folder))
 
-        def bags(part: range) -> WordBags:
+        def split(part: range) -> WordBags:
             return WordBags.from_texts(corpus.words(p.tokenizer, part))
 
-        def look_up(counts: Counter[str]) -> WordVectors:
-            wanted = [word for word in counts if word not in stop_words]
+        def look_up() -> WordVectors:
+            wanted = [word for word in count_words(shards, split) if word not in stop_words]
             read = _read_vectors(file, wanted, p)
             if not read.index:
                 message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
@@ -132,19 +131,21 @@ class Wmd(Source[WmdParams]):
             return read
 
         def make_shard(part: range) -> pa.Table:
-            bags = words.bags(part)
+            bags = split(part)
             line = np.array([numbers().get(w, -1) for w in bags.vocabulary], np.int64)
-            indptr, ids, counts = count_words(bags.indptr, line[bags.words])
-            offsets = pa.array(indptr.astype(np.int32))
-            columns = {"row": np.arange(part.start, part.stop, dtype=np.int32)}
-            for name, values in (("words", ids), ("counts", counts)):
-                columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
-            return pa.table(columns)
+            indptr, ids, counts = count_ids(bags.indptr, line[bags.words])
+            offsets, row = pa.array(indptr.astype(np.int32)), np.arange(part.start, part.stop, dtype=np.int32)
+            lists = {
+                name: pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
+                for name, values in (("words", ids), ("counts", counts))
+            }
+            # One list per distinct text, which `take` repeats for its captions.
+            return pa.table(lists).take(pa.array(bags.text_of)).add_column(0, "row", pa.array(row))
 
-        yield from words.steps(bags, look_up)
+        yield vectors_step(file, look_up)
         yield shards.step(f"bags of words ({file.name})", make_shard)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
-        counts, table = words.count_words(), words.record_vectors()
+        counts, table = count_words(shards, split), record_vectors(work, file, p.tokenizer)
         left_out = {word: count for word, count in counts.items() if word in stop_words}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
         work.facts |= {
@@ -262,7 +263,7 @@ def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
-def count_words(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def count_ids(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Count the distinct words of each text; negative words are left out.
 
     `indptr`: (N + 1,) int. `words`: (indptr[-1],) int64; words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.

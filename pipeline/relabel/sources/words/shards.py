@@ -1,15 +1,10 @@
-"""Bags of words of captions, and the first steps of an encoding by word vectors.
-
-These steps write the words of each shard's captions and then the vectors of all words.
-"""
+"""Bags of words of captions, and the first step of an encoding by word vectors: the vectors of all words."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +16,7 @@ from numpy.typing import NDArray
 from relabel.core.numeric.csr import indptr_of
 from relabel.sources.shards import Shards
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile
-from relabel.store.manifest import combine_chunks
-from relabel.store.workdir import Step, Steps, Work, table_task
+from relabel.store.workdir import Step, Work, table_task
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -122,64 +116,42 @@ class WordBags:
         )
 
 
-@dataclass(frozen=True)
-class WordWork:
-    """First steps of an encoding by word vectors, so that a file of word vectors is read once, by one worker.
+def count_words(shards: Shards, split: Callable[[range], WordBags]) -> Counter[str]:
+    """Count the words of all captions, in order of first occurrence; `split` returns the bags of a range of rows."""
+    counts: Counter[str] = Counter()
+    for rows in shards.files.values():
+        bags = split(rows)
+        counts.update(dict(zip(bags.vocabulary, bags.counts().tolist(), strict=True)))
+    return counts
 
-    `file`: file of the word vectors. `tokenizer`: its name in the manifest.
+
+def vectors_step(file: WordVectorsFile, look_up: Callable[[], WordVectors]) -> Step:
+    """Return the step that writes the vectors of all words, so that their file is read once, by one worker.
+
+    Its rows: word (string) and vector (fixed_size_list<float32>), with facts as metadata.
     """
 
-    shards: Shards
-    work: Work
-    file: WordVectorsFile
-    tokenizer: str
+    def make() -> pa.Table:
+        read = look_up()
+        facts = {"words": str(read.words), "duplicates": str(read.duplicates), "width": str(read.width)}
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors.reshape(-1)), read.width)
+        table = pa.table({"word": pa.array(list(read.index), pa.string()), "vector": vectors})
+        return table.replace_schema_metadata(facts)
 
-    @cached_property
-    def files(self) -> dict[range, str]:
-        """File of the words of each shard, by its rows."""
-        return {rows: name.replace("part-", "words-") for name, rows in self.shards.files.items()}
+    return Step(f"word vectors ({file.name})", "files", [table_task(VECTORS_FILE, make)])
 
-    def steps(self, bags: Callable[[range], WordBags], look_up: Callable[[Counter[str]], WordVectors]) -> Steps:
-        """Split captions into words and look up the vectors of all words.
 
-        `bags`: splits the captions of a range of rows into bags of words. `look_up`: reads the vectors of the words
-        that occur.
-        """
-        tasks = [
-            table_task(file, partial(lambda rows: make_bags_table(bags(rows)), rows), len(rows))
-            for rows, file in self.files.items()
-        ]
-        yield Step(f"words ({self.tokenizer})", "captions", tasks)
-        vectors = table_task(VECTORS_FILE, lambda: make_vectors_table(look_up(self.count_words())))
-        yield Step(f"word vectors ({self.file.name})", "files", [vectors])
-
-    def bags(self, rows: range) -> WordBags:
-        """Read the bags of words of a shard's rows."""
-        return read_bags(self.work.folder / self.files[rows])
-
-    def count_words(self) -> Counter[str]:
-        """Return the number of times each word occurs, in order of first occurrence."""
-        counts: Counter[str] = Counter()
-        for name in self.files.values():
-            words = pq.read_table(self.work.folder / name, columns=["words"])["words"]
-            # A Counter keeps the order of first insertion, so the order of words does not depend on workers.
-            for word, count in count_values(pc.list_flatten(words)):
-                counts[word] += count
-        return counts
-
-    def record_vectors(self) -> pa.Table:
-        """Record the vectors in the manifest, exclude the words of shards, and return the table of vectors."""
-        table = pq.read_table(self.work.folder / VECTORS_FILE)
-        metadata: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
-        self.work.runtime["vectors"] = self.file.where
-        self.work.facts |= {
-            "tokenizer": self.tokenizer,
-            "vectors": {"name": self.file.name, "words": metadata["words"], "duplicates": metadata["duplicates"]},
-            "width": metadata["width"],
-        }
-        # The words of shards are needed only to make the other files.
-        self.work.excluded.update(self.files.values())
-        return table
+def record_vectors(work: Work, file: WordVectorsFile, tokenizer: str) -> pa.Table:
+    """Record the vectors in the manifest, and return their table."""
+    table = pq.read_table(work.folder / VECTORS_FILE)
+    metadata: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
+    work.runtime["vectors"] = file.where
+    work.facts |= {
+        "tokenizer": tokenizer,
+        "vectors": {"name": file.name, "words": metadata["words"], "duplicates": metadata["duplicates"]},
+        "width": metadata["width"],
+    }
+    return table
 
 
 def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
@@ -192,41 +164,6 @@ def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabu
     # Words without a vector keep a row of zeros.
     out[rows >= 0] = vectors[rows[rows >= 0]]
     return out
-
-
-def make_bags_table(bags: WordBags) -> pa.Table:
-    """Return bags as a table with one row per caption: words list<string>, weights list<float64>."""
-    # One list per distinct text, which `take` repeats for its captions.
-    offsets = pa.array(bags.indptr.astype(np.int32))
-    words = pa.array(bags.vocabulary, pa.string()).take(pa.array(bags.words))
-    lists = {"words": pa.ListArray.from_arrays(offsets, words)}
-    lists["weights"] = pa.ListArray.from_arrays(offsets, pa.array(bags.weights))
-    return pa.table(lists).take(pa.array(bags.text_of))
-
-
-def read_bags(path: Path) -> WordBags:
-    """Read a file of `make_bags_table`."""
-    table = pq.read_table(path).combine_chunks()
-    words = combine_chunks(pc.list_flatten(table["words"])).dictionary_encode()
-    indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
-    weights = pc.list_flatten(table["weights"]).to_numpy()
-    return WordBags(
-        words.dictionary.to_pylist(), indptr, words.indices.to_numpy(), weights, np.arange(len(table), dtype=np.int64)
-    )
-
-
-def count_values(words: pa.ChunkedArray) -> list[tuple[str, int]]:
-    """Return the number of occurrences of each distinct word, in order of first occurrence."""
-    counts = pc.value_counts(words)
-    return list(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
-
-
-def make_vectors_table(read: WordVectors) -> pa.Table:
-    """Make one row per word: word (string) and vector (fixed_size_list<float32>), with facts as metadata."""
-    facts = {"words": str(read.words), "duplicates": str(read.duplicates), "width": str(read.width)}
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors.reshape(-1)), read.width)
-    table = pa.table({"word": pa.array(list(read.index), pa.string()), "vector": vectors})
-    return table.replace_schema_metadata(facts)
 
 
 def coverage(counts: Counter[str], known: set[str], zeros: int) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BufferedReader
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import IO, NoReturn, cast
 from zipfile import ZipFile
@@ -100,136 +100,93 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
 
     `wanted`: words to keep; None keeps all. For other words the number of fields is checked, but not the numbers.
     """
-    keep = None if wanted is None else frozenset(wanted)
-    with file.open() as lines:
-        return _Reader(file.where, keep).read(lines)
-
-
-@dataclass
-class _Reader:
-    """State of reading one file."""
-
-    where: str
-    wanted: frozenset[str] | None
-    width: int = 0
     announced: int | None = None
-    index: dict[str, int] = field(default_factory=dict)
-    line_of: list[int] = field(default_factory=list)
-    numbers: array[float] = field(default_factory=lambda: array("f"))
-    words: int = 0
-    duplicates: int = 0
 
-    def read(self, lines: IO[bytes]) -> WordVectors:
-        """Read all lines."""
-        blank = 0
-        for number, line in self._start(lines):
-            word, _, rest = line.partition(b" ")
-            rest = rest.rstrip(_END)
-            # Counting separators is much cheaper than splitting, and most words are not requested.
-            if not rest or rest.count(b" ") + 1 != self.width:
-                if not line.strip():
-                    blank = blank or number
-                    continue
-                word, rest = self._split(number, line)
-            # Blank lines are allowed at the end of the file only.
-            if blank:
-                self._refuse("an empty line", blank)
-            # Lines are counted even if their word is not requested, for the header's count.
-            self.words += 1
-            self._keep(number, word, rest)
-        if self.announced not in (None, self.words):
-            todo = "The file is truncated or was edited; fetch it again."
-            self._refuse(f"the header says {self.announced} words, found {self.words}", todo=todo)
-        if not self.words:
-            self._refuse("no words")
-        return WordVectors(self.index, self._matrix(), self.words, self.duplicates)
+    def refuse(message: str, line: int | None = None, todo: str | None = None) -> NoReturn:
+        if line == 2 and announced is not None:
+            todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
+        raise CheckError(message, where=f"{file.where}, line {line}" if line else file.where, todo=todo)
 
-    def _start(self, lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Determine width and header from the first two lines; return all lines but the header, with their numbers."""
-        first, second = self._line(lines, 1), self._line(lines, 2)
-        if not first.strip():
-            self._refuse("an empty file" if not first else "an empty line", 1 if first else None)
-        fields, following = first.rstrip(_END).split(b" "), second.rstrip(_END).split(b" ")
-        self.width = len(fields) - 1
-        start = 1
-        if self.width == 1 and fields[0].isdigit() and fields[1].isdigit():
-            if len(first) > _HEADER:
-                self._refuse(f"a header of more than {_HEADER} bytes", 1)
-            width = int(fields[1])
-            single_number = len(following) == 2 and _is_number(following[1])
-            # The second line distinguishes a header `V D` from a word with one number.
-            if width == 1 or not single_number:  # else the first word is a number
-                self.announced, self.width, start = int(fields[0]), width, 2
-        if self.width < 1:
-            todo = "Write a word and its numbers per line, separated by one space."
-            self._refuse("0 columns: no numbers after the word", 1, todo)
-        if start == 1:
-            self._floats(1, b" ".join(fields[1:]))
-        return self._lines(lines, {1: first, 2: second}, start)
-
-    def _lines(self, lines: IO[bytes], read: dict[int, bytes], start: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines from `start` on with their numbers, beginning with those that were read already."""
-        for number in count(start):
-            line = read.pop(number) if number in read else self._line(lines, number)
-            if not line:
-                return
-            yield number, line
-
-    def _line(self, lines: IO[bytes], number: int) -> bytes:
-        """Read one line; raise if it is too long."""
-        line = lines.readline(_LONGEST)
-        if len(line) == _LONGEST:
-            self._refuse(f"a line of {_LONGEST:,} bytes or more", number)
-        return line
-
-    def _split(self, number: int, line: bytes) -> tuple[bytes, bytes]:
-        """Split a line whose word contains spaces; raise if it has too few or too many numbers."""
-        fields = line.rstrip(_END).split(b" ")
-        # A word with spaces leaves more fields than numbers, and the field before the numbers is no number.
-        if len(fields) - 1 <= self.width or _is_number(fields[-self.width - 1]):
-            todo = "The numbers of a line are separated by one space."
-            self._refuse(f"a ragged line: expected {self.width} numbers, found {len(fields) - 1}", number, todo)
-        return b" ".join(fields[: -self.width]), b" ".join(fields[-self.width :])
-
-    def _keep(self, number: int, raw: bytes, rest: bytes) -> None:
-        """Store the vector of a line, if its word is requested and new."""
-        try:
-            word = raw.decode()
-        except UnicodeDecodeError:
-            self._refuse(f"not UTF-8: {raw[:40]!r}", number)
-        if self.wanted is not None and word not in self.wanted:
-            return
-        if word in self.index:
-            # The first line of a word counts, as in gensim.
-            self.duplicates += 1
-            return
-        self.numbers.extend(self._floats(number, rest))
-        self.index[word] = len(self.index)
-        self.line_of.append(number)
-
-    def _floats(self, number: int, rest: bytes) -> list[float]:
-        """Return the numbers of a line; raise if one is not a number."""
+    def floats(number: int, rest: bytes) -> list[float]:
         fields = rest.split(b" ")
         try:
             return list(map(float, fields))
         except ValueError:
             bad = next(f for f in fields if not _is_number(f))
-            self._refuse(f"not a number: {bad[:40].decode(errors='replace')!r}", number)
+            refuse(f"not a number: {bad[:40].decode(errors='replace')!r}", number)
 
-    def _matrix(self) -> NDArray[np.float32]:
-        """Return the vectors as a matrix; raise if one is not finite."""
-        matrix = np.array(self.numbers, np.float32).reshape(len(self.index), self.width)
-        # Checked once at the end: a pass over the matrix is cheaper than a test per line.
-        bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
-        if len(bad):
-            self._refuse("NaN or infinity, or beyond float32", self.line_of[bad[0]])
-        return matrix
+    keep = None if wanted is None else frozenset(wanted)
+    index, line_of, numbers, words, duplicates = dict[str, int](), list[int](), array("f"), 0, 0
+    with file.open() as stream:
+        lines = _numbered(stream, refuse)
+        head = list(islice(lines, 2))
+        if not head:
+            refuse("an empty file")
+        fields, following = (line.rstrip(_END).split(b" ") for _, line in (*head, (2, b""))[:2])
+        width = len(fields) - 1
+        # The second line distinguishes a header `V D` from a word with one number.
+        digits = width == 1 and fields[0].isdigit() and fields[1].isdigit() and len(head[0][1]) <= _HEADER
+        if digits and (int(fields[1]) == 1 or not (len(following) == 2 and _is_number(following[1]))):
+            announced, width = int(fields[0]), int(fields[1])
+            del head[0]
+        elif width:
+            floats(1, b" ".join(fields[1:]))
+        if width < 1:
+            refuse(
+                "0 columns: no numbers after the word", 1, "Write a word and its numbers per line, with single spaces."
+            )
+        for number, line in chain(head, lines):
+            raw, _, rest = line.partition(b" ")
+            rest = rest.rstrip(_END)
+            # Counting separators is much cheaper than splitting, and most words are not requested.
+            if not rest or rest.count(b" ") + 1 != width:
+                fields = line.rstrip(_END).split(b" ")
+                # A word with spaces leaves more fields than numbers, and the field before the numbers is no number.
+                if len(fields) - 1 <= width or _is_number(fields[-width - 1]):
+                    todo = "The numbers of a line are separated by one space."
+                    refuse(f"a ragged line: expected {width} numbers, found {len(fields) - 1}", number, todo)
+                raw, rest = b" ".join(fields[:-width]), b" ".join(fields[-width:])
+            # Lines are counted even if their word is not requested, for the header's count.
+            words += 1
+            try:
+                word = raw.decode()
+            except UnicodeDecodeError:
+                refuse(f"not UTF-8: {raw[:40]!r}", number)
+            if keep is not None and word not in keep:
+                continue
+            if word in index:  # the first line of a word counts, as in gensim
+                duplicates += 1
+                continue
+            numbers.extend(floats(number, rest))
+            index[word] = len(index)
+            line_of.append(number)
+    if announced not in (None, words):
+        todo = "The file is truncated or was edited; fetch it again."
+        refuse(f"the header says {announced} words, found {words}", todo=todo)
+    if not words:
+        refuse("no words")
+    matrix = np.array(numbers, np.float32).reshape(len(index), width)
+    # Checked once at the end: a pass over the matrix is cheaper than a test per line.
+    if len(bad := np.flatnonzero(~np.isfinite(matrix).all(axis=1))):
+        refuse("NaN or infinity, or beyond float32", line_of[bad[0]])
+    return WordVectors(index, matrix, words, duplicates)
 
-    def _refuse(self, message: str, line: int | None = None, todo: str | None = None) -> NoReturn:
-        """Raise the error of a line."""
-        if line == 2 and self.announced is not None:
-            todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
-        raise CheckError(message, where=f"{self.where}, line {line}" if line else self.where, todo=todo)
+
+def _numbered(stream: IO[bytes], refuse: Callable[[str, int], NoReturn]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; blank ones are allowed at its end alone."""
+    blank = 0
+    for number in count(1):
+        line = stream.readline(_LONGEST)
+        if len(line) == _LONGEST:
+            refuse(f"a line of {_LONGEST:,} bytes or more", number)
+        if not line:
+            return
+        if line.isspace():
+            blank = blank or number
+        elif blank:
+            refuse("an empty line", blank)
+        else:
+            yield number, line
 
 
 def _is_number(text: bytes) -> bool:

@@ -192,7 +192,12 @@ class FakeSpacy(ModuleType):
             raise OSError(f"[E050] Can't find model {name!r}")
         meta = {"name": name, "version": "1.0"}
         names = ["tagger"] if name == "tagger" else ["tok2vec"]
-        return SimpleNamespace(meta=meta, pipe_names=names, pipe=self.pipe)
+        return SimpleNamespace(meta=meta, pipe_names=names, pipe=self.pipe, make_doc=self.make_doc)
+
+    @classmethod
+    def make_doc(cls, text: str) -> Any:
+        """Split a text without tags."""
+        return [SimpleNamespace(lower_=t.lower_, is_space=t.is_space, pos_="") for t in next(cls.pipe([text], 1))]
 
     @staticmethod
     def pipe(texts: list[str], batch_size: int) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relabel.sources.words.shards import WordBags
@@ -28,6 +28,7 @@ def check(texts: list[str]) -> None:
     assert dict(zip(bags.vocabulary, bags.counts().tolist(), strict=True)) == counted
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab é\U0001f415", max_size=8), min_size=1, max_size=8))
 def test_any_texts(texts: list[str]) -> None:
     check(texts)
