@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +64,13 @@ class Sample:
 
     def take(self, pairs: Bools) -> Sample:
         """Return the sample of a selection of pairs."""
-        return replace(self, **{name: getattr(self, name)[pairs] for name in _COLUMNS})
+        columns: dict[str, Any] = {name: getattr(self, name)[pairs] for name in _COLUMNS}
+        return replace(self, **columns)
 
     def joined(self, other: Sample) -> Sample:
         """Return the sample of the pairs of both."""
-        return replace(self, **{n: np.concatenate([getattr(self, n), getattr(other, n)]) for n in _COLUMNS})
+        columns: dict[str, Any] = {n: np.concatenate([getattr(self, n), getattr(other, n)]) for n in _COLUMNS}
+        return replace(self, **columns)
 
     def score(self, head: Head) -> Scores:
         """Score the pairs by a head, (P,) float64: the mean over S."""
@@ -80,11 +83,11 @@ _COLUMNS = ("values", "human", "images", "method", "weight")
 def fit_head(sample: Sample, params: FitParams) -> Head:
     """Fit a head to a sample."""
     # Both directions of a pair are observations of the same human score.
-    columns = sample.values.reshape(-1, len(sample.features)).T
-    human, weight, altered = (
-        np.repeat(one, sample.values.shape[1]) for one in (sample.human, sample.weight, sample.images[:, 0] < 0)
-    )
-    knots = [np.unique(np.quantile(x, np.linspace(0, 1, _KNOTS))) for x in columns[:, _balanced(altered)]]
+    columns, ways = sample.values.reshape(-1, len(sample.features)).T, sample.values.shape[1]
+    human: Scores = np.repeat(sample.human, ways)
+    weight: Scores = np.repeat(sample.weight, ways)
+    shown = _balanced(np.repeat(sample.images[:, 0] < 0, ways))
+    knots = [np.unique(np.quantile(x[shown], np.linspace(0, 1, _KNOTS))) for x in columns]
     # Rise j of a curve goes from 0 to 1 between knots j and j + 1; a curve is the sum of its weighted rises.
     rises = [np.clip((x[:, None] - k[:-1]) / np.diff(k), 0, 1) for x, k in zip(columns, knots, strict=True)]
     sizes = [r.shape[1] for r in rises]

@@ -33,7 +33,7 @@ from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
 from relabel.sources.fuse.features import Feature, FeaturePooling, pair_features
 from relabel.sources.fuse.fit import FitParams, Sample, correlate_methods, cross_validate, fit_head
-from relabel.sources.fuse.model import KIND, FuseModel, HeadName, Part, without_rows
+from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
@@ -130,7 +130,8 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
-        heads, tasks = {}, {}
+        heads: dict[HeadName, Head] = {}
+        tasks: dict[Task, dict[str, Any]] = {}
         for task, name in TASKS.items():
             judged = judged_pairs(task, parts, corpus, runtime)
             # A pair without a score of some part is left out: failed rows, or pairs cut by out-of-fold folds.
@@ -139,9 +140,8 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
             if task == "sts":
                 # No pair of STS is a caption and itself: its pairs of one image are two captions.
                 used = params.model_copy(update={"cap": 0.0})
-                sample = (
-                    sample.joined(_complete(altered_pairs(params, parts, runtime))) if params.altered_pairs else sample
-                )
+                if params.altered_pairs:
+                    sample = sample.joined(_complete(altered_pairs(params, parts, runtime)))
             tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, used))
             heads[name] = fit_head(sample, used)
         FuseModel(described, heads).write(work)
@@ -199,7 +199,7 @@ def _out_of_fold(path: Path, task: Task, human: HumanScores, features: Sequence[
 
 
 def _complete(sample: Sample) -> Sample:
-    return sample.take(np.isfinite(sample.values).all(axis=(1, 2)))
+    return sample.take(np.asarray(np.isfinite(sample.values).all(axis=(1, 2))))
 
 
 def altered_pairs(params: TuneFuseParams, parts: Mapping[str, FuseInput], runtime: Runtime) -> Sample:
