@@ -83,12 +83,11 @@ _COLUMNS = ("values", "human", "images", "method", "weight")
 def fit_head(sample: Sample, params: FitParams) -> Head:
     """Fit a head to a sample."""
     # Both directions of a pair are observations of the same human score.
-    columns = sample.values.reshape(-1, len(sample.features)).T
-    sides = sample.values.shape[1]
-    human, weight = np.repeat(sample.human, sides), np.repeat(sample.weight, sides)
-    altered = np.repeat(sample.images[:, 0] < 0, sides)
-    balanced: NDArray[np.int64] = _balanced(altered)
-    knots = [np.unique(np.quantile(x, np.linspace(0, 1, _KNOTS))) for x in columns[:, balanced]]
+    columns, ways = sample.values.reshape(-1, len(sample.features)).T, sample.values.shape[1]
+    human: Scores = np.repeat(sample.human, ways)
+    weight: Scores = np.repeat(sample.weight, ways)
+    shown = _balanced(np.repeat(sample.images[:, 0] < 0, ways))
+    knots = [np.unique(np.quantile(x[shown], np.linspace(0, 1, _KNOTS))) for x in columns]
     # Rise j of a curve goes from 0 to 1 between knots j and j + 1; a curve is the sum of its weighted rises.
     rises = [np.clip((x[:, None] - k[:-1]) / np.diff(k), 0, 1) for x, k in zip(columns, knots, strict=True)]
     sizes = [r.shape[1] for r in rises]

@@ -130,7 +130,8 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
-        heads, tasks = dict[HeadName, Head](), dict[str, dict[str, Any]]()
+        heads: dict[HeadName, Head] = {}
+        tasks: dict[Task, dict[str, Any]] = {}
         for task, name in TASKS.items():
             judged = judged_pairs(task, parts, corpus, runtime)
             # A pair without a score of some part is left out: failed rows, or pairs cut by out-of-fold folds.
@@ -139,9 +140,8 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
             if task == "sts":
                 # No pair of STS is a caption and itself: its pairs of one image are two captions.
                 used = params.model_copy(update={"cap": 0.0})
-                sample = (
-                    sample.joined(_complete(altered_pairs(params, parts, runtime))) if params.altered_pairs else sample
-                )
+                if params.altered_pairs:
+                    sample = sample.joined(_complete(altered_pairs(params, parts, runtime)))
             tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, used))
             heads[name] = fit_head(sample, used)
         FuseModel(described, heads).write(work)
