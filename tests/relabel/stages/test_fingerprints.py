@@ -8,7 +8,7 @@ import dataclasses
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +17,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -75,7 +77,11 @@ def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "read_judged_set", lambda corpus, sentences: Namespace(digest=corpus.digest))
-        patch.setattr(encoder_tuning, "read_sentence_sets", stand_in_sets)
+        patch.setattr(
+            encoder_tuning,
+            "find_sentence_pairs",
+            lambda name, _: Path("words.txt" if name == "stsb" else "others.jsonl"),
+        )
         patch.setattr(
             cross_tuning, "find_stsb_files", lambda _: dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
         )
@@ -94,6 +100,9 @@ def folder(built_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def _make() -> None:
     write_captions("captions.jsonl", TEXTS)
     Path("captions.csv").write_text("caption_id,image_id,split,text,other\n1,1,val,a dog,x\n")
+    # With the columns of img2dataset's metadata as well.
+    row = {"caption_id": "1", "image_id": "1", "split": "val", "text": "a dog", "key": "2", "status": "success"}
+    pq.write_table(pa.Table.from_pylist([row]), "captions.parquet")
     Path("scan").mkdir()
     Path("scan/train_caps.txt").write_text("a dog\nthe dog\n")
     Path("scan/train_ids.txt").write_text("7\n8\n")
@@ -124,10 +133,6 @@ class Model:
 
     def sha256(self) -> str:
         return self.name
-
-
-def stand_in_sets(names: Iterable[str], _: Runtime) -> list[Namespace]:
-    return [Namespace(name=name, sha256=name) for name in names]
 
 
 def write_captions(file: str, texts: tuple[str, ...], **last_line: str) -> None:
@@ -196,7 +201,7 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     """Return the artefact that a model's parameters belong to, in every situation in which some of them matter."""
     config = base()
     if place == "ingest":
-        formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan"}
+        formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan", "parquet": "captions.parquet"}
         each = [with_value(with_value(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
         url = Path("captions.jsonl").absolute().as_uri()
         each.append(with_value(with_value(config, place, "path", None), place, "url", url))
