@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock
-
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.download import download, open_content, save
@@ -100,6 +98,9 @@ class _Job:
         # Named by content: files of one archive share its download, and a new edition never resumes an old one.
         part = self.downloads / f"{accepted[0].sha256[:16]}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
+        # The library belongs to the extra `pipeline`, without which files can be listed.
+        from filelock import FileLock
+
         # Two processes that append to one part would damage it.
         with FileLock(part.with_suffix(".lock")):
             # Another process may have fetched the file while this one waited.

@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     settings += ["encode.rows_per_shard=4", "neighbours.k=3", 'sources={"letters": {"source": "letters"}}']
     config = Config(**load_config(None, settings).model_dump())
     project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
-    stages.ingest(project).build()
+    stages.ingest(project).run()
     yield project
     sys.modules.pop("letters_of_the_page", None)
 

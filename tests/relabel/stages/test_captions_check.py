@@ -83,7 +83,6 @@ def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
         project(namespace="ours").corpus  # noqa: B018
 
 
-@pytest.mark.parametrize("values", [{"splits": "x.json"}, {"captions_per_image": 5}], ids=str)
-def test_a_parameter_of_another_format_is_refused(project: Callable[..., Project], values: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(values))} is for the format .*, not csv"):
-        stages.ingest(project(path="captions", **values))
+def test_a_parameter_of_another_format_is_refused(project: Callable[..., Project]) -> None:
+    with pytest.raises(UsageError, match=r"captions_per_image is for the format scan, not csv"):
+        stages.ingest(project(path="captions", captions_per_image=5))

@@ -186,7 +186,7 @@ def test_bad_input_is_a_one_line_error(base: Path, stsb: Path, tmp_path: Path, m
     with pytest.raises(MissingError, match="no such folder"):
         tune(tmp_path / "nowhere", tmp_path / "out")
     (stsb / "stsb-en-dev.csv").write_text("a,b\n")
-    with pytest.raises(CheckError, match=r"stsb-en-dev\.csv:1: expected sentence1"):
+    with pytest.raises(CheckError, match=r"stsb-en-dev\.csv:1: expected the columns sentence1"):
         tune(base, tmp_path / "out")
 
 
