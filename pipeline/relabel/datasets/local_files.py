@@ -27,18 +27,33 @@ def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[
 
     A mirror may be the data folder of another machine, so `DATASET/FILE` below it is tried as well.
     """
-    central = [source.at_central() for source in file.sources if source.maven]
-    listed = dict.fromkeys([*file.sources, *central, Source(mirror=f"{manifest.name}/{file.name}")])
+    jars = [Source(url=f"{place}/{source.jar}") for source in file.sources if source.maven for place in repositories()]
+    listed = dict.fromkeys([*file.sources, *jars, Source(mirror=f"{manifest.name}/{file.name}")])
     available = [source for source in listed if mirror is not None or not source.mirror]
     # The sort is stable: among the local sources, and among the downloads, the manifest's order stays.
     return sorted(available, key=lambda source: source.url is not None)
+
+
+def repositories() -> list[str]:
+    """Return the addresses of the Maven repositories that jgo knows; none without jgo.
+
+    jgo's settings may name a repository inside a company, which is asked as well.
+    """
+    try:
+        from jgo.config import GlobalSettings
+        from jgo.maven import MavenContext
+    except ImportError:
+        return []
+    known = MavenContext().remote_repos | GlobalSettings.load().repositories
+    return [str(address).rstrip("/") for address in known.values()]
 
 
 def local_path(source: Source, mirror: Path | None) -> Path:
     """Return the path of the file or archive of a source, which is on this machine."""
     path = source.path_here(mirror)
     if path is None or not path.is_file():
-        raise MissingError("not on this machine", where=str(source))
+        advice = "; jgo downloads it: pip install 'relabel-itr[spice]'" if source.maven and not repositories() else ""
+        raise MissingError(f"not on this machine{advice}", where=str(source))
     return path
 
 

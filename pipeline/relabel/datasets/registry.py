@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict
 from relabel.core.errors import CheckError, MissingError, UsageError, choices
 from relabel.store.files import input_sha256
 
-CENTRAL = "https://repo1.maven.org/maven2"
-
 
 class _Model(BaseModel):
     # A misspelt key is an error, since it would otherwise drop a source or a check without a word.
@@ -50,17 +48,17 @@ class Source(_Model):
         place = self.url or next(f"{k} {v}" for k, v in self if v)
         return f"{place} ({self.member} in it)" if self.url and self.member else place
 
-    def at_central(self) -> Source:
-        """Return the address of a jar at Maven Central."""
+    @property
+    def jar(self) -> str:
+        """Path of a jar in any Maven repository."""
         group, name, version, *classifier = str(self.maven).split(":")
-        jar = "-".join([name, version, *classifier])
-        return Source(url=f"{CENTRAL}/{group.replace('.', '/')}/{name}/{version}/{jar}.jar")
+        return f"{group.replace('.', '/')}/{name}/{version}/{'-'.join([name, version, *classifier])}.jar"
 
     def path_here(self, mirror: Path | None) -> Path | None:
         """Return the path that the file or archive would have on this machine."""
         if self.maven:
             local = os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository"
-            return Path(local) / str(self.at_central().url).removeprefix(f"{CENTRAL}/")
+            return Path(local) / self.jar
         if self.package:
             # The metadata of a distribution gives its files without an import of the package.
             with suppress(metadata.PackageNotFoundError):

@@ -140,8 +140,7 @@ def make_step(step: Step, work: Work, progress: Progress) -> None:
     with progress.bar(step.title, step.size, step.unit) as bar:
         done = 0
         for task in step.tasks:
-            if not work.done(task.file):
-                write_atomic(work.folder / task.file, task.write)
+            work.file(task.file, task.write)
             done += task.size
             # Finished files count in full, and so does work that a task did not report.
             bar.reach(done)

@@ -1,9 +1,10 @@
-"""Contract: a jar named by its Maven coordinate comes from the local Maven folder, or is downloaded from Maven Central
-with the resumption and checks of any download.
+"""Contract: a jar named by its Maven coordinate comes from the local Maven folder, or is downloaded from the
+repositories that jgo knows, with the resumption and checks of any download. Without jgo, one line names the extra.
 """
 
 from __future__ import annotations
 
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,8 +22,10 @@ PLACE = "org/some/thing/1.2/thing-1.2-models.jar"
 @pytest.fixture
 def repository(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Serve a repository; write an empty Maven folder and a manifest `tiny`."""
-    monkeypatch.setattr("relabel.datasets.registry.CENTRAL", server.url)
+    core = pytest.importorskip("jgo.maven._core")
+    monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"central": server.url})
     monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # without the settings of this user
     folder = tmp_path / "manifests"
     folder.mkdir()
     monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
@@ -54,3 +57,22 @@ def test_a_wrong_file_is_refused_and_a_missing_one_explained(repository: Server,
     with pytest.raises(CheckError, match="expected sha256"):
         fetch("tiny", tmp_path / "data")
     assert [p for p in (tmp_path / "data").rglob("*") if p.is_file() and p.suffix != ".lock"] == []
+
+
+def test_the_first_repository_with_the_file_is_used(
+    repository: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remotes = {"first": f"{repository.url}/first/", "second": f"{repository.url}/second"}
+    monkeypatch.setattr("jgo.maven._core.DEFAULT_REMOTE_REPOS", remotes)
+    repository.files[f"/second/{PLACE}"] = JAR
+    assert [s.state for s in status(tmp_path / "data")] == ["remote"]
+    (path,) = fetch("tiny", tmp_path / "data")
+    assert path.read_bytes() == JAR
+    assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]
+
+
+def test_without_jgo(repository: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("jgo.maven", "jgo.config"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingError, match=r"jgo downloads it: pip install 'relabel-itr\[spice\]'"):
+        fetch("tiny", tmp_path / "data")

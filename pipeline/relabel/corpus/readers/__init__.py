@@ -56,10 +56,10 @@ class Input:
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
     """Find the files that `params` name, without reading the captions."""
+    if params.path is None and (params.format or PUBLISHED_FORMATS.get(params.dataset)) not in ("coco", "karpathy"):
+        message = f"no captions of dataset {params.dataset} are given"
+        raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
     if params.format is None:
-        if params.path is None and params.dataset not in PUBLISHED_FORMATS:
-            message = f"no captions of dataset {params.dataset} are given"
-            raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
         name = PUBLISHED_FORMATS[params.dataset] if params.path is None else guess_format(params.path)
         opened = open_input(validate(IngestParams, params.model_dump() | {"format": name}, "ingest"), runtime)
         notes = [f"format {name}"] if params.path is not None else []
@@ -75,9 +75,7 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
 
         path = params.path or _fetched(params, runtime)
         return Input(_by_name([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
-    if params.path is None:
-        message = f"no captions of dataset {params.dataset} are given"
-        raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
+    assert params.path is not None
     return _open_scan(params, params.path) if params.format == "scan" else _open_table(params, params.path)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -119,14 +119,15 @@ class Cbow(VectorSource[CbowParams]):
                 runtime.progress.advance(some.stop - some.start)
             return make_vector_table(part, unit, self.params.stored)
 
-        yield vectors_step(file, lambda: read_word_vectors(file, count_words(shards, split)))
+        counts = cache(partial(count_words, shards, split))
+        yield vectors_step(file, lambda: read_word_vectors(file, counts()))
         yield shards.step(f"mean word vectors ({file.name})", make_shard, plain=True)
         zeros = 0
         for column in shards.read_column(work, "vector"):
             # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         table = record_vectors(work, file, self.params.tokenizer if self.params.weighting == "mean" else "spacy")
-        work.facts |= coverage(count_words(shards, split), set(table["word"].to_pylist()), zeros)
+        work.facts |= coverage(counts(), set(table["word"].to_pylist()), zeros)
         # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 

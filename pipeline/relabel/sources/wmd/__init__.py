@@ -118,8 +118,10 @@ class Wmd(Source[WmdParams]):
         def split(part: range) -> WordBags:
             return WordBags.from_texts(corpus.words(p.tokenizer, part))
 
+        counted = cache(partial(count_words, shards, split))
+
         def look_up() -> WordVectors:
-            wanted = [word for word in count_words(shards, split) if word not in stop_words]
+            wanted = [word for word in counted() if word not in stop_words]
             read = _read_vectors(file, wanted, p)
             if not read.index:
                 message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
@@ -145,7 +147,7 @@ class Wmd(Source[WmdParams]):
         yield vectors_step(file, look_up)
         yield shards.step(f"bags of words ({file.name})", make_shard)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
-        counts, table = count_words(shards, split), record_vectors(work, file, p.tokenizer)
+        counts, table = counted(), record_vectors(work, file, p.tokenizer)
         left_out = {word: count for word, count in counts.items() if word in stop_words}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
         work.facts |= {
