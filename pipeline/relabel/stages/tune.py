@@ -25,14 +25,22 @@ def tune_cbow(project: Project) -> Job:
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
     """Prepare to train a cross-encoder on STS-B, which is fetched if it is missing."""
     from relabel.datasets import fetch
-    from relabel.sources.bert_sts.tune import find_stsb_files, tune_bert_sts
+    from relabel.sources.bert_sts.tune import find_stsb_files
 
-    recipe = tune_bert_sts(project.config.tune.bert_sts, project.runtime)
+    # A folder that is no place for a model is refused before the download.
+    job = cross_encoder(project, out)
     try:
         find_stsb_files(project.runtime)
     except MissingError:
         fetch("stsb", project.runtime.data, None, project.runtime.progress)
-    return model_job(project, "bert_sts", recipe, out)
+    return job
+
+
+def cross_encoder(project: Project, out: Path | None = None) -> Job:
+    """Return the job of `tune_bert_sts`, whose data may be absent."""
+    from relabel.sources.bert_sts.tune import tune_bert_sts
+
+    return model_job(project, "bert_sts", tune_bert_sts(project.config.tune.bert_sts, project.runtime), out)
 
 
 def tune_sbert(project: Project, out: Path | None = None) -> Job:
@@ -66,7 +74,7 @@ def check_model(project: Project, name: str) -> None:
     project = project.parent or project
     # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
     if name == "cbow" or (model_folder(project, name) / MANIFEST).exists():
-        _TUNED[name](project).open()
+        (cross_encoder if name == "bert_sts" else _TUNED[name])(project).open()
 
 
 def tuned_model(project: Project, name: str) -> Job:
