@@ -6,7 +6,7 @@ import sys
 import traceback
 from tempfile import NamedTemporaryFile
 
-from relabel.core.errors import FULL, HANDLES, PACKAGE, system_error
+from relabel.core.errors import system_error
 
 _ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
 
@@ -36,11 +36,11 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
         # torch belongs to both extras, and the other one is much larger.
         extra = "train" if error.name == "torch" else "pipeline"
-        return f"{error}. Run `pip install '{PACKAGE}[{extra}]'`.", 3
+        return f"{error}. Run `pip install 'relabel-itr[{extra}]'`.", 3
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: {error.strerror}." if error.filename else str(error), 3
-    # Without a file or a number of the machine, the user's machine is not the cause.
-    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL | HANDLES):
+    # Without a number, the user's machine is not the cause.
+    if isinstance(error, OSError) and error.errno is not None:
         explained = system_error(error, "disk")
         return str(explained), explained.exit_code
     return _bug(error), 1

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from rich.console import Console
 
 from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
-from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_memory, parse_shard
+from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
 from relabel.stages import Job, Project
 from relabel_cli.progress import Display
 
@@ -31,6 +31,18 @@ TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
 Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
 Split = Annotated[str | None, typer.Option(help="train, val, test or all. [default: test, the only split, or all]")]
+MIN_MEMORY = 256 << 20
+"""Bytes. A smaller budget can only be a mistake."""
+
+
+def _check_memory(text: str) -> str:
+    if parse_size(text) < MIN_MEMORY:
+        raise ValueError(f"too little to work in; give at least {MIN_MEMORY >> 20}MiB")
+    return text
+
+
+Memory = Annotated[str, AfterValidator(_check_memory)]
+_SHARE = r"^[1-9]\d{0,8}/[1-9]\d{0,8}$"
 
 
 class SharedOptions(Parameters):
@@ -43,10 +55,10 @@ class SharedOptions(Parameters):
     labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
     device: Device = Field("auto", description="auto is a GPU if there is one.")
     threads: int | None = Field(None, ge=1, le=4096, description="CPU threads. [default: all]")
-    memory: str = Field("4GiB", description="Working memory, beside the data.")
+    memory: Memory = Field("4GiB", description="Working memory, beside the data.")
     workers: int = Field(0, ge=0, le=4096, description="Processes of this machine.")
     scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
-    shard: str | None = Field(None, description="I/N: make every N-th task, from I on.")
+    shard: str | None = Field(None, pattern=_SHARE, description="I/N: make every N-th task, from I on.")
     replace: bool = Field(False, description="Replace results of other parameters.")
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"flags": ["--json"]})
     quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
@@ -65,9 +77,12 @@ class SharedOptions(Parameters):
             raise UsageError("--workers, --scheduler and --shard exclude each other", where="command line")
         names = {"data", "device", "threads", "workers", "scheduler", "replace"}
         same = self.model_dump(include=names, exclude_none=True)
-        shard = None if self.shard is None else parse_shard(self.shard)
+        index, count = map(int, self.shard.split("/")) if self.shard else (0, 0)
+        if index > count:
+            raise UsageError("2/8 is the second of eight shares", where=f"--shard {self.shard}")
+        shard = (index, count) if self.shard else None
         progress = SILENT if self.quiet else Display(Console(stderr=True))
-        return Runtime(**same, memory=parse_memory(self.memory), shard=shard, progress=progress)
+        return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
         """Run the job of a stage, or its share, and print the facts of its artefact.

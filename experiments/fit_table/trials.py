@@ -15,7 +15,8 @@ from experiments.fit_table.search import Setting
 from experiments.fit_table.table import figures
 from experiments.params import FitTableParams
 from experiments.rows import Row
-from relabel.core.runtime import Runtime, end_on_interrupt, end_with_parent
+from relabel.core.runtime import Runtime
+from relabel.store.executors import start_worker
 from relabel.store.files import write_text
 from relabel_train.training.options import DivergenceError, EvalOptions, FitOptions
 
@@ -142,8 +143,7 @@ def run_trials(
 
 
 def _prepare_worker() -> None:
-    end_on_interrupt()
-    end_with_parent()
+    start_worker()
 
 
 def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:

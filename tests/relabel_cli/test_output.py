@@ -16,8 +16,8 @@ def test_the_table_marks_estimates() -> None:
     ingest = PlannedStep("ingest", "coco", "corpus", rows=616_767, bytes=32_000_000, seconds=10.5)
     encode = PlannedStep("encode", "sbert", "vectors", "partly", rows=616_767, bytes=1_900_000_000, seconds=608.0)
     text = plan_text([ingest, encode])
-    assert "~1.9 GB ~10 min 8 s" in " ".join(text.split())
-    assert "~10 min 18 s" in text.split("still")[1]
+    assert "~1.9 GB ~0:10:08" in " ".join(text.split())
+    assert "~0:10:18" in text.split("still")[1]
     assert "partly" in text
     done = [replace(step, state="done", seconds=None) for step in (ingest, encode)]
     assert plan_text(done).count("~") == 1

@@ -55,6 +55,6 @@ def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().err.splitlines() == [
         "captions.csv: [mine] :cat: " + "x" * 100,
         "outer: 10 of 40 runs",  # the first count gives no rate
-        "outer: 20 of 40 runs, 24 s left",
+        "outer: 20 of 40 runs, 0:00:24 left",
         "outer: 20 of 40 runs in 24.0 s",
     ]

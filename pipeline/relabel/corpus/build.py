@@ -1,7 +1,11 @@
-"""Captions as readers yield them, and the checked, sorted and numbered table that is built from them."""
+"""Captions as readers yield them, and the checked, sorted and numbered table that is built from them.
+
+The natural order of ids, in which digits sort as numbers, defines the rows.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -14,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
-from relabel.corpus.natural_order import LONGEST, natural_rank
 from relabel.store.arrays import map_tables
 
 SPLITS = ("train", "val", "test")
@@ -38,7 +41,10 @@ holds PTB tokens joined by one space, or null if the corpus was not tokenised.""
 _FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
 """Columns of captions in file order."""
 
+LONGEST = 10_000
+"""Maximum number of characters of an id."""
 _CHUNK = 1 << 16  # captions in memory as Python objects
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 class Caption(NamedTuple):
@@ -95,10 +101,11 @@ class CaptionRows:
         )
 
 
-def arrange(captions: Iterable[Caption], spill: Path | None = None) -> CaptionRows:
+def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
     """Check and sort captions by split, then image id and caption id in natural order.
 
-    `spill`: file that holds the captions while they are in use, in place of memory. It is removed.
+    `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
+    the captions, for the error of none.
     """
     tables = _file_tables(captions)
     if spill is None:
@@ -106,7 +113,7 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None) -> CaptionRo
     else:
         columns = map_tables(spill, tables, _FILE_SCHEMA)
     if not len(columns):
-        raise CheckError("no captions at all")
+        raise CheckError("no captions at all", where=where)
     return _sort(columns)
 
 
@@ -131,6 +138,24 @@ def _sort(columns: pa.Table) -> CaptionRows:
         image.astype(np.int32),
         position.astype(np.int32),
     )
+
+
+def natural_key(identifier: str) -> str:
+    """Return a text whose order by code points is the natural order of an id without a zero character."""
+    parts = _DIGITS.split(identifier)
+    # The zero character ends a part, and sorts before any continuation. A number begins with its count of digits.
+    for i in range(1, len(parts), 2):
+        digits = parts[i].lstrip("0")
+        parts[i] = f"{chr(len(digits) + 1)}{digits}{parts[i]}"
+    return "\0".join(parts)
+
+
+def natural_rank(ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return integers that sort like `natural_key`, (N,) int64: equal for equal ids, smaller for earlier ones."""
+    parts = (ids.slice(start, _CHUNK).to_pylist() for start in range(0, len(ids), _CHUNK))
+    keys = pa.chunked_array([pa.array(list(map(natural_key, part)), pa.string()) for part in parts])
+    ranks: NDArray[np.int64] = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64)
+    return ranks
 
 
 def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,12 @@ import pyarrow as pa
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT, Runtime
-from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.table import table_digest, table_splits
+from relabel.corpus.report import describe
+from relabel.corpus.table import table_digest
+from relabel.corpus.tokenizers import tokenize
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import file_states
@@ -45,54 +45,35 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
 
 
 def _fill(params: IngestParams, source: Input, opened: float, runtime: Runtime, work: Work) -> None:
-    from relabel.corpus.report import describe
-
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
         facts = source.note.replace("; ", "\n  ")
         runtime.progress.note(f"reading {params.path}: {facts}")
-    shards = _write_shards(params, source, runtime, work)
-    # Tokens were added shard by shard, and shards of an earlier run were not read yet.
-    tables = (read_columns(work.folder / name) for name in shards)
-    table = map_tables(work.folder / _SPILL, tables, SCHEMA)
-    corpus = Corpus(lambda: table, table_digest(table), table_splits(table), params.prefix)
+    captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
+    report = describe(captions)
+    # Before the tokens, which take minutes.
+    _check_counts(params, report)
+    shards = part_ranges(range(len(captions)), params.rows_per_shard)
+    names = [part_name(i, len(shards)) for i in range(len(shards))]
+    with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
+        for name, rows in zip(names, shards, strict=True):
+            work.table(name, partial(_shard, captions, rows, params.tokenizer, runtime))
+            bar.advance(len(rows))
+    splits = {split: [rows.start, rows.stop] for split, rows in captions.splits.items()}
+    # The shards take the place of the captions, whose file is written anew with their tokens.
+    del captions
+    table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
     # While these have not changed, nobody need look for the captions again. A folder changes with the names in it.
     folders = [] if params.path is None else filter(Path.is_dir, [params.path, *params.path.rglob("*")])
     work.runtime["read"] = file_states([*source.files.values(), *folders], work.folder.parents[1], before=opened)
-    work.facts |= {
-        "digest": corpus.digest,
-        "rows": [0, len(corpus)],
-        "splits": {split: [rows.start, rows.stop] for split, rows in corpus.splits.items()},
-        "report": describe(corpus) | ({"skipped": dict(source.skipped)} if source.skipped else {}),
-    }
-
-
-def _write_shards(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> Sequence[str]:
-    """Read, check and sort the captions and write the shards of the corpus; return their names."""
-    from relabel.corpus.report import counts
-
-    try:
-        captions = arrange(source.read(), work.folder / _SPILL)
-    except CheckError as error:
-        raise CheckError(
-            error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
-        ) from error
-    # Before the tokens, which take minutes.
-    _check_counts(params, counts(captions.image, captions.splits))
-    shards = part_ranges(range(len(captions)), params.rows_per_shard)
-    with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
-        for i, rows in enumerate(shards):
-            work.table(part_name(i, len(shards)), partial(_shard, captions, rows, params.tokenizer, runtime))
-            bar.advance(len(rows))
-    return [part_name(i, len(shards)) for i in range(len(shards))]
+    report |= {"skipped": dict(source.skipped)} if source.skipped else {}
+    work.facts |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
 
 
 def _shard(captions: CaptionRows, rows: range, tokenizer: str, runtime: Runtime) -> pa.Table:
     table = captions.table(rows)
     if tokenizer == "none":
         return table
-    from relabel.corpus.tokenizers import tokenize
-
     # One bar for the corpus is enough.
     quiet = replace(runtime, progress=SILENT)
     tokens = pa.array(tokenize(table["text"].to_pylist(), quiet), pa.string())

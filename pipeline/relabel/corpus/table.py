@@ -249,21 +249,11 @@ def table_digest(table: pa.Table) -> str:
     """Return the sha256 of all values of a corpus that can change a label, independent of the chunks of the table."""
     digest = hashlib.sha256()
     for name in ("caption_id", "image_id", "split", "text", "tokens"):
-        column = table[name]
         # Lengths are hashed first, so that moving a character from one text to the next changes the digest. -1 marks a
         # null, which differs from an empty string.
-        digest.update(f"{name}\0{len(column)}\0".encode())
-        for chunk in column.chunks:
-            digest.update(pc.fill_null(pc.binary_length(chunk), -1).to_numpy(zero_copy_only=False).astype("<i8").data)
-        for chunk in column.chunks:
-            digest.update(_string_bytes(pc.fill_null(chunk, "")))
+        lengths = pc.fill_null(pc.binary_length(table[name]), -1).to_numpy()
+        digest.update(f"{name}\0{len(table)}\0".encode())
+        digest.update(lengths.astype("<i8").data)
+        for batch in table.select([name]).to_batches(max_chunksize=1 << 16):
+            digest.update("".join(filter(None, batch[0].to_pylist())).encode())
     return digest.hexdigest()
-
-
-def _string_bytes(chunk: pa.StringArray) -> memoryview:
-    """Return the concatenated UTF-8 bytes of a string array without nulls."""
-    _, offsets, data = chunk.buffers()
-    if data is None or not len(chunk):
-        return memoryview(b"")
-    ends = np.frombuffer(offsets, np.int32)
-    return memoryview(data)[ends[chunk.offset] : ends[chunk.offset + len(chunk)]]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relabel.core.runtime import SILENT, Runtime, resident_bytes
+from relabel.core.runtime import SILENT, Runtime, release_memory
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
 from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
@@ -96,7 +96,7 @@ class NeighbourWork:
         """The finder of this worker."""
         relevance = self.relevance
         # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
-        left = self.runtime.memory - _WRITER_BYTES - resident_bytes()
+        left = self.runtime.memory - _WRITER_BYTES - release_memory()
         runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
         search, pooling = self.spec.search(self.corpus), self.spec.pooling
         if self.index is not None:

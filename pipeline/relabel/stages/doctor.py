@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import distributions, requires
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, RelabelError, is_installed, missing_distributions
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import Runtime
 from relabel.core.tables import align
 
@@ -59,6 +61,19 @@ def report(checks: list[CheckResult]) -> str:
     """Lay out the results, followed by the gaps with their cost and fix."""
     lines = align([("--" if check.cost else "ok", check.name, check.state) for check in checks])
     return "\n".join([*lines, *(f"\n{check.name}: {check.cost}\n  {check.fix}" for check in checks if check.cost)])
+
+
+def missing_distributions(extra: str) -> list[str]:
+    """Return the distributions of an extra of the package that are not installed."""
+    # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
+    wanted = [text for text in requires("relabel-itr") or () if re.search(rf"extra == .{extra}\b", text)]
+    names = [re.split(r"[^\w.-]", text)[0].lower() for text in wanted]
+    return [name for name in names if not is_installed(name)]
+
+
+def is_installed(distribution: str) -> bool:
+    """Return whether a distribution is installed, in any version."""
+    return bool(list(distributions(name=distribution)))
 
 
 def _extra(extra: str) -> str:

@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, UsageError, full_disk, system_error
+from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, UsageError, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
@@ -40,6 +41,8 @@ GITIGNORE = ".gitignore"
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence_transformers", "faiss", "numba")
 """Libraries whose versions a manifest records, if the process that collected the files had them loaded."""
+# torch's writer reports the position in the archive and drops the reason of the system.
+_FULL_DISK = (*map(os.strerror, FULL), "PytorchStreamWriter failed", "inline_container.cc")
 _PATIENCE = 1.0  # seconds of waiting before a note is shown
 
 
@@ -149,10 +152,10 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
     try:
         recipe.fill(work)
     except Exception as error:
-        # Libraries in C++ and Rust report a full disk under types of their own.
-        if (full := full_disk(error)) is None:
-            raise
-        raise full from error
+        # torch and safetensors raise errors of their own, and only the text says why the write failed.
+        if not isinstance(error, OSError | RelabelError) and any(sign in str(error) for sign in _FULL_DISK):
+            raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
+        raise
     versions = {name: sys.modules[name].__version__ for name in _LIBRARIES if name in sys.modules}
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)

@@ -8,6 +8,7 @@ corpus and model once. A worker that is killed loses the file that it was making
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +16,13 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.runtime import Runtime, blocked_interrupts, end_on_interrupt, end_with_parent
+from relabel.core.runtime import Runtime
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Step, Steps, Task, Work, make_step
 
@@ -135,10 +136,25 @@ def _processes(runtime: Runtime) -> Iterator[Executor]:
 
 
 def _start(devices: Any) -> None:
-    """Prepare a worker process: its GPU, and its end with that of the process that started it."""
+    """Prepare a worker process: its GPU, and its end."""
     os.environ["CUDA_VISIBLE_DEVICES"] = devices.get()
-    end_on_interrupt()
-    end_with_parent()
+    start_worker()
+
+
+def start_worker() -> None:
+    """Let Ctrl-C end this child process of `multiprocessing` without a traceback, and end it with its parent.
+
+    A worker of a pool whose parent was killed would wait for work for ever otherwise, and keep its memory.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if parent := parent_process():
+
+        def wait() -> None:
+            parent.join()
+            os._exit(1)  # from a thread, sys.exit ends only the thread
+
+        threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
@@ -164,9 +180,12 @@ def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: St
     waiting = step.missing(work)
     with runtime.progress.bar(step.title, step.size, step.unit) as bar:
         bar.advance(step.size - sum(task.size for task in waiting))
-        # An interrupt is answered by this process alone.
-        with blocked_interrupts():
+        # Workers start here, with Ctrl-C blocked until they are ready: this process alone answers it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             futures = {pool.submit(make, task.file): task for task in waiting}
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             for future in as_completed(futures):
                 future.result()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import MissingError, PartialError
+from relabel.core.errors import PartialError
 from relabel.core.java import JavaError, LineProcess
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="process groups")
@@ -82,7 +82,7 @@ HUNG = python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\
 def test_a_hung_program_is_killed(act: Callable[..., list[str]], lines: list[str]) -> None:
     started = time.monotonic()
     process = LineProcess(HUNG)
-    with pytest.raises(JavaError, match=r"said nothing for 1 s.*thinking"):
+    with pytest.raises(JavaError, match=r"silent for 1 s.*thinking"):
         act(process, lines, silence=1.0)
     assert time.monotonic() - started < 20
     assert has_ended(process._process.pid)
@@ -91,7 +91,7 @@ def test_a_hung_program_is_killed(act: Callable[..., list[str]], lines: list[str
 @pytest.mark.parametrize("act", [LineProcess.filter, LineProcess.ask])
 def test_exit_code_and_last_output(act: Callable[..., list[str]]) -> None:
     program = python("import sys\nprint('out of memory', file=sys.stderr)\nsys.exit(3)")
-    with pytest.raises(JavaError, match=r"exit code 3 .*out of memory") as raised:
+    with pytest.raises(JavaError, match=r"exit code 3.*out of memory") as raised:
         act(LineProcess(program), ["a" * 1000] * 64)
     assert isinstance(raised.value, PartialError)
     assert raised.value.exit_code == 5
@@ -102,18 +102,6 @@ def test_the_lines_that_a_dying_program_answered_are_counted() -> None:
     with pytest.raises(JavaError) as raised:
         LineProcess(program).ask(["a", "b", "x", "c"], answers=2)
     assert raised.value.answered == 2
-
-
-def test_a_missing_program() -> None:
-    with pytest.raises(MissingError, match="/nowhere/java"):
-        LineProcess(["/nowhere/java"])
-
-
-def test_its_process_group_is_killed() -> None:
-    process = LineProcess(["/bin/sh", "-c", "sleep 600 & echo $!; wait"])
-    (child,) = process.ask([""])
-    process.close()
-    assert has_ended(int(child))
 
 
 def test_killed_when_garbage_collected() -> None:
@@ -137,14 +125,3 @@ def test_ends_with_its_parent(end: str) -> None:
     done = subprocess.run(python(parent), capture_output=True, text=True, timeout=60, check=False)
     assert has_ended(int(done.stdout))
     assert (done.returncode == -signal.SIGKILL) == (end == "killed")
-
-
-def test_a_forked_child_does_not_end_the_program() -> None:
-    process = LineProcess(ECHO)
-    pid = os.fork()
-    if pid == 0:
-        process.close()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert process.ask(["still there"]) == ["still there"]
-    process.close()

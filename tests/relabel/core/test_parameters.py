@@ -1,11 +1,13 @@
-"""Contract: parameter models reject unknown fields, true, false and text as numbers, and numbers that are not
-finite. The description of an error names the field, the reason and a shortened value.
+"""Contract: parameter models reject unknown fields, true and false as numbers, and numbers that are not finite.
+The description of an error names the field, the reason and a shortened value.
 
-YAML is read as by DVC (YAML 1.2). A key that is no text or appears twice is a ValueError that names line and column.
+A key of YAML that is no text or appears twice is a ValueError that names line and column. A whole number is
+decimal.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -31,10 +33,9 @@ class Params(Parameters):
     ("values", "name", "reason"),
     [
         ({"n": 1}, "n", "no such parameter"),
-        ({"k": True}, "k", "expected a number"),
-        ({"k": "010"}, "k", "expected a number"),
+        ({"k": True}, "k", "not valid here"),
         ({"k": 1.5}, "k", "valid integer"),
-        ({"rate": False}, "rate", "expected a number"),
+        ({"rate": False}, "rate", "not valid here"),
         ({"rate": float("nan")}, "rate", "finite"),
         ({"rate": float("inf")}, "rate", "finite"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
@@ -67,10 +68,8 @@ def test_valid_values_are_accepted_and_frozen() -> None:
     [
         ("", None),
         ("~", None),
-        ("on: No", {"on": "No"}),
         ("{a: true, b: FALSE}", {"a": True, "b": False}),
-        ("[0, 1, -2, +3, 1e-4, .5, 2., -1.5E+3]", [0, 1, -2, 3, 1e-4, 0.5, 2.0, -1500.0]),
-        ("[010, 1_000, 1:30, 2024-01-01, .nan]", ["010", "1_000", "1:30", "2024-01-01", ".nan"]),
+        ("[0, 010, -2, +3, 1_000, .5, 2., -1.5E+3]", [0, 10, -2, 3, 1000, 0.5, 2.0, -1500.0]),
         ("['1', \"true\"]", ["1", "true"]),
         ("[&a [1], *a]", [[1], [1]]),
     ],
@@ -83,10 +82,13 @@ def test_values(text: str, value: object) -> None:
     ("text", "message"),
     [
         ("a: [", "line 1, column 5"),
-        ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' appears twice"),
-        ("a: {b: 1, b: 2}", "line 1, column 11: key 'b' appears twice"),
-        ("a: x\n1: x", "line 2, column 1: a key that is not text; quote it"),
+        ("a: 1\nb: 2\na: 3", "key 'a' appears twice.*line 3, column 1"),
+        ("a: {b: 1, b: 2}", "key 'b' appears twice.*line 1, column 11"),
+        ("a: x\n1: x", "a key that is not text; quote it.*line 2, column 1"),
         ("true: x", "not text"),
+        ("no: x", "not text"),
+        ("a: 1:30", "1:30"),
+        ("a: 0x10", "0x10"),
         ("[a]: x", "line 1, column 1"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: \x00", "not allowed"),
@@ -94,5 +96,10 @@ def test_values(text: str, value: object) -> None:
     ],
 )
 def test_refusals(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
         parse_yaml(text)
+    assert re.search(message, str(caught.value), re.DOTALL)
+
+
+def test_a_number_may_be_written_with_an_exponent() -> None:
+    assert Params.model_validate(parse_yaml("rate: 1e-4")).rate == 1e-4

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.core import parsing
-from relabel.core.errors import CheckError, RelabelError, UsageError
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import Runtime
 from relabel.corpus import ingest as corpus_ingest
 from relabel.corpus.params import IngestParams
@@ -56,7 +56,7 @@ def test_a_path_that_is_not_a_file_is_refused(kind: str, tmp_path: Path) -> None
         refusal(path, kind)
     if kind not in ("scan", "coco"):
         for path in paths[:2]:
-            assert isinstance(refusal(path, kind), UsageError)
+            assert isinstance(refusal(path, kind), MissingError)
 
 
 def test_pipes_inside_a_folder_are_refused(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relabel.corpus import natural_order
-from relabel.corpus.natural_order import natural_key, natural_rank
+from relabel.corpus import build
+from relabel.corpus.build import natural_key, natural_rank
 
 
 @given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
@@ -30,5 +30,5 @@ def check_rank(ids: list[str]) -> None:
 
 
 def test_ranks_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(natural_order, "_CHUNK", 3)
+    monkeypatch.setattr(build, "_CHUNK", 3)
     check_rank(["c:9999999999", *(f"c:{n:03d}" for n in (7, 8, 8, 9, 10, 11, 11, 12))])

@@ -61,9 +61,6 @@ def test_bad_ids_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x80\x04K\x01.")
     with pytest.raises(CheckError, match="not an array of numbers"):
         coco_test_captions(path)
-    np.save(path, np.zeros((2, 2)))
-    with pytest.raises(CheckError, match="expected a one-dimensional array of ids, found 2-d float64"):
-        coco_test_captions(path)
     np.save(path, np.array(["x"], object), allow_pickle=True)
     with pytest.raises(CheckError, match="not an array of numbers"):
         coco_test_captions(path)

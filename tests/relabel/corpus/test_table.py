@@ -14,8 +14,7 @@ import pytest
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus, build
-from relabel.corpus.build import Caption, arrange
-from relabel.corpus.natural_order import natural_key
+from relabel.corpus.build import Caption, arrange, natural_key
 
 
 def make(images: int = 13, seed: int = 0) -> list[Caption]:

@@ -65,3 +65,14 @@ def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkey
         assert "stanford-corenlp-3.6.0.jar" in check.state
         assert "relabel fetch corenlp" in check.fix
         assert "\n" not in check.state + check.fix
+
+
+def test_missing_distributions_are_those_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = [
+        "numpy>=1.26",
+        "no-such-distribution; extra == 'pipeline'",
+        'torch>=2.4; extra == "pipeline"',
+        'no-other; extra == "pipe"',
+    ]
+    monkeypatch.setattr(doctor, "requires", lambda name: requirements)
+    assert doctor.missing_distributions("pipeline") == ["no-such-distribution"]

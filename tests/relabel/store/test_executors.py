@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -260,3 +261,27 @@ def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [""])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpus() == found
+
+
+def test_a_worker_ends_when_its_parent_is_killed() -> None:
+    program = """
+        import time
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        from relabel.store.executors import start_worker
+        pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=start_worker)
+        print(*pool.map(abs, range(2)), flush=True)  # starts the workers
+        print(*pool._processes, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent:
+        assert parent.stdout.readline() == "0 1\n"
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.send_signal(signal.SIGKILL)
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
+    assert not alive

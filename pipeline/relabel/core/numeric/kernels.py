@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -25,24 +25,24 @@ def jit(function: F) -> F:
         # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
     cache = compiled._cache
-    load, save = cache.load_overload, cache.save_overload
+    cache.load_overload = _forgiving(cache.load_overload, cache)
+    cache.save_overload = _forgiving(cache.save_overload, cache)
+    return compiled  # type: ignore[no-any-return]
 
-    def load_or_compile(*args: object) -> object:
+
+def _forgiving(method: Callable[..., object], cache: Any) -> Callable[..., object]:
+    """Return a method of a cache that empties the cache where it fails: the function is compiled again."""
+
+    def call(*args: object) -> object:
         try:
-            return load(*args)
-        except (ImportError, AttributeError):
-            # The cache's index was written by another version and names types that were moved or renamed.
+            return method(*args)
+        # The index of another version may name types that were moved or renamed, and a disk may be full.
+        except (ImportError, AttributeError, OSError):
             with suppress(OSError):
                 cache.flush()
             return None
 
-    def save_or_skip(*args: object) -> None:
-        # A full disk costs the next run two seconds of compilation, and must not cost this run its result.
-        with suppress(OSError):
-            save(*args)
-
-    cache.load_overload, cache.save_overload = load_or_compile, save_or_skip
-    return compiled  # type: ignore[no-any-return]
+    return call
 
 
 I4 = NDArray[np.int32]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +54,7 @@ def kendall(x: Vector, y: Vector) -> float | None:
         return None
     from scipy.stats import kendalltau
 
-    # The method concerns the p-value alone, which is dropped.
-    method: Literal["exact", "asymptotic"] = "exact" if len(x) == 2 else "asymptotic"
-    return float(kendalltau(x, y, method=method).statistic)
+    return float(kendalltau(x, y).statistic)
 
 
 def bootstrap(
@@ -81,12 +78,14 @@ def bootstrap(
     # sums, (resamples, C) x (C, 6).
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
-    r = _correlations(cluster_counts(len(names), resamples, seed) @ sums)
+    n, sx, sy, sxx, syy, sxy = (cluster_counts(len(names), resamples, seed) @ sums).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx * sx) * (n * syy - sy * sy))
     return percentile_interval(r)
 
 
-def percentile_interval(values: Vector, level: float = 0.95) -> Interval | None:
-    """Return the interval that holds the central part of resampled values, a share of `level`.
+def percentile_interval(values: Vector) -> Interval | None:
+    """Return the interval that holds the central 95% of resampled values.
 
     `values`: (resamples,) float64; NaN where the statistic of a resample is undefined, as where few clusters carry all
     variance. These are left out. Returns Interval or None: None if no value is finite.
@@ -94,19 +93,12 @@ def percentile_interval(values: Vector, level: float = 0.95) -> Interval | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [0.025, 0.975])
     return Interval(float(low), float(high))
 
 
 def _constant(x: Vector) -> bool:
     return len(x) < 2 or bool((x == x[0]).all())
-
-
-def _correlations(sums: Vector) -> Vector:
-    """Compute Pearson's r of each resample from its (resamples, 6) sums."""
-    n, sx, sy, sxx, syy, sxy = sums.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((n * sxy - sx * sy) / np.sqrt((n * sxx - sx * sx) * (n * syy - sy * sy)), np.float64)
 
 
 @lru_cache(maxsize=4)

@@ -6,7 +6,7 @@ Functions that change torch's number of threads restore its own setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -19,46 +19,40 @@ R = TypeVar("R")
 def run_chunks(
     work: Callable[[int, int], None], count: int, threads: int, step: int, done: Advance = ignore_progress
 ) -> None:
-    """Call ``work(start, stop)`` for consecutive chunks of 0..count.
+    """Call ``work(start, stop)`` for consecutive chunks of 0..count, in any order.
 
-    `work`: processes one chunk. Chunks run in any order. `step`: size of a chunk; the last one may be smaller. `done`:
-    called in the calling thread with the size of each finished chunk.
+    `step`: size of a chunk; the last one may be smaller. `done`: called in the calling thread with the size of each
+    finished chunk. After an error, chunks that have not begun are dropped.
     """
-    chunks = [(start, min(start + step, count)) for start in range(0, count, step)]
+    starts = range(0, count, step)
+
+    def run(start: int) -> int:
+        stop = min(start + step, count)
+        work(start, stop)
+        return stop - start
+
     # A pool costs more than it gains where there is nothing to share.
-    if threads == 1 or len(chunks) < 2:
-        for start, stop in chunks:
-            work(start, stop)
-            done(stop - start)
+    if threads == 1 or len(starts) < 2:
+        for start in starts:
+            done(run(start))
         return
     with ThreadPoolExecutor(threads) as pool:
-        try:
-            for (start, stop), future in [(chunk, pool.submit(work, *chunk)) for chunk in chunks]:
-                future.result()
-                done(stop - start)
-        except BaseException:
-            # After an error or an interrupt, the chunks that have not begun are dropped.
-            pool.shutdown(cancel_futures=True)
-            raise
+        for size in pool.map(run, starts):
+            done(size)
 
 
 def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """Call `work` on every item in `workers` threads, with one torch thread inside each, and yield results as they end.
+    """Call `work` on every item in `workers` threads, with one torch thread inside each, and yield the results.
 
     Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
     cannot depend on the number of threads. After an error no further item is begun, and running items are waited for.
     """
     import torch
 
-    before = torch.get_num_threads()
     # torch keeps its thread count per thread, so each pool thread sets its own.
-    pool = ThreadPoolExecutor(max(1, min(workers, len(items))), initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        for future in as_completed([pool.submit(work, item) for item in items]):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
+    count = max(1, min(workers, len(items)))
+    with inner_threads(torch.get_num_threads()), ThreadPoolExecutor(count, "", torch.set_num_threads, (1,)) as pool:
+        yield from pool.map(work, items)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.core.parameters import validate
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
@@ -56,27 +55,32 @@ class Input:
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
     """Find the files that `params` name, without reading the captions."""
-    if params.path is None and (params.format or PUBLISHED_FORMATS.get(params.dataset)) not in ("coco", "karpathy"):
+    path, form = params.path, params.format
+    if form is None:
+        form = PUBLISHED_FORMATS.get(params.dataset) if path is None else guess_format(path)
+    if path is None and not (form == "coco" or (form == "karpathy" and params.dataset in _KARPATHY)):
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
-    if params.format is None:
-        name = PUBLISHED_FORMATS[params.dataset] if params.path is None else guess_format(params.path)
-        opened = open_input(validate(IngestParams, params.model_dump() | {"format": name}, "ingest"), runtime)
-        notes = [f"format {name}"] if params.path is not None else []
-        return replace(opened, note="; ".join([*notes, *filter(None, [opened.note])]))
     for key, only in (("captions_per_image", "scan"), ("columns", "csv")):
         # A parameter that has no effect is a mistake of the user.
-        if getattr(params, key) and params.format != only:
-            raise UsageError(f"{key} is for the format {only}, not {params.format}", where="ingest")
-    if params.format == "coco":
+        if getattr(params, key) and form != only:
+            raise UsageError(f"{key} is for the format {only}, not {form}", where="ingest")
+    guessed, params = params.format is None, params.model_copy(update={"format": form})
+    if form == "coco":
         return _open_coco(params, runtime)
-    if params.format == "karpathy":
-        from relabel.corpus.readers.coco import read_karpathy
+    if form == "karpathy":
+        return _open_karpathy(params, runtime)
+    assert path is not None
+    opened = _open_scan(params, path) if form == "scan" else _open_table(params, path)
+    return replace(opened, note="; ".join(filter(None, [f"format {form}" * guessed, opened.note])))
 
-        path = params.path or _fetched(params, runtime)
-        return Input(_by_name([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
-    assert params.path is not None
-    return _open_scan(params, params.path) if params.format == "scan" else _open_table(params, params.path)
+
+def _open_karpathy(params: IngestParams, runtime: Runtime) -> Input:
+    from relabel.corpus.readers.coco import read_karpathy
+    from relabel.datasets import locate
+
+    path = params.path or locate(*_KARPATHY[params.dataset], runtime.data)
+    return Input(_by_name([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
 
 
 def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
@@ -92,10 +96,10 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     return Input(files, {"format": params.format}, lambda: read_coco(paths, split_as_published(ids), params.prefix))
 
 
-def _open_scan(params: IngestParams, folder: Path) -> Input:
+def _open_scan(params: IngestParams, path: Path) -> Input:
     from relabel.corpus.readers.scan_layout import ids_file, read_scan, scan_files
 
-    paths = scan_files(folder)
+    paths = scan_files(path)
     ids = [] if params.ids == "position" else [ids_file(p) for p in paths]
     semantic = {"format": params.format, "ids": params.ids, "captions_per_image": params.captions_per_image}
     if params.ids == "shard":
@@ -116,7 +120,6 @@ def _open_table(params: IngestParams, path: Path) -> Input:
     )
     semantic: dict[str, Any] = {"ids": params.ids, "delimiter": params.delimiter, "quotes": params.quotes}
     semantic |= {"format": params.format, "columns": list(params.columns)}
-    counts: dict[str, int] = {}
     skipped: Counter[str] = Counter()
     named = {_name(file, path): check_regular(file) for file in files}
     sha256: Callable[[Path], str] = input_sha256
@@ -133,16 +136,13 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         note, semantic["splits"] = f"{note.partition('; splits')[0]}; splits: names of files", "names of files"
 
     def captions() -> Iterator[Caption]:
-        counts.clear()
-        skipped.clear()
+        counts: dict[str, int] = {}
         for file in files:
             chosen = replace(columns, in_split=splits.get(file) or columns.in_split)
             if params.format == "webdataset":
                 yield from read_webdataset(file, params.prefix, chosen, params.ids, counts)
             else:
                 yield from open_table(file, params, skipped).captions(chosen, params.prefix, counts)
-        # The captions are sorted next, which needs the memory.
-        counts.clear()
 
     return Input(named, {**semantic, "chosen": columns.__dict__}, captions, sha256, note, skipped)
 
@@ -159,16 +159,6 @@ def _splits_of_names(files: Sequence[Path], root: Path) -> dict[Path, Split]:
 def _name(file: Path, root: Path) -> str:
     """Return the name of a file below the folder that was given."""
     return file.relative_to(root).as_posix() if root in file.parents else file.name
-
-
-def _fetched(params: IngestParams, runtime: Runtime) -> Path:
-    """Return the path of the fetched Karpathy file of a dataset."""
-    from relabel.datasets import locate
-
-    if params.dataset not in _KARPATHY:
-        message = f"{params.dataset} is not among the datasets that are fetched in this format"
-        raise UsageError(message, where="ingest", todo="Give the file with --path.")
-    return locate(*_KARPATHY[params.dataset], runtime.data)
 
 
 def _by_name(paths: Iterable[Path]) -> dict[str, Path]:

@@ -9,17 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, read_json, split_name, typed
+from relabel.core.parameters import describe
+from relabel.core.parsing import check_regular, read_bytes, split_name
 from relabel.corpus.build import Caption
 from relabel.corpus.splits import Splitter
 
-_MAX_ID = 2**63  # ids are handled as int64
 FILES = ("captions_train2014.json", "captions_val2014.json")
+_Id = Annotated[int, Field(ge=0, lt=2**63)]  # ids are handled as int64
+
+
+class _CocoImage(TypedDict):
+    id: _Id
+
+
+class _CocoCaption(TypedDict):
+    id: _Id
+    image_id: _Id
+    caption: str
+
+
+class _CocoFile(TypedDict):
+    images: list[_CocoImage]
+    annotations: list[_CocoCaption]
+
+
+class _Sentence(TypedDict):
+    raw: str
+    sentid: int
+
+
+class _KarpathyImage(TypedDict):
+    cocoid: NotRequired[int]
+    filename: str
+    split: str
+    sentences: Annotated[list[_Sentence], Field(min_length=1)]
+
+
+class _KarpathyFile(TypedDict):
+    images: list[_KarpathyImage]
 
 
 def coco_files(folder: Path) -> list[Path]:
@@ -27,9 +61,7 @@ def coco_files(folder: Path) -> list[Path]:
     # The archives of COCO unpack to a folder of this name.
     inner = folder / "annotations"
     paths = [(inner if inner.is_dir() else folder) / name for name in FILES]
-    for path in paths:
-        check_regular(path, todo="`relabel fetch coco-captions` gets it.")
-    return paths
+    return [check_regular(path, todo="`relabel fetch coco-captions` gets it.") for path in paths]
 
 
 def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
@@ -37,14 +69,15 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
 
     `paths`: files of the official format. `splitter`: returns the split of each image.
     """
-    read = [caption for path in paths for caption in _read(path)]
-    captions, images = (np.array(ids, np.int64) for ids in ([c[0] for c in read], [c[1] for c in read]))
+    read = [caption for path in paths for caption in _read_coco_file(path)]
+    captions, images = (np.array([record[key] for record, _ in read], np.int64) for key in ("id", "image_id"))
     # The split needs the ids of both files, so the files are read before the first caption is yielded.
     split_of = splitter(captions, images)
     # One string per image, shared by its captions.
     names = {image: f"{namespace}:{image}" for image in split_of}
-    for caption, image, text, where in read:
-        yield Caption(f"{namespace}:{caption}", names[image], split_of[image], text, where)
+    for record, where in read:
+        image = record["image_id"]
+        yield Caption(f"{namespace}:{record['id']}", names[image], split_of[image], record["caption"], where)
 
 
 def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
@@ -57,47 +90,35 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
     """
     # Image to its record, to name both records of a duplicate.
     seen: dict[str, str] = {}
-    for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
+    for n, record in enumerate(_read(path, _KarpathyFile)["images"]):
         where = f"{path}: images[{n}]"
-        image = _image_id(record, where)
+        image = str(record["cocoid"]) if "cocoid" in record else PurePosixPath(record["filename"]).stem
         if image in seen:
             raise CheckError(f"image {image} appears twice (first: {seen[image]})", where=where)
         seen[image] = f"images[{n}]"
-        image_id, split = f"{namespace}:{image}", split_name(typed(record, "split", str, where))
-        sentences = typed(record, "sentences", list, where)
-        if not sentences:
-            raise CheckError(f"image {image} has no caption", where=where)
-        for k, sentence in enumerate(sentences):
-            at = f"{where}.sentences[{k}]"
-            text = typed(sentence, "raw", str, at)
-            yield Caption(f"{namespace}:{typed(sentence, 'sentid', int, at)}", image_id, split, text, at)
+        image_id, split = f"{namespace}:{image}", split_name(record["split"])
+        for k, sentence in enumerate(record["sentences"]):
+            caption_id = f"{namespace}:{sentence['sentid']}"
+            yield Caption(caption_id, image_id, split, sentence["raw"], f"{where}.sentences[{k}]")
 
 
-def _read(path: Path) -> list[tuple[int, int, str, str]]:
-    """Return the id, the image, the text and the place of each caption of a file."""
-    body = read_json(path)
-    bare = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
-    images, captions = frozenset(bare), []
-    for n, record in enumerate(typed(body, "annotations", list, str(path))):
-        where = f"{path}: annotations[{n}]"
-        caption, image = _id(record, "id", where), _id(record, "image_id", where)
-        if image not in images:
-            raise CheckError(f"caption {caption} has no image: {image} is not among the file's images", where=where)
-        captions.append((caption, image, typed(record, "caption", str, where), where))
-        bare.discard(image)
-    if bare:
+def _read_coco_file(path: Path) -> list[tuple[_CocoCaption, str]]:
+    """Return the captions of a file, each with its place."""
+    body = _read(path, _CocoFile)
+    images = {image["id"] for image in body["images"]}
+    captions = [(record, f"{path}: annotations[{n}]") for n, record in enumerate(body["annotations"])]
+    for record, where in captions:
+        if record["image_id"] not in images:
+            problem = f"caption {record['id']} has no image: {record['image_id']} is not among the file's images"
+            raise CheckError(problem, where=where)
+    if bare := images.difference(record["image_id"] for record, _ in captions):
         raise CheckError(f"image {min(bare)} has no caption, nor have {len(bare) - 1:,} others", where=str(path))
     return captions
 
 
-def _id(record: Any, key: str, where: str) -> int:
-    value: int = typed(record, key, int, where)
-    if not 0 <= value < _MAX_ID:
-        raise CheckError(f"{key!r}: {value} is not a valid id", where=where)
-    return value
-
-
-def _image_id(record: Any, where: str) -> str:
-    if isinstance(record, dict) and "cocoid" in record:
-        return str(typed(record, "cocoid", int, where))
-    return PurePosixPath(typed(record, "filename", str, where)).stem
+def _read(path: Path, kind: Any) -> Any:
+    """Read a JSON file whose content has the type `kind`; further keys are left out."""
+    try:
+        return TypeAdapter(kind).validate_json(read_bytes(path), strict=True)
+    except ValidationError as error:
+        raise CheckError(describe(error), where=str(path)) from error

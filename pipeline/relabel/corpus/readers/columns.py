@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relabel.core.errors import CheckError, choices
+from relabel.core.parameters import short
 from relabel.core.parsing import identifier, namespaced, split_name
 from relabel.corpus.build import Caption
 from relabel.corpus.params import Split
@@ -92,10 +93,8 @@ class Columns:
             image = self._image(record, where)
         value = record[str(self.text)]
         texts = value if isinstance(value, list) else [value]
-        if not texts:
-            raise CheckError(f"image {image} has no caption: {self.text!r} is an empty list", where=where)
-        if wrong := [type(text).__name__ for text in texts if text is not None and type(text) is not str]:
-            problem = f"{self.text!r}: expected a string or a list of strings, found {wrong[0]}"
+        if not texts or not all(text is None or type(text) is str for text in texts):
+            problem = f"{self.text!r}: expected a string or a list of strings, found {short(value)}"
             raise CheckError(problem, where=where)
         image_id = namespaced(namespace, image)
         if self.caption_id is None:
@@ -115,9 +114,7 @@ class Columns:
     def _image(self, record: Mapping[str, Any], where: str) -> str:
         """Return the id of an image; of a record with a path (an image of Hugging Face `datasets`), the path."""
         value = record[str(self.image_id)]
-        if not isinstance(value, dict):
-            return identifier(value, str(self.image_id), where)
-        if not isinstance(value.get("path"), str) or not value["path"]:
+        if isinstance(value, dict) and not value.get("path"):
             todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
             raise CheckError(f"{self.image_id!r} is an image without a path", where=where, todo=todo)
-        return str(value["path"])
+        return identifier(value["path"] if isinstance(value, dict) else value, str(self.image_id), where)

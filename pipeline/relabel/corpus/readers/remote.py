@@ -10,20 +10,18 @@ import json
 import re
 import shutil
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, UsageError
+from relabel.core.errors import MissingError, PartialError, RelabelError
 from relabel.core.runtime import SILENT, Progress
 from relabel.corpus.params import Format, IngestParams
 from relabel.corpus.readers.formats import ENDINGS
 from relabel.corpus.readers.webdataset import copy_captions
 from relabel.store.files import write_atomic
 
-_TAR = ENDINGS["webdataset"]
-_OTHERS = (".json", ".json.gz", ".txt")
-"""Endings of the files of COCO, Karpathy and SCAN, and of the state of a saved dataset."""
+_READ = (*(ending for endings in ENDINGS.values() for ending in endings), ".json", ".json.gz", ".txt")
+"""Endings of the files that are copied from a folder."""
 
 
 def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT) -> Path:
@@ -37,60 +35,53 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
     where = url = str(params.url)
     try:
         filesystem, path = fsspec.url_to_fs(url)
-        root, files = _list_files(filesystem, path := path.rstrip("/"), params.format)
-        if not files:
-            raise FileNotFoundError("no file of captions here")
+        root, files = _list_files(filesystem, path.rstrip("/"), params.format)
         state = json.dumps([params.text_column, files], sort_keys=True, default=str)
         place, folder = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (url, state))
         copies = data / "remote" / place / folder
         with progress.bar(f"copy {url}", len(files), "files") as bar:
             for name in files:
-                where = filesystem.unstrip_protocol(f"{root}/{name}")
-                # A key of an object store may contain any text.
-                if ".." in name.split("/"):
-                    raise CheckError("a name that leads out of its folder", where=where, todo="Rename it.")
+                where = f"{url}: {name}"
                 if not (copies / name).is_file():
                     with filesystem.open(f"{root}/{name}", "rb") as file:
                         write_atomic(copies / name, partial(_copy, file, params.text_column, where))
                 bar.advance(1)
     except RelabelError:
         raise
-    except (FileNotFoundError, ImportError) as error:
+    except (FileNotFoundError, ImportError, ValueError) as error:
         raise MissingError(str(error), where=where, todo="Check the URL, or give a pattern.") from error
-    except ValueError as error:
-        raise UsageError(str(error), where=where) from error
     # The errors of file systems have no base class in common.
     except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         todo = "Check your credentials and the connection, and run it again; complete files are kept."
-        raise PartialError(message, where=where, todo=todo) from error
+        raise PartialError(f"{type(error).__name__}: {error}", where=where, todo=todo) from error
     for other in copies.parent.iterdir():
         if other != copies:
             shutil.rmtree(other)
-    single = path.removeprefix(f"{root}/")
+    single = path.rpartition("/")[2]
     return copies / single if list(files) == [single] else copies
 
 
 def _list_files(filesystem: Any, path: str, form: Format | None) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return the folder of a file, folder or pattern, and the properties of each file by name relative to it."""
     filesystem.invalidate_cache()  # another process may have written since
-    found = filesystem.glob(path, detail=True)
-    # The names of folders below the first pattern may tell splits.
-    pattern = re.search(r"/[^/]*[*?[]", path)
-    root = path[: pattern.start()] if pattern else path.rpartition("/")[0]
-    if found.get(path, {}).get("type") == "directory":
+    if filesystem.isdir(path):
         root, found = path, filesystem.find(path, detail=True)
-        endings = (*ENDINGS.get(form, chain(*ENDINGS.values())), *_OTHERS)  # type: ignore[arg-type]
+        found = {key: about for key, about in found.items() if key.lower().endswith(_READ)}
         # img2dataset writes tar files of images beside its metadata.
         if form != "webdataset" and any(key.endswith(".parquet") for key in found):
-            endings = tuple(ending for ending in endings if ending not in _TAR)
-        hidden = re.compile(rf"{re.escape(root)}/(.*/)?[._]")
-        found = {key: about for key, about in found.items() if key.lower().endswith(endings) and not hidden.match(key)}
-    return root, {key.removeprefix(f"{root}/"): found[key] for key in sorted(found) if found[key]["type"] == "file"}
+            found = {key: about for key, about in found.items() if not key.endswith(ENDINGS["webdataset"])}
+    else:
+        # The names of folders below the first pattern may tell splits.
+        root, found = re.split(r"/[^/]*[*?[]|/[^/]*$", path, maxsplit=1)[0], filesystem.glob(path, detail=True)
+    files = {key.removeprefix(f"{root}/"): found[key] for key in sorted(found) if found[key]["type"] == "file"}
+    # A key of an object store may contain any text, such as a name that leads out of its folder.
+    if not files or any(".." in name.split("/") for name in files):
+        raise FileNotFoundError("no captions here, or a name with `..`")
+    return root, files
 
 
 def _copy(file: Any, text: str | None, where: str, out: Path) -> None:
-    if where.lower().endswith(_TAR):
+    if where.lower().endswith(ENDINGS["webdataset"]):
         copy_captions(file, out, text, where)
         return
     with out.open("wb") as copy:

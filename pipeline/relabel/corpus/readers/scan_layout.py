@@ -6,9 +6,9 @@ The captions of an image follow each other. Ids are optional, in `train_ids.txt`
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -75,9 +75,8 @@ def _names(path: Path, count: int, ids: Ids, size: int | None) -> list[tuple[str
             problem = f"expected {count:,} ids, one per caption; found {len(listed):,}"
             raise CheckError(problem, where=str(ids_file(path)))
         return list(zip((value for _, value in listed), images, strict=True))
-    # Captions of an image are numbered from its first line.
-    firsts: dict[str, int] = {}
-    return [(f"{image}#{n - firsts.setdefault(image, n)}", image) for n, image in enumerate(images)]
+    positions: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [(f"{image}#{next(positions[image])}", image) for image in images]
 
 
 def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, size: int | None) -> list[str]:
@@ -90,15 +89,12 @@ def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, si
     if each == 1 and size is None and len({value for _, value in listed}) == count:
         todo = "Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1."
         raise CheckError("every caption has its own id; do they name captions or images?", where=str(path), todo=todo)
-    # The captions of an image must follow each other: an image that comes back would be split in two.
-    seen: set[str] = set()
-    for image, group in groupby(listed, key=itemgetter(1)):
-        lines = list(group)
-        if image in seen:
-            raise CheckError(f"image {image} appears again after another image", where=lines[0][0])
-        if size and len(lines) * each != size:
-            raise CheckError(f"image {image}: expected {size} captions, found {len(lines) * each}", where=lines[0][0])
-        seen.add(image)
+    # An id per image appears once, and an id per caption as often as its image has captions.
+    per_id = (size or each) // each if size or each > 1 else None
+    for image, found in Counter(value for _, value in listed).items():
+        if per_id and found != per_id:
+            where = next(where for where, value in listed if value == image)
+            raise CheckError(f"image {image}: expected {per_id * each} captions, found {found * each}", where=where)
     return [value for _, value in listed for _ in range(each)]
 
 

@@ -88,7 +88,9 @@ def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:
         start = 0
         try:
             for batch in _batches(path, form, schema, read):
-                values = [_values(batch.column(name), name, path, start) for name in read]
+                # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
+                batch.validate(full=True)
+                values = [_values(batch.column(name)) for name in read]
                 for n, row in enumerate(zip(*values, strict=True)):
                     record = dict(zip(read, row, strict=True))
                     if form == "img2dataset" and record[STATUS] != SUCCESS:
@@ -97,7 +99,7 @@ def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:
                         yield f"{path}: row {start + n}", record
                 start += batch.num_rows
         except DAMAGE as error:
-            raise CheckError(f"not {kind}: {first_line(error)}", where=str(path)) from error
+            raise CheckError(f"not {kind}: {first_line(error)}", where=f"{path}: from row {start}") from error
 
     kind = "Arrow" if form == "arrow" else "Parquet"
     try:
@@ -148,15 +150,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _values(column: pa.Array, name: str, path: Path, start: int) -> list[Any]:
-    if pa.types.is_struct(column.type):
-        # An image of `datasets` is its bytes and its path.
-        return [{"path": value} for value in pc.struct_field(column, "path").to_pylist()]
-    try:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    except UnicodeDecodeError as error:
-        # The error names no row, so halves are converted until it is alone.
-        if len(column) == 1:
-            raise CheckError(f"{name!r} is not UTF-8: {error.reason}", where=f"{path}: row {start}") from error
-        half = len(column) // 2
-        return _values(column[:half], name, path, start) + _values(column[half:], name, path, start + half)
+def _values(column: pa.Array) -> list[Any]:
+    # An image of `datasets` is its bytes and its path.
+    structs = pa.types.is_struct(column.type)
+    return [{"path": value} for value in pc.struct_field(column, "path").to_pylist()] if structs else column.to_pylist()

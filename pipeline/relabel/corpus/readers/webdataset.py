@@ -12,9 +12,8 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
@@ -76,9 +75,8 @@ def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, st
             yield key, key
             continue
         where = f"{path}: {key}.json"
-        bodies = [body for _, ending, body in members if ending == "json" and body is not None]
-        record = parse_json(_decode(bodies[0], where), where) if bodies else None
-        if not isinstance(record, dict) or image_id not in record:
+        record = _object(next((body for _, _, body in members if body is not None), b"{}"), where)
+        if image_id not in record:
             todo = "Name another key of the JSON with --image-id-column."
             raise CheckError(f"no JSON object with {image_id!r}", where=where, todo=todo)
         yield key, identifier(record[image_id], image_id, where)
@@ -94,31 +92,30 @@ def _text_endings(columns: Columns) -> set[str | None]:
     return {"txt", "json", columns.text}
 
 
-def copy_captions(stream: IO[bytes], copy: Path, text: str | None, where: str) -> None:
+def copy_captions(stream: IO[bytes], copy: Path, text: str | None, name: str) -> None:
     """Write a shard with the captions of another one: its images keep their names and lose their content.
 
     `stream`: a tar file, plain or compressed, which is read from start to end. `text`: ending of the members with
-    captions, or key of their JSON. `where`: name of the shard for errors.
+    captions, or key of their JSON. `name`: of the shard, for errors.
     """
     wanted = _text_endings(Columns(text=text))
     with tarfile.open(copy, "w") as target:
-        for key, ending, body in _tar_members(partial(tarfile.open, fileobj=stream, mode="r|*"), wanted, where):
+        for key, ending, body in _members(Path(name), wanted, stream):
             member = tarfile.TarInfo(f"{key}.{ending}")
             member.size = len(body or b"")
             target.addfile(member, io.BytesIO(body or b""))
             vars(target)["members"].clear()
 
 
-def _members(path: Path, wanted: Collection[str | None]) -> Iterator[tuple[str, str, bytes | None]]:
-    """Yield key, ending and content of every member, in file order; None for the content of endings not wanted."""
-    return _tar_members(partial(tarfile.open, check_regular(path)), wanted, str(path))
-
-
-def _tar_members(
-    open_tar: Callable[[], tarfile.TarFile], wanted: Collection[str | None], where: str
+def _members(
+    path: Path, wanted: Collection[str | None], stream: IO[bytes] | None = None
 ) -> Iterator[tuple[str, str, bytes | None]]:
+    """Yield key, ending and content of every member, in file order; None for the content of endings not wanted.
+
+    `path`: a tar file, or its name if it is read from a stream.
+    """
     try:
-        with open_tar() as tar:
+        with tarfile.open(fileobj=stream, mode="r|*") if stream else tarfile.open(check_regular(path)) as tar:
             members: list[tarfile.TarInfo] = vars(tar)["members"]
             while (member := tar.next()) is not None:
                 # tarfile keeps every member, which would add up over a shard of many images.
@@ -129,21 +126,19 @@ def _tar_members(
                 body = None
                 if match[2] in wanted:
                     if member.size > _MAX_BYTES:
-                        raise CheckError(f"{member.name} has {member.size:,} bytes: no caption", where=where)
+                        raise CheckError(f"{member.name} has {member.size:,} bytes: no caption", where=str(path))
                     file = tar.extractfile(member)
                     body = b"" if file is None else file.read()
                 yield match[1], match[2], body
     except _DAMAGE as error:
-        raise CheckError(f"not a complete tar file: {error}", where=where) from error
+        raise CheckError(f"not a complete tar file: {error}", where=str(path)) from error
 
 
 def _record(sample: dict[str, bytes | None], text: str | None, where: str) -> dict[str, Any]:
     """Return the JSON of a sample with its caption; without a member of text, its JSON holds the caption."""
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
-        record = parse_json(_decode(body, f"{where}.json"), f"{where}.json")
-        if not isinstance(record, dict):
-            raise CheckError(f"expected an object, found {type(record).__name__}", where=f"{where}.json")
+        record = _object(body, f"{where}.json")
     ending = text or "txt"
     if (body := sample.get(ending)) is not None and ending not in record:
         # A text file ends in a line break, which is no part of the caption.
@@ -151,6 +146,13 @@ def _record(sample: dict[str, bytes | None], text: str | None, where: str) -> di
     elif not record:
         todo = "Name the ending of the members with captions, or a key of their JSON, with --text-column."
         raise CheckError(f"no .txt or .json member; there is {', '.join(sample)}", where=where, todo=todo)
+    return record
+
+
+def _object(body: bytes, where: str) -> dict[str, Any]:
+    record = parse_json(_decode(body, where), where)
+    if not isinstance(record, dict):
+        raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
     return record
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import read_csv
+from relabel.core.parsing import read_csv_records
 
 
 def read_rows(
@@ -17,15 +17,14 @@ def read_rows(
 
     `columns`: all columns of the file. `separator`: cells may be quoted if it is a comma.
     """
-    for where, cells in read_csv(path, separator, quotes=separator == ","):
+    for where, row in read_csv_records(path, separator, quotes=separator == ",", names=columns):
         # The header, if the file has one.
-        if cells == list(columns):
+        if list(row.values()) == list(columns):
             continue
         try:
-            row = dict(zip(columns, cells, strict=True))
             values = [float(row[name]) for name in numbers]
         except ValueError:
-            row, values = {}, [math.nan]
+            values = [math.nan]
         if not all(map(math.isfinite, values)):
             problem = f"expected the columns {', '.join(columns)}, and a number in {' and '.join(numbers)}"
             raise CheckError(problem, where=where, todo="Fetch it again.")
