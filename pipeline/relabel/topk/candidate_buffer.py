@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.kernels import jit
 from relabel.topk.exact_scores import ExactOperands, score
-from relabel.topk.llvm_kernels import WORD_BITS, as_bits, as_float, lowest_bit, mask_reaching, prefetch
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 Tile = NDArray[np.int16] | NDArray[np.int32]
 _COUNTED = 8192  # scores counted in one int16, which holds up to 32767
-_AHEAD = 4  # vectors that are prefetched while one is scored
+_WORD = 64  # scores that are compared with their limits before any is looked at alone
 
 
 class CandidateBuffer(NamedTuple):
@@ -135,8 +134,6 @@ def rescore_and_truncate(buffer: CandidateBuffer, exact: ExactOperands, i: int, 
         # Candidates are in falling low-precision order: from here on no upper bound reaches the exact k-th best.
         if values[e] < lowest:
             break
-        if e + _AHEAD < n:
-            prefetch(vectors, candidates[numbers[e + _AHEAD]])
         one, slot = score(vectors, members, lo, hi, candidates[numbers[e]], pooling), size
         if size == keep:
             slot = keep - 1
@@ -185,10 +182,10 @@ def _sort_descending(buffer: CandidateBuffer, i: int) -> None:
     """Radix sort of a query's candidates by falling low-precision score, from the lowest byte to the highest."""
     n = buffer.sizes[i]
     values, numbers = buffer.values[i, :n], buffer.numbers[i, :n]
-    source, target = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    patterns, source, target = values.view(np.int32), np.empty(n, np.uint64), np.empty(n, np.uint64)
     for e in range(n):
         # One 64-bit item per candidate: the inverted key above (ascending items are falling scores), the number below.
-        bits = as_bits(values[e])
+        bits = np.int64(patterns[e])
         key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
         source[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(numbers[e])
     starts = np.empty(257, np.int64)
@@ -211,7 +208,7 @@ def _sort_descending(buffer: CandidateBuffer, i: int) -> None:
         key = 0x7FFFFFFF - np.int64(source[e] >> np.uint64(32))
         # The map from bits to keys is its own inverse.
         numbers[e] = np.int32(source[e] & np.uint64(0xFFFFFFFF))
-        values[e] = as_float(key ^ ((key >> 31) & 0x7FFFFFFF))
+        patterns[e] = key ^ ((key >> 31) & 0x7FFFFFFF)
 
 
 @jit
@@ -244,53 +241,61 @@ def scan(
     the candidates are the queries of the other side.
     """
     rows, columns = tile.shape
+    words = -(-columns // _WORD)
+    keys, limits = np.zeros((words, _WORD), tile.dtype), np.zeros((words, _WORD), tile.dtype)
+    reached, key, column_limit = np.empty(words, np.bool_), keys.reshape(-1), limits.reshape(-1)
     # The loops use arrays and no tuples: counting the references of a tuple takes longer than adding a score.
-    left_numbers, left_values, left_sizes, left_limit = left.numbers, left.values, left.sizes, left.limit
-    right_numbers, right_values, right_sizes, right_limit = right.numbers, right.values, right.sizes, right.limit
-    left_capacity, right_capacity = left_numbers.shape[1], right_numbers.shape[1]
-    widen = 32 - 8 * tile.itemsize  # a bfloat16 is the upper half of a float32
-    # Rows are compared 64 scores at a time. If the width is no multiple of 64, each row is copied into padded memory,
-    # and `valid` masks the bits of the padding in the last word.
-    rest = columns % WORD_BITS
-    padded = columns - rest + WORD_BITS
-    valid = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
-    row, column_limits = np.zeros(padded, tile.dtype), np.zeros(padded, tile.dtype)
+    left_sizes, left_limit, right_sizes, right_limit = left.sizes, left.limit, right.sizes, right.limit
+    left_numbers, left_bits = left.numbers, left.values.view(np.int32)
+    right_numbers, right_bits = right.numbers, right.values.view(np.int32)
+    capacity, widen = (left_numbers.shape[1], right_numbers.shape[1]), 32 - 8 * tile.itemsize
     if both:
-        # A contiguous copy, kept up to date below, so that a row is compared with it in one instruction.
-        column_limits[:columns] = right_limit[j0 : j0 + columns]
+        # A contiguous copy, kept up to date below.
+        column_limit[:columns] = right_limit[j0 : j0 + columns]
     for i in range(rows):
-        if rest:
-            row[:columns] = tile[i]
+        _compare(tile[i], left_limit[i0 + i], both, limits, keys, reached)
+        for word in range(words):
+            # Almost all words have no score that enters a buffer.
+            if not reached[word]:
+                continue
+            for j in range(word * _WORD, min(word * _WORD + _WORD, columns)):
+                # A bfloat16 is the upper half of a float32.
+                bits = np.int64(tile[i, j]) << widen
+                if key[j] >= left_limit[i0 + i]:
+                    if left_sizes[i0 + i] == capacity[0]:
+                        _make_space(left, left_exact, i0 + i, keep)
+                    n = left_sizes[i0 + i]
+                    left_numbers[i0 + i, n], left_bits[i0 + i, n] = j0 + j, bits
+                    left_sizes[i0 + i] = n + 1
+                if both and key[j] >= column_limit[j]:
+                    if right_sizes[j0 + j] == capacity[1]:
+                        _make_space(right, right_exact, j0 + j, keep)
+                        column_limit[j] = right_limit[j0 + j]
+                    n = right_sizes[j0 + j]
+                    right_numbers[j0 + j, n], right_bits[j0 + j, n] = i0 + i, bits
+                    right_sizes[j0 + j] = n + 1
+
+
+@jit
+def _compare(row: Tile, limit: int, both: bool, limits: Tile, keys: Tile, reached: NDArray[np.bool_]) -> None:
+    """Compute the keys of a row of scores, and find the words in which one reaches `limit` or, if `both`, its own.
+
+    `row`: (n,). `limits`, `keys`: (words, `_WORD`) of the row's type. `reached`: (words,).
+    """
+    # All numbers have the row's own type, and loops start at 0: numba then compiles them to vector instructions.
+    kind, bits = row.dtype.type, 8 * row.itemsize
+    mask, shift, key = kind((1 << (bits - 1)) - 1), kind(bits - 1), keys.reshape(-1)
+    for j in range(len(row)):
+        key[j] = kind(row[j] ^ kind(kind(row[j] >> shift) & mask))
+    for word in range(len(keys)):
+        found = kind(0)
+        if both:
+            for j in range(_WORD):
+                found |= kind((keys[word, j] >= limit) | (keys[word, j] >= limits[word, j]))
         else:
-            row = tile[i]
-        for start in range(0, columns, WORD_BITS):
-            # Most words are 0: almost all scores are rejected by these two comparisons.
-            for_row, for_column = mask_reaching(row, start, left_limit[i0 + i]), np.uint64(0)
-            if both:
-                for_column = mask_reaching(row, start, column_limits)
-            if start + WORD_BITS > columns:
-                for_row, for_column = for_row & valid, for_column & valid
-            while for_row:
-                j = start + lowest_bit(for_row)
-                for_row &= for_row - np.uint64(1)  # clears the lowest bit
-                if left_sizes[i0 + i] == left_capacity:
-                    # The limit may rise, and scores of this word may now lie below it. They are added nevertheless,
-                    # which costs a slot each and changes no result.
-                    _make_space(left, left_exact, i0 + i, keep)
-                n = left_sizes[i0 + i]
-                left_numbers[i0 + i, n] = j0 + j
-                left_values[i0 + i, n] = as_float(np.int64(row[j]) << widen)
-                left_sizes[i0 + i] = n + 1
-            while for_column:
-                j = start + lowest_bit(for_column)
-                for_column &= for_column - np.uint64(1)
-                if right_sizes[j0 + j] == right_capacity:
-                    _make_space(right, right_exact, j0 + j, keep)
-                    column_limits[j] = right_limit[j0 + j]
-                n = right_sizes[j0 + j]
-                right_numbers[j0 + j, n] = i0 + i
-                right_values[j0 + j, n] = as_float(np.int64(row[j]) << widen)
-                right_sizes[j0 + j] = n + 1
+            for j in range(_WORD):
+                found |= kind(keys[word, j] >= limit)
+        reached[word] = found != 0
 
 
 @jit

@@ -1,7 +1,7 @@
 """Exact cosines: float64 sums of float32 products in one fixed order, the same for every caller.
 
 A product of two float32 numbers is exact in float64, so a processor that fuses it with the addition gives the same
-bits. The order of additions is that of `llvm_kernels.dot`. Nothing else is rounded, apart from the mean of a set.
+bits. The order of additions is that of `dot`. Nothing else is rounded, apart from the mean of a set.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from relabel.core.numeric.kernels import jit
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.topk.llvm_kernels import dot
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 PAIRED, MAX, MEAN = 0, 1, 2
+LANES = 32
+"""Running sums of a dot product: enough to fill the widest vector registers."""
 CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
 
 
@@ -58,6 +59,28 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
     exact = ExactOperands(np.ascontiguousarray(vectors), sets.indptr, members, numbers, CODES[pooling])
     _score_pairs(exact, out)
     return out
+
+
+@jit
+def dot(vectors: F4, a: int, b: int) -> float:
+    """Return the dot product of rows a and b.
+
+    Lane l sums the products of all d with ``d % LANES == l``, in ascending d. The lanes are then added in halves: lane
+    l to lane ``l + LANES / 2``, and so on. The order depends on the width alone.
+    """
+    x, y, width, lanes = vectors[a], vectors[b], vectors.shape[1], np.zeros(LANES)
+    full = width - width % LANES
+    for d in range(0, full, LANES):
+        for lane in range(LANES):
+            lanes[lane] += np.float64(x[d + lane]) * np.float64(y[d + lane])
+    for d in range(full, width):
+        lanes[d - full] += np.float64(x[d]) * np.float64(y[d])
+    half = LANES // 2
+    while half:
+        for lane in range(half):
+            lanes[lane] += lanes[half + lane]
+        half //= 2
+    return float(lanes[0])
 
 
 @jit

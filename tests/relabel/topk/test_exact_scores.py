@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from relabel.corpus import References
-from relabel.topk.exact_scores import score_pairs
-from relabel.topk.llvm_kernels import LANES
+from relabel.topk.exact_scores import LANES, score_pairs
 
 
 @pytest.mark.parametrize("width", [1, 31, 32, 77])
@@ -20,7 +19,7 @@ def test_a_score_depends_on_its_pair_only(width: int) -> None:
     one_by_one = [score_pairs(vectors, References.single(a[i : i + 1]), b[i : i + 1], "mean")[0] for i in range(25)]
     swapped = score_pairs(vectors, References.single(b), a, "paired")
     assert scores.tolist() == one_by_one == swapped.tolist()
-    for i in range(25):  # the order of additions that `llvm_kernels.dot` documents
+    for i in range(25):  # the order of additions that `dot` documents
         lanes = [0.0] * LANES
         for d in range(width):
             lanes[d % LANES] += float(vectors[a[i], d]) * float(vectors[b[i], d])
