@@ -25,7 +25,7 @@ def score(name: str, label: str, data: Path, settings: list[str]) -> None:
     from relabel.config import load_config
     from relabel.core.runtime import Runtime
     from relabel.datasets.judged import judged_set
-    from relabel.judge.judged_scores import score_judgements
+    from relabel.judge.scores import score_judgements
     from relabel.stages import Project
 
     project = Project(load_config(None, settings), Runtime(data=data, threads=1))

@@ -13,8 +13,8 @@ from relabel.api.label import Label
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
-from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report
+from relabel.judge.scores import ScoreFunction
 from relabel.sources.texts import score_texts
 from relabel.stages import Project
 from relabel.stages.correlate import Against

@@ -13,45 +13,83 @@ the reference set of a, then pooled over the captions of b as over the reference
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
-from relabel.sources.base import Source
+from relabel.datasets.judged import ALL
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
-SCHEMA = pa.schema(
-    [
-        pa.field("left", pa.string(), nullable=False),
-        pa.field("right", pa.string(), nullable=False),
-        pa.field("human", pa.float64(), nullable=False),
-        pa.field("method", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("relevance", pa.float64()),
-        pa.field("missing", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("cluster", pa.int32()),
-    ]
-)
-"""`relevance` is null where `missing` says why. `cluster` is the corpus's number of the image that a pair counts under
-in the bootstrap: SITS the image, STS the left caption's image, SIS the left image; null where the corpus lacks it."""
-
-SHOWN = 5
 _BATCH = 8192  # pairs between two advances of the bar
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPairs:
+    """Judged pairs of a task and their relevance.
+
+    `relevance`: (P,) float64; NaN where `missing` has the reason.
+    `cluster`: (P,) int; image under which a pair is resampled, -1 where it is unknown: SITS the image, STS the left
+        caption's image, SIS the left image.
+    """
+
+    human: HumanScores
+    relevance: Scores
+    missing: Sequence[str | None]
+    cluster: Rows
+
+    @cached_property
+    def method(self) -> NDArray[np.str_]:
+        """Sampling method of each pair."""
+        return np.array(self.human.method)
+
+    def subset(self, name: str) -> NDArray[np.bool_]:
+        """Return the mask of a subset's pairs: "all" or a sampling method."""
+        return np.full(len(self.human), True) if name == ALL else np.asarray(self.method == name)
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """Mask of the pairs that have a relevance."""
+        return ~np.isnan(self.relevance)
+
+    def table(self) -> pa.Table:
+        """Return the pairs as a table: `relevance` is null where `missing` says why, and so is an unknown `cluster`."""
+        human = self.human
+        columns = {
+            "left": human.left,
+            "right": human.right,
+            "human": human.score,
+            "method": pa.array(human.method).dictionary_encode(),
+            "relevance": pa.array(self.relevance, mask=~self.scored),
+            "missing": pa.array(self.missing, pa.string()).dictionary_encode(),
+            "cluster": pa.array(self.cluster, pa.int32(), mask=self.cluster < 0),
+        }
+        return pa.table(columns)
+
+    @classmethod
+    def of(cls, task: Task, split: Split, table: pa.Table) -> ScoredPairs:
+        """Read a table that `table` returned."""
+        left, right, method, missing = (table[n].to_pylist() for n in ("left", "right", "method", "missing"))
+        human = HumanScores(task, split, left, right, table["human"].to_numpy(), method)
+        relevance = pc.fill_null(table["relevance"], float("nan")).to_numpy()
+        return cls(human, relevance, missing, pc.fill_null(table["cluster"], -1).to_numpy())
 
 
 def score_cxc(
     corpus: Corpus,
     relevance: Relevance,
-    source: Source[Any] | type[Source[Any]],
+    symmetric: bool,
     split: Split,
     work: Work,
     progress: Progress = SILENT,
@@ -59,99 +97,48 @@ def score_cxc(
     include_self: bool = True,
     tasks: Sequence[Task] = TASKS,
 ) -> None:
-    """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ... with `SCHEMA`.
+    """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ....
 
-    `relevance`: the opened label, with its `pooling`. `source`: source of the label. `work`: ``work.facts["cxc"]``
-    counts the pairs that could not be scored and names the first few. `include_self`: SITS: keep the judged caption
-    among its own image's references.
+    `relevance`: the opened label, with its `pooling`. `symmetric`: whether its source is. `include_self`: SITS: keep
+    the judged caption among its own image's references.
     """
-    scorer = _Scorer(corpus, relevance, source.spec.symmetric, include_self)
-    missing: dict[str, Any] = {}
+    scorer = _Scorer(corpus, relevance, symmetric, include_self)
     for task in tasks:
         human = human_scores(task, split)
-        pairs = _JudgedPairs.of(human, corpus, relevance.rows, relevance.failed)
-        missing[task] = pairs.missing()
-        if count := missing[task]["count"]:
-            first = ", ".join(missing[task]["first"])
-            progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
-        complete = np.flatnonzero([reason is None for reason in pairs.reason])
-        references, captions = scorer.caption_pairs(task, pairs.left[complete], pairs.right[complete])
-        # A source with a limit refuses too many pairs before any is scored.
-        relevance.pairs_to_score(references, captions, len(captions))
         with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
-            work.table(_file(task), partial(_table, pairs, scorer.of(task), bar.advance))
-    work.facts["cxc"] = {"split": split, "include_self": include_self, "missing": missing}
+            work.table(_file(task), partial(_table, scorer, human, bar.advance))
 
 
-def read_cxc(folder: Path) -> dict[Task, pa.Table]:
-    """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores."""
-    return {task: pq.read_table(folder / _file(task)) for task in TASKS if (folder / _file(task)).exists()}
+def read_cxc(folder: Path, split: Split) -> dict[Task, ScoredPairs]:
+    """Read the pairs that `score_cxc` wrote, by task, in the order of the human scores."""
+    paths = {task: folder / _file(task) for task in TASKS}
+    return {task: ScoredPairs.of(task, split, pq.read_table(path)) for task, path in paths.items() if path.exists()}
 
 
 def _file(task: Task) -> str:
     return f"{task}-00000-of-00001.parquet"
 
 
-class _JudgedPairs:
-    """Judged pairs of a task as rows (captions) and numbers (images) of a corpus; -1 where the corpus lacks one."""
-
-    def __init__(self, human: HumanScores, left: Rows, right: Rows, cluster: Rows, reason: list[str | None]) -> None:
-        self.human, self.left, self.right, self.cluster, self.reason = human, left, right, cluster, reason
-
-    @classmethod
-    def of(cls, human: HumanScores, corpus: Corpus, encoded: range, failed: Rows) -> _JudgedPairs:
-        sides = [
-            _locate(ids, side, corpus, encoded, failed)
-            for ids, side in zip((human.left, human.right), SIDES[human.task], strict=True)
-        ]
-        (left, why_left), (right, why_right) = sides
-        # The bootstrap resamples images, since the pairs of one image are not independent: a caption counts under its
-        # image.
-        owner, side = (right, "image") if human.task == "sits" else (left, SIDES[human.task][0])
-        image = np.where(owner < 0, -1, corpus.image[owner]) if side == "caption" else owner
-        reason = [a or b for a, b in zip(why_left, why_right, strict=True)]
-        return cls(human, left, right, image.astype(np.int32), reason)
-
-    def missing(self) -> dict[str, Any]:
-        """Count the pairs that cannot be scored and name the first few."""
-        index = [i for i, reason in enumerate(self.reason) if reason]
-        first = [f"{self.human.left[i]} {self.human.right[i]} ({self.reason[i]})" for i in index[:SHOWN]]
-        return {"count": len(index), "first": first}
-
-
-def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range, failed: Rows) -> tuple[Rows, list[str | None]]:
-    lookup = corpus.row_of if side == "caption" else corpus.image_of
-    numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
-    # A split is a run of rows of complete images, so an image is encoded where its first caption is.
-    first = numbers if side == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
-    reason: list[str | None] = [None] * len(ids)
-    for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
-        reason[i] = f"{side} not in the corpus" if numbers[i] < 0 else f"{side} not encoded"
-    for i in np.flatnonzero(np.isin(numbers, failed)) if side == "caption" else ():
-        reason[i] = "caption could not be encoded"
-    return numbers, reason
-
-
+@dataclass(frozen=True)
 class _Scorer:
     """Relevance of pairs by the protocol of this module. Arguments are encoded rows and images of the corpus."""
 
-    def __init__(self, corpus: Corpus, relevance: Relevance, symmetric: bool, include_self: bool) -> None:
-        self.corpus, self.relevance, self.symmetric, self.include_self = corpus, relevance, symmetric, include_self
+    corpus: Corpus
+    relevance: Relevance
+    symmetric: bool
+    include_self: bool
 
-    def of(self, task: Task) -> Callable[[Rows, Rows], Scores]:
-        return {"sts": self.sts, "sits": self.sits, "sis": self.sis}[task]
-
-    def caption_pairs(self, task: Task, left: Rows, right: Rows) -> tuple[References, Rows]:
-        """Return the reference sets and captions of which judged pairs consist."""
-        if task == "sts":
-            return References.single(left), right
+    def score(self, task: Task, left: Rows, right: Rows) -> Scores:
         if task == "sits":
-            return self.corpus.references(right), left
-        sets, others = self.corpus.references(left), self.corpus.references(right)
-        return sets.take(np.repeat(np.arange(len(right)), np.diff(others.indptr))), others.rows
+            return self.sits(left, right)
+        forward = self.one_order(task, left, right)
+        # The human score of such a pair has no direction, so neither has its relevance.
+        return forward if self.symmetric else (forward + self.one_order(task, right, left)) / 2
 
-    def sts(self, left: Rows, right: Rows) -> Scores:
-        return self._symmetrised(lambda a, b: self.relevance.pairs(References.single(a), b), left, right)
+    def one_order(self, task: Task, left: Rows, right: Rows) -> Scores:
+        if task == "sts":
+            return self.relevance.pairs(References.single(left), right)
+        return self.relevance.set_pairs(self.corpus.references(left), self.corpus.references(right))
 
     def sits(self, captions: Rows, images: Rows) -> Scores:
         references = self.corpus.references(images)
@@ -167,44 +154,49 @@ class _Scorer:
             out[scored] = self.relevance.pairs(References(indptr, references.rows[remaining]), captions[scored])
         return out
 
-    def sis(self, left: Rows, right: Rows) -> Scores:
-        return self._symmetrised(self._set_against_set, left, right)
+    def check_count(self, task: Task, left: Rows, right: Rows) -> None:
+        """Raise where a source limits its pairs and these are too many, before any is scored."""
+        sets, captions = References.single(left), right
+        if task == "sits":
+            sets, captions = self.corpus.references(right), left
+        elif task == "sis":
+            others = self.corpus.references(right)
+            sets, captions = self.corpus.references(np.repeat(left, np.diff(others.indptr))), others.rows
+        self.relevance.pairs_to_score(sets, captions, len(captions))
 
-    def _set_against_set(self, a: Rows, b: Rows) -> Scores:
-        return self.relevance.set_pairs(self.corpus.references(a), self.corpus.references(b))
 
-    def _symmetrised(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
-        # The human score of such a pair has no direction, so neither has its relevance.
-        return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
-
-
-def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], advance: Advance) -> pa.Table:
-    human, reason = pairs.human, [*pairs.reason]
-    relevance = np.full(len(human), np.nan)
-    for a in range(0, len(human), _BATCH):
-        batch = range(a, min(a + _BATCH, len(human)))
-        # Pairs with an item outside the corpus have their reason already.
-        complete = np.array([i for i in batch if pairs.reason[i] is None], np.int64)
-        if len(complete):
-            relevance[complete] = score(pairs.left[complete], pairs.right[complete])
+def _table(scorer: _Scorer, human: HumanScores, advance: Advance) -> pa.Table:
+    corpus, relevance = scorer.corpus, scorer.relevance
+    kinds = SIDES[human.task]
+    (left, why_left), (right, why_right) = (
+        _locate(ids, kind, corpus, relevance) for ids, kind in zip((human.left, human.right), kinds, strict=True)
+    )
+    missing = [a or b for a, b in zip(why_left, why_right, strict=True)]
+    complete = np.flatnonzero([reason is None for reason in missing])
+    scorer.check_count(human.task, left[complete], right[complete])
+    scores = np.full(len(human), np.nan)
+    for a in range(0, len(complete), _BATCH):
+        batch = complete[a : a + _BATCH]
+        scores[batch] = scorer.score(human.task, left[batch], right[batch])
         advance(len(batch))
     # A source may have no score for a complete pair, for example where no reference remains.
-    for i in np.flatnonzero(np.isnan(relevance)):
-        reason[i] = reason[i] or "relevance undefined"
-    return pair_table(human, relevance, reason, pairs.cluster)
+    for i in np.flatnonzero(np.isnan(scores)):
+        missing[i] = missing[i] or "relevance undefined"
+    # The bootstrap resamples images, since the pairs of one image are not independent.
+    owner, kind = (right, kinds[1]) if human.task == "sits" else (left, kinds[0])
+    cluster = np.where(owner < 0, -1, corpus.image[owner]) if kind == "caption" else owner
+    return ScoredPairs(human, scores, missing, cluster).table()
 
 
-def pair_table(human: HumanScores, relevance: Scores, reason: list[str | None], cluster: Rows) -> pa.Table:
-    """Return scored pairs with `SCHEMA`: relevance NaN and cluster -1 are null there."""
-    return pa.table(
-        {
-            "left": human.left,
-            "right": human.right,
-            "human": human.score,
-            "method": pa.array(human.method).dictionary_encode(),
-            "relevance": pa.array(relevance, mask=np.isnan(relevance)),
-            "missing": pa.array(reason, pa.string()).dictionary_encode(),
-            "cluster": pa.array(cluster, mask=cluster < 0),
-        },
-        schema=SCHEMA,
-    )
+def _locate(ids: list[str], kind: Side, corpus: Corpus, relevance: Relevance) -> tuple[Rows, list[str | None]]:
+    """Return rows of captions or numbers of images, -1 where the corpus lacks one, and why an item cannot be scored."""
+    lookup, encoded = corpus.row_of if kind == "caption" else corpus.image_of, relevance.rows
+    numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    # A split is a run of rows of complete images, so an image is encoded where its first caption is.
+    first = numbers if kind == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
+    reason: list[str | None] = [None] * len(ids)
+    for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
+        reason[i] = f"{kind} not in the corpus" if numbers[i] < 0 else f"{kind} not encoded"
+    for i in np.flatnonzero(np.isin(numbers, relevance.failed)) if kind == "caption" else ():
+        reason[i] = "caption could not be encoded"
+    return numbers, reason

@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import round_relative
-from relabel.datasets.cxc import METHODS, Task
-from relabel.judge.calibration import bin_pairs
-from relabel.judge.cxc_report import OWN, PairScores
-from relabel.judge.judged_report import Column, Cost, labels_of
+from relabel.datasets.cxc import Task
+from relabel.datasets.judged import ALL
+from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs, subsets
+from relabel.judge.figures import Estimate
+from relabel.judge.report import Record
+from relabel.judge.tables import UNDEFINED, Column, Cost
 from relabel.store.files import write_atomic
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
@@ -33,6 +36,7 @@ _TASK: Task = "sits"
 _COLUMNS = 3
 _ACROSS = 4  # panels per row of the picture of all sets
 _TITLES: dict[Task, str] = {"sits": "Caption and image", "sts": "Caption and caption", "sis": "Image and image"}
+_DIAMOND: dict[str, Any] = {"color": "white", "mec": INK, "marker": "D", "ls": "", "markersize": 4.5}
 STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -48,7 +52,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw(labels: Sequence[PairScores], records: Sequence[Record], path: Path) -> None:
     """Draw judged labels as PNG.
 
     Panels show caption-image pairs (SITS): hexagons, vermilion for GT and blue for non-GT, are darker the more pairs
@@ -57,17 +61,22 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
 
     `records`: of `cxc_report`, for the same labels. `path`: written completely or not at all.
     """
-    shown = [scored for scored in labels if _TASK in scored.tables]
-    names = list(dict.fromkeys(r["label"] for r in records))
+    shown = [scored for scored in labels if _TASK in scored.tasks]
+    names = list(dict.fromkeys(record["label"] for record in records))
     panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
     title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
     with _picture(path, title, (11.5, panels + bars + 0.6), (0.1, None)) as figure:
         upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=[panels, bars], squeeze=False)).tolist()
-        _panels(upper, shown, [r for r in records if r["task"] == _TASK])
-        tasks = [task for task in _TITLES if any(r["task"] == task for r in records)]
+        titles = {ALL: "all", NON_GT: "non-GT"}
+        _panels(upper, shown, [Column.of(records, _TASK, name, "pearson", title) for name, title in titles.items()])
+        tasks = [task for task in _TITLES if any(record["task"] == task for record in records)]
         for axes, task in zip(lower.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
-            _bars(axes, task, names, [r for r in records if r["task"] == task])
-        _bars_legend(lower)
+            _agreement(axes, task, names, records)
+        _legend(
+            lower,
+            {"all pairs": ALL_PAIRS, "GT: pairs of one image": GT, "non-GT: pairs of two images": OTHER},
+            [{"color": INK, "lw": 1.2, "label": "95% interval"}, {**_DIAMOND, "label": "as a paper reports it"}],
+        )
 
 
 @contextmanager
@@ -87,44 +96,47 @@ def _picture(path: Path, title: str, size: tuple[float, float], pads: tuple[floa
         write_atomic(path, partial(figure.savefig, format="png", dpi=150))
 
 
-def _panels(figure: SubFigure, shown: Sequence[PairScores], records: Sequence[Mapping[str, Any]]) -> None:
+def _legend(figure: SubFigure, patches: Mapping[str, str], lines: Sequence[Mapping[str, Any]]) -> None:
+    """Add a legend of colours by their titles, and of lines given by the options of matplotlib."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    height = math.ceil(len(shown) / _COLUMNS)
-    grid = figure.subplots(height, _COLUMNS, squeeze=False, sharey=True)
+    handles: list[Artist] = [Patch(color=colour, label=title) for title, colour in patches.items()]
+    handles += [Line2D([], [], **line) for line in lines]
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
+
+
+def _panels(figure: SubFigure, shown: Sequence[PairScores], columns: Sequence[Column]) -> None:
+    grid = figure.subplots(math.ceil(len(shown) / _COLUMNS), _COLUMNS, squeeze=False, sharey=True)
     for axes, scored in zip(grid.ravel(), shown, strict=False):
-        r = {record["subset"]: record["pearson"] for record in records if record["label"] == scored.label}
         _panel(axes, scored)
-        figures = ", ".join(
-            f"{name} {_r(r.get(subset))}" for name, subset in (("all", "all"), ("non-GT", METHODS[_TASK][1]))
-        )
+        figures = ", ".join(f"{column.title} {_r(column.estimates[scored.label])}" for column in columns)
         axes.set_title(scored.label)
         axes.set_title(f"r: {figures}", loc="right", fontsize=9, weight="normal")
-        axes.set_xlabel(f"relevance ({scored.params['source']}, pooling {scored.params['pooling']})")
+        axes.set_xlabel(f"relevance ({scored.about.source}, pooling {scored.about.params['pooling']})")
     for axes in grid[:, 0]:
         axes.set_ylabel("human score (0 to 5)")
     for axes in grid.ravel()[len(shown) :]:
         axes.set_visible(False)
-    handles = [
-        Patch(color=GT, label="GT: the image's own caption"),
-        Patch(color=OTHER, label="non-GT: another image's caption"),
-        Line2D([], [], color=INK, marker="o", markersize=3, label="mean of non-GT pairs, band: one standard deviation"),
-    ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+    _legend(
+        figure,
+        {"GT: the image's own caption": GT, "non-GT: another image's caption": OTHER},
+        [{"color": INK, "marker": "o", "markersize": 3, "label": "mean of non-GT pairs, band: one standard deviation"}],
+    )
 
 
 def _panel(axes: Axes, scored: PairScores) -> None:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgba
 
-    columns = scored.columns[_TASK]
-    scored_pairs = ~np.isnan(columns.relevance)
-    x, y = round_relative(columns.relevance[scored_pairs]), columns.human[scored_pairs]
-    same_image = np.isin(columns.method[scored_pairs], OWN)
+    pairs = scored.tasks[_TASK]
+    x, y = round_relative(pairs.relevance[pairs.scored]), pairs.human.score[pairs.scored]
+    same_image = np.isin(pairs.method[pairs.scored], OWN)
     if not len(x):
         axes.text(0.5, 0.5, "no pair was scored", transform=axes.transAxes, ha="center")
         return
-    low, high = _limits(x)
+    # The range of nearly all pairs, since CIDEr-D's range ends at 10 and its scores at 6.
+    low, high = (float(end) for end in np.quantile(x, [0.0005, 0.9995]))
+    low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     levels = np.unique(x)
     place = x
     # A label of few values has columns of no width: noise spreads them so that they can be seen.
@@ -143,7 +155,11 @@ def _panel(axes: Axes, scored: PairScores) -> None:
         # Counts span decades: the exponent keeps single pairs visible, and the quantile keeps one crowded cell from
         # paling all others.
         cells.set_norm(PowerNorm(0.4, 0, float(np.quantile(counts, 0.99)) if len(counts) else 1.0))
-    _line(axes, x[~same_image], y[~same_image])
+    bins = bin_pairs(x[~same_image], y[~same_image])
+    axes.fill_between(bins.relevance, bins.mean - bins.spread, bins.mean + bins.spread, color=INK, alpha=0.13, lw=0)
+    # A white border separates the line from dark hexagons.
+    axes.plot(bins.relevance, bins.mean, color="white", lw=3)
+    axes.plot(bins.relevance, bins.mean, color=INK, lw=1.5, marker="o", markersize=3)
     axes.set_xlim(*extent[:2])
     axes.set_ylim(*extent[2:])
     axes.set_yticks(range(6))
@@ -151,68 +167,60 @@ def _panel(axes: Axes, scored: PairScores) -> None:
         axes.set_xticks(levels)
 
 
-def _line(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-    bins = bin_pairs(x, y)
-    axes.fill_between(bins.relevance, bins.mean - bins.spread, bins.mean + bins.spread, color=INK, alpha=0.13, lw=0)
-    # A white border separates the line from dark hexagons.
-    axes.plot(bins.relevance, bins.mean, color="white", lw=3)
-    axes.plot(bins.relevance, bins.mean, color=INK, lw=1.5, marker="o", markersize=3)
+def _r(found: Estimate) -> str:
+    return UNDEFINED if found.value is None else f"{found.value:.3f}"
 
 
-def _limits(x: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of nearly all pairs, since CIDEr-D's range ends at 10 and its scores at 6."""
-    low, high = (float(v) for v in np.quantile(x, [0.0005, 0.9995]))
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+@dataclass(frozen=True)
+class _Bars:
+    """One column as bars: a colour for each label, and published figures by label."""
+
+    column: Column
+    colours: Mapping[str, str]
+    papers: Mapping[str, float] = field(default_factory=dict)
 
 
-def _bars(axes: Axes, task: Task, names: list[str], records: list[Mapping[str, Any]]) -> None:
-    methods = METHODS[task]
-    subsets = [("all", ALL_PAIRS if len(methods) > 1 else OTHER)]
-    subsets += [(m, GT if m in OWN else OTHER) for m in methods] if len(methods) > 1 else []
-    thick = 0.27
-    record_of = {(r["label"], r["subset"]): r for r in records}
-    for k, (subset, colour) in enumerate(subsets):
-        for i, name in enumerate(names):
-            record, place = record_of.get((name, subset)), i + (k - (len(subsets) - 1) / 2) * thick
-            if record is None or record["pearson"] is None:
-                axes.text(0.005, place, "undefined", va="center", fontsize=6.5, color=ALL_PAIRS)
-                continue
-            r = record["pearson"]
-            axes.barh(place, r, thick * 0.86, color=colour)
-            if record["low"] is not None:
-                axes.plot([record["low"], record["high"]], [place, place], color=INK, lw=1.2, solid_capstyle="butt")
-            # The figure stands to the right of the bar, its interval and the paper's diamond.
-            end = max(r, record["high"] or r)
-            if record["paper"] is not None:
-                axes.plot(record["paper"], place, marker="D", markersize=4.5, color="white", mec=INK, mew=1)
-                end = max(end, record["paper"] + 0.012)
-            axes.text(end + 0.012, place, f"{r:.3f}", va="center", fontsize=7)
+def _agreement(axes: Axes, task: Task, labels: Sequence[str], records: Sequence[Record]) -> None:
+    """Draw Pearson's r of a task: of all pairs, and of the pairs of each sampling method."""
+    several = len(subsets(task)) > 1
+    bars = []
+    for subset in subsets(task):
+        colour = GT if subset in OWN else ALL_PAIRS if several and subset == ALL else OTHER
+        of_subset = [r for r in records if (r["task"], r["subset"]) == (task, subset)]
+        papers = {r["label"]: r["paper"] for r in of_subset if r["paper"] is not None}
+        bars.append(_Bars(Column.of(of_subset, task, subset, "pearson", subset), dict.fromkeys(labels, colour), papers))
+    _draw_bars(axes, labels, bars, "{:.3f}")
     axes.set_title(f"{_TITLES[task]} ({task.upper()})")
     axes.set_xlabel("Pearson's r with human scores")
-    axes.set_xlim(min([0.0, *(r["low"] or r["pearson"] or 0.0 for r in records)]), 1.02)
+    axes.set_xlim(right=1.02)
+
+
+def _draw_bars(axes: Axes, labels: Sequence[str], series: Sequence[_Bars], form: str, scale: float = 1.0) -> None:
+    """Draw a group of bars per label, with intervals as lines, published figures as diamonds, and figures as text."""
+    thick = 0.8 / len(series)
+    for k, bars in enumerate(series):
+        for i, label in enumerate(labels):
+            found, place = bars.column.estimates.get(label), i + (k - (len(series) - 1) / 2) * thick
+            if found is None or found.value is None:
+                text = "not scored" if found is None else UNDEFINED
+                axes.text(0.005 * scale, place, text, va="center", fontsize=6.5, color=ALL_PAIRS)
+                continue
+            end = value = scale * found.value
+            axes.barh(place, value, 0.86 * thick, color=bars.colours[label])
+            if found.interval is not None:
+                ends = [scale * found.interval.low, scale * found.interval.high]
+                axes.plot(ends, [place, place], color=INK, lw=1.2, solid_capstyle="butt")
+                end = max(end, ends[1])
+            if label in bars.papers:
+                axes.plot(bars.papers[label], place, **_DIAMOND)
+                end = max(end, bars.papers[label])
+            # The figure stands to the right of the bar, its interval and the paper's diamond.
+            axes.annotate(form.format(value), (end, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
     # An inverted axis: the first label is on top, as in the table.
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+    axes.set_yticks(range(len(labels)), labels)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color=PALE)
-
-
-def _bars_legend(figure: SubFigure) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [
-        Patch(color=ALL_PAIRS, label="all pairs"),
-        Patch(color=GT, label="GT: pairs of one image"),
-        Patch(color=OTHER, label="non-GT: pairs of two images"),
-        Line2D([], [], color=INK, lw=1.2, label="95% interval"),
-        Line2D([], [], color="white", mec=INK, marker="D", ls="", markersize=4.5, label="as a paper reports it"),
-    ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
-
-
-def _r(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
 
 
 def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Path) -> None:
@@ -223,58 +231,31 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
 
     `path`: written completely or not at all.
     """
-    labels = labels_of(columns)
+    labels = list(dict.fromkeys(label for column in columns for label in column.estimates))
     panels = len(columns) + bool(costs)
     across = min(_ACROSS, panels)
     down = math.ceil(panels / across)
-    height = 0.24 * len(labels) + 0.95
-    size = (2.6 * across + 1.3, height * down + 0.5)
+    size = (2.6 * across + 1.3, (0.24 * len(labels) + 0.95) * down + 0.5)
     with _picture(path, "How labels agree with people, x100", size, (0.08, 0.06)) as figure:
-        grid = figure.subplots(down, across, squeeze=False, sharey=True)
-        for axes, column in zip(grid.ravel(), columns, strict=False):
-            _set_bars(axes, column, labels)
+        grid = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+        for axes, column in zip(grid, columns, strict=False):
+            _panel_of_set(axes, labels, column, "{:.1f}", 100)
+            # The figures stand to the right of the bars.
+            axes.set_xlim(right=1.2 * axes.get_xlim()[1])
         if costs:
-            _speeds(grid.ravel()[len(columns)], costs, labels)
-        for axes in grid.ravel()[panels:]:
+            speeds = {label: Estimate(cost.captions_per_second) for label, cost in costs.items()}
+            axes = grid[len(columns)]
+            axes.set_xscale("log")
+            _panel_of_set(axes, labels, Column("speed", speeds, "captions per second"), "{:,.0f}")
+            rates = [cost.captions_per_second for cost in costs.values()]
+            # Bars of a logarithmic axis start one decade below the slowest label.
+            axes.set_xlim(min(rates) / 10, 6 * max(rates))
+        for axes in grid[panels:]:
             axes.set_visible(False)
-        for axes in grid.ravel():
-            axes.set_ylim(len(labels) - 0.4, -0.6)
-            axes.set_yticks(range(len(labels)), labels)
-            axes.set_axisbelow(True)
-            axes.grid(axis="x", color=PALE)
 
 
-def _set_bars(axes: Axes, column: Column, labels: Sequence[str]) -> None:
-    best, end = column.best(), 0.0
-    for place, label in enumerate(labels):
-        estimate = column.estimates.get(label)
-        if estimate is None or estimate.value is None:
-            reason = "not scored" if estimate is None else "undefined"
-            axes.text(0.5, place, reason, va="center", fontsize=6.5, color=ALL_PAIRS)
-            continue
-        value = 100 * estimate.value
-        axes.barh(place, value, 0.7, color=OTHER if label in best else ALL_PAIRS)
-        reach = value
-        if estimate.interval is not None:
-            low, reach = 100 * estimate.interval.low, max(value, 100 * estimate.interval.high)
-            axes.plot([low, reach], [place, place], color=INK, lw=1.1, solid_capstyle="butt")
-        axes.text(max(reach, 0.0) + 1.2, place, f"{value:.1f}", va="center", fontsize=7)
-        end = max(end, reach)
-    # The figures stand to the right of the bars.
-    axes.set_xlim(min(0.0, axes.get_xlim()[0]), 1.2 * end or 1.0)
+def _panel_of_set(axes: Axes, labels: Sequence[str], column: Column, form: str, scale: float = 1.0) -> None:
+    colours = {label: OTHER if label in column.best() else ALL_PAIRS for label in labels}
+    _draw_bars(axes, labels, [_Bars(column, colours)], form, scale)
     axes.set_title(column.title, fontsize=9.5)
     axes.set_xlabel(column.statistic, fontsize=8)
-
-
-def _speeds(axes: Axes, costs: Mapping[str, Cost], labels: Sequence[str]) -> None:
-    speeds = {label: cost.captions_per_second for label, cost in costs.items()}
-    fastest = max(speeds.values())
-    axes.set_xscale("log")
-    for place, label in enumerate(labels):
-        if label in speeds:
-            axes.barh(place, speeds[label], 0.7, color=OTHER if speeds[label] == fastest else ALL_PAIRS)
-            axes.text(1.15 * speeds[label], place, f"{speeds[label]:,.0f}", va="center", fontsize=7)
-    # Bars of a logarithmic axis start one decade below the slowest label.
-    axes.set_xlim(min(speeds.values()) / 10, 6 * fastest)
-    axes.set_title("speed", fontsize=9.5)
-    axes.set_xlabel("captions per second", fontsize=8)

@@ -1,10 +1,10 @@
-"""Reports of judgements: their tables and records in every form."""
+"""Judged labels, and reports about them: tables and records in every form."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,17 @@ from relabel.sources.base import Source, SourceParams
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
+Record = dict[str, Any]
+"""A figure row of a label on a set: `task`, `subset`, and figures by name; None where one is undefined."""
 Draw = Callable[[Path], None]
 """Draws a picture into the file that it is given."""
-UNDEFINED = "undefined"
-_HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
-"""Subset (None: all of them) and figure of the metric of a task."""
-_UNDEFINED_NOTE = (
-    f"{UNDEFINED}: a coefficient compares the order of two series, and here one of the two is constant or has too few "
-    "values. same_image gives all pairs of two images the same relevance."
-)
+BASELINE = "same_image"
+"""Source that every table of CxC shows: 1 for captions of one image, 0 for all others."""
+EXTERNAL = "scores"
+"""Source of labels whose scores come from a file or a function."""
+_FILE = "figures.json"
+_HEADLINES = {("sits", "c2i_intrasim"): "pearson", ("eccv", "i2t"): "map_at_r", ("eccv", "t2i"): "map_at_r"}
+"""Task and subset of the metric of a label, and its figure."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,10 +70,27 @@ class JudgedLabel:
         return f"{self.label} ({self.uses.split()[0]})" if self.uses and "/" not in self.uses else self.label
 
 
-def label_fields(described: Mapping[str, Any] | JudgedLabel) -> dict[str, Any]:
-    """Return the fields of `JudgedLabel` of a label, or from the facts of a manifest about it."""
-    facts = described if isinstance(described, Mapping) else vars(described)
-    return {one.name: facts[one.name] for one in fields(JudgedLabel) if one.name in facts}
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A label with its figures on a judged set.
+
+    `calibration`: CxC: points of `relabel.judge.cxc_figures.calibration_points`.
+    """
+
+    label: JudgedLabel
+    records: Sequence[Record]
+    calibration: Sequence[Record] = ()
+
+    def write(self, work: Work) -> None:
+        """Write the figures as an artefact."""
+        text = json.dumps(asdict(self), indent=1)
+        work.file(_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+
+    @classmethod
+    def read(cls, folder: Path) -> Judged:
+        """Read the figures of an artefact."""
+        content = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        return cls(JudgedLabel(**content["label"]), content["records"], content["calibration"])
 
 
 @dataclass(frozen=True)
@@ -84,12 +103,8 @@ class Report:
     """
 
     tables: tuple[Table, ...] = ()
-    records: tuple[dict[str, Any], ...] = ()
+    records: tuple[Record, ...] = ()
     points: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # The dataclass is frozen for its users; the instance is still under construction.
-        object.__setattr__(self, "tables", tuple(_explain_undefined(table) for table in self.tables))
 
     def __add__(self, other: Report) -> Report:
         return Report(self.tables + other.tables, self.records + other.records, {**self.points, **other.points})
@@ -114,14 +129,6 @@ class Report:
         return "\n\n".join(render(table) for table in self.tables)
 
 
-def _explain_undefined(table: Table) -> Table:
-    """Return the table with a note on undefined figures, if it has any."""
-    has_undefined = any(UNDEFINED in cell for row in table.rows for cell in row)
-    if not has_undefined or _UNDEFINED_NOTE in table.notes:
-        return table
-    return replace(table, notes=(*table.notes, _UNDEFINED_NOTE))
-
-
 def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
     seen: set[str] = set()
     for table in all_tables:
@@ -129,7 +136,7 @@ def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
         seen.update(table.notes)
 
 
-def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def metrics(records: Sequence[Record]) -> dict[str, float]:
     """Return one figure per label, which `dvc metrics show` prints in one column, rounded to 4 decimals.
 
     The figure is Pearson's r of the non-GT pairs of CxC's SITS, or the mAP@R on ECCV Caption, averaged over both
@@ -137,10 +144,8 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     figures: dict[str, list[float]] = {}
     for record in records:
-        if record["task"] not in _HEADLINES:
-            continue
-        subset, figure = _HEADLINES[record["task"]]
-        if subset in (None, record["subset"]) and record.get(figure) is not None:
+        figure = _HEADLINES.get((record["task"], record["subset"]))
+        if figure and record[figure] is not None:
             figures.setdefault(record["label"], []).append(record[figure])
     return {label: round(sum(values) / len(values), 4) for label, values in figures.items()}
 
@@ -149,9 +154,8 @@ def write_report(name: str, report: Report, draw: Draw | None, work: Work) -> No
     """Write a report as an artefact: its tables and records in every form, its points, and its picture."""
     forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
     forms["json"] = json.dumps(metrics(report.records), indent=1)
-    texts = {f"{name}.{form}": f"{text}\n" for form, text in forms.items()} | {**report.points}
-    for file, text in texts.items():
+    for file, text in ({f"{name}.{form}": text for form, text in forms.items()} | {**report.points}).items():
         # Bytes, since text mode may change line ends.
-        work.file(file, partial(Path.write_bytes, data=text.encode()))
+        work.file(file, partial(Path.write_bytes, data=f"{text}\n".encode()))
     if draw:
         work.file(f"{name}.png", draw)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
-from relabel.judge.calibration import calibration_points
-from relabel.judge.cxc_report import ALL, OWN, PairScores
+from relabel.datasets.judged import ALL
+from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, calibration_points
 from relabel.page.captions import Nearest, PageCaptions, positions_in
 
 PAIRS = 5_000
@@ -24,7 +24,7 @@ PAIRS = 5_000
 KINDS = ("same_image", "neighbours", "random")
 """Pairs of captions of one image, neighbours of two images, and random pairs of two images."""
 _BINS = 40
-_SUBSETS = {ALL: "all", "c2i_intrasim": "two_images"}
+_SUBSETS = {ALL: "all", NON_GT: "two_images"}
 """Subset of CxC's pairs of a caption and an image to its name on the page."""
 
 
@@ -134,10 +134,10 @@ def judged_data(labels: Sequence[PairScores], captions: PageCaptions, seed: int 
     people ("people" comes last), by subset; and `calibration`, the mean human score by relevance of pairs of two
     images.
     """
-    lines = calibration_points(labels)
+    lines = [point for scored in labels for point in calibration_points(scored)]
     data: dict[str, Any] = {}
     for task in _ORDER:
-        if not all(task in scored.tables for scored in labels):
+        if not all(task in scored.tasks for scored in labels):
             continue
         pairs = _TaskPairs(labels, task, captions)
         if not pairs.count:
@@ -162,20 +162,20 @@ class _TaskPairs:
     """Pairs of one task that all labels have scored and the page shows."""
 
     def __init__(self, labels: Sequence[PairScores], task: Task, captions: PageCaptions) -> None:
-        columns = {scored.label: scored.columns[task] for scored in labels}
-        table, first = labels[0].tables[task], columns[labels[0].label]
-        names = zip(("left", "right"), SIDES[task], strict=True)
-        sides = [_locate(table[name].to_pylist(), side, captions) for name, side in names]
+        pairs = {scored.label: scored.tasks[task] for scored in labels}
+        first = labels[0].tasks[task]
+        names = zip((first.human.left, first.human.right), SIDES[task], strict=True)
+        sides = [_locate(ids, side, captions) for ids, side in names]
         complete = (sides[0] >= 0) & (sides[1] >= 0)
-        for column in columns.values():
-            complete &= ~np.isnan(column.relevance)
+        for one in pairs.values():
+            complete &= one.scored
         index = np.flatnonzero(complete)
         self.count = len(index)
         self.left, self.right = (side[index] for side in sides)
-        self.human = first.human[index]
+        self.human = first.human.score[index]
         self.one_image = np.isin(first.method[index], OWN)
         # Equal texts score 1 up to float32 rounding; a rank must see them as ties.
-        self.relevance = {label: round_relative(column.relevance[index]) for label, column in columns.items()}
+        self.relevance = {label: round_relative(one.relevance[index]) for label, one in pairs.items()}
 
     def worst(self, label: str) -> dict[str, Any]:
         """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""

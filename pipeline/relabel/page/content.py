@@ -10,7 +10,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Scores
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import read_neighbours
-from relabel.judge.cxc_report import PairScores
+from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
 from relabel.page.captions import NEAREST, RERANKED, Nearest, PageCaptions, from_rows, rerank, search
 from relabel.page.charts import PAIRS, distribution, draw_neighbours, draw_pairs, headline, judged_data

@@ -11,14 +11,16 @@ from types import MappingProxyType
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
-from relabel.judge.compare import compare, report_compared
-from relabel.judge.cxc_report import CxcFigures, PairScores, baseline
-from relabel.judge.eccv_report import Ranking, eccv_report
-from relabel.judge.judged_figures import Figure, read_figures
-from relabel.judge.judged_report import Cost, judged_columns, set_report, summary_report
-from relabel.judge.judged_scores import ScoreFunction, read_cxc_scores, read_pair_scores, score_with_function
-from relabel.judge.notes import BASELINE
-from relabel.judge.report import Draw, Report, write_report
+from relabel.judge.cxc_figures import PairScores, baseline, compare
+from relabel.judge.report import BASELINE, Draw, Judged, Report, write_report
+from relabel.judge.scores import (
+    ScoreFunction,
+    external_label,
+    read_cxc_scores,
+    read_pair_scores,
+    score_with_function,
+)
+from relabel.judge.tables import Cost, cxc_report, eccv_report, headline_columns, set_report, summary_report
 from relabel.stages import judged
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, Step
@@ -90,9 +92,9 @@ class EvaluationResult:
             # Without a label, the baseline is that of the pairs in the file.
             others = [*scores] if labels else [baseline(scores[0]), *scores]
             jobs = {f"figures {label}": judged.figures(project, label) for label in labels}
-            compared = [CxcFigures.open(job.out, job.open().facts) for job in jobs.values()]
+            compared = [_figures(job) for job in jobs.values()]
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
-            report = report_compared(compared, params)
+            report = cxc_report(compared, params)
 
             def draw(path: Path) -> None:
                 from relabel.judge import plot
@@ -105,7 +107,7 @@ class EvaluationResult:
             jobs = {f"ranking {label}": judged.ranking(project, label) for label in labels if label not in unranked}
             if unranked and not jobs:
                 runtime.progress.note(f"{', '.join(unranked)}: not ranked. {_RANKED}")
-            self._add("eccv", eccv_report([Ranking.of(job.open().facts) for job in jobs.values()], unranked), jobs)
+            self._add("eccv", eccv_report([_figures(job) for job in jobs.values()], unranked), jobs)
 
     def read_sets(self, sets: Sequence[TextSet], others: Callable[[TextSet], Scored] = lambda _: {}) -> Report:
         """Return the tables of sets of texts, and note the figures and the costs of labels.
@@ -116,23 +118,22 @@ class EvaluationResult:
         for texts in sets:
             # A source that cannot take new texts has no fault. The report says why it is left out.
             left_out = {one.label: one.reason for one in texts.labels if one.reason}
-            found = dict[str, list[Figure]]()
+            found = list[Judged]()
             for one in (one for one in texts.labels if not one.reason):
                 # A label that could not be judged is among the problems. A page shows what was judged before.
                 with suppress(RelabelError):
-                    one.figures.open()
-                    found[one.label] = read_figures(one.figures.out)
+                    found.append(_figures(one.figures))
                     self.made_of[f"{texts.judged.name} {one.label}"] = one.figures
                     self.costs.setdefault(one.label, []).append(read_manifest(one.scores.out).runtime["cost"])
-            found |= {name: texts.compare(scored) for name, scored in others(texts).items()}
-            report += set_report(texts.judged, found, left_out, params.resamples, params.seed)
+            found += [texts.compare(external_label(name), scored) for name, scored in others(texts).items()]
+            report += set_report(texts.judged, found, left_out, params)
         return report
 
     def add_sets(self, report: Report, sets: Sequence[TextSet], absent: Mapping[str, RelabelError]) -> None:
         """Add the tables of sets of texts, and the table and picture of all sets."""
         from relabel.judge.plot import draw_summary
 
-        columns = judged_columns([*self.report.records, *report.records], [texts.judged for texts in sets])
+        columns = headline_columns([*self.report.records, *report.records], [texts.judged for texts in sets])
         costs = {name: Cost.of(scored) for name, scored in self.costs.items()}
         notes = [f"Not judged: {name} ({error})" for name, error in absent.items()]
         for note in notes:
@@ -155,6 +156,11 @@ class EvaluationResult:
         self.paths["tables, pictures"] = folder
 
 
+def _figures(job: Job) -> Judged:
+    job.open()
+    return Judged.read(job.out)
+
+
 def correlate(
     project: Project,
     labels: Sequence[str],
@@ -175,9 +181,9 @@ def correlate(
     captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every set
     whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
     elsewhere for the pairs of the one set in `against`, judged under the name of the file (see
-    `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for no label. `functions`:
+    `relabel.judge.scores`). With such files, `labels` may be empty, which then stands for no label. `functions`:
     functions of texts by name, judged beside the labels on sets of texts (see
-    `relabel.judge.judged_scores.score_with_function`). With functions, too, empty `labels` stand for no label.
+    `relabel.judge.scores.score_with_function`). With functions, too, empty `labels` stand for no label.
     `allow_missing`: accept files of scores that lack judged pairs.
     """
     names = list(labels) or ([] if scores or functions else list(project.config.sources))

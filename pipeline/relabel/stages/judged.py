@@ -17,11 +17,10 @@ from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.statistics import Vector
 from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
 from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
-from relabel.judge.compare import compare
-from relabel.judge.cxc_report import PairScores
-from relabel.judge.judged_figures import Figure, set_figures, write_figures
-from relabel.judge.judged_scores import read_scores, score_judgements, write_scores
-from relabel.judge.report import JudgedLabel
+from relabel.judge.cxc_figures import PairScores, compare
+from relabel.judge.figures import set_figures
+from relabel.judge.report import Judged, JudgedLabel
+from relabel.judge.scores import read_scores, score_judgements, write_scores
 from relabel.sources.base import Source
 from relabel.sources.texts import fingerprint_texts
 from relabel.stages.encode import encode, encoding_steps, model_steps, open_label
@@ -52,8 +51,9 @@ def judge(project: Project, label: str) -> Job:
 
     def fill(work: Work) -> None:
         relevance = open_label(project, label, split)
-        work.facts |= vars(describe(project, label, encoding.open()))
-        score_cxc(corpus, relevance, source, split, work, project.runtime.progress, include_self=include_self)
+        work.facts["about"] = vars(describe(project, label, encoding.open()))
+        progress = project.runtime.progress
+        score_cxc(corpus, relevance, source.spec.symmetric, split, work, progress, include_self=include_self)
 
     recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
     out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)
@@ -75,13 +75,13 @@ def figures(project: Project, label: str) -> Job:
 
 def open_scores(project: Project, label: str) -> PairScores:
     """Open a label's scores of CxC's pairs."""
-    job = judge(project, label)
-    return PairScores.open(job.out, job.open().facts)
+    job, params = judge(project, label), project.config.judge
+    return PairScores.open(job.out, JudgedLabel(**job.open().facts["about"]), params.split, params.include_self)
 
 
 def ranking(project: Project, label: str) -> Job:
     """Prepare to rank ECCV Caption with a label (see `is_ranked`)."""
-    from relabel.judge.eccv import Gate, read_eccv, score_eccv
+    from relabel.judge.eccv import Gate, Ranker, read_eccv, score_eccv
 
     check_judged(project)
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
@@ -94,14 +94,14 @@ def ranking(project: Project, label: str) -> Job:
         inputs["gate"] = encode(project, gate, "test").identity
         semantic |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
 
+    def ranker(name: str) -> Ranker:
+        return Ranker(open_label(project, name, "test"), max(map(abs, project.config.source(name).spec.bounds)))
+
     def fill(work: Work) -> None:
-        opened = None
-        if gate:
-            scale = max(map(abs, project.config.source(gate).spec.bounds))
-            opened = Gate(gate, open_label(project, gate, "test"), params.gate_top, scale)
-        work.facts |= vars(describe(project, label, encoding.open()))
-        eccv, relevance = read_eccv(corpus, project.runtime.data), open_label(project, label, "test")
-        score_eccv(corpus, relevance, source, eccv, work, project.runtime.progress, ties=params.ties, gate=opened)
+        opened = Gate(gate, ranker(gate), params.gate_top) if gate else None
+        eccv, progress = read_eccv(corpus, project.runtime.data), project.runtime.progress
+        records = score_eccv(corpus, ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
+        Judged(describe(project, label, encoding.open()), records).write(work)
 
     recipe, names = Recipe("ranking", label, lambda: semantic, inputs, fill), ("gate", "gate_top") if gate else ()
     out, command = project.folder("rankings", "test", label), project.command("correlate", on="eccv", label=label)
@@ -177,10 +177,10 @@ class TextSet:
     judgements: Judgements
     labels: list[ScoredSet] = field(default_factory=list)
 
-    def compare(self, scores: Vector) -> list[Figure]:
+    def compare(self, label: JudgedLabel, scores: Vector) -> Judged:
         """Compare scores of the pairs with the judgements."""
         params, threads = self.project.config.judge, self.project.runtime.threads
-        return set_figures(self.judged, self.judgements, scores, params.resamples, params.seed, threads)
+        return Judged(label, set_figures(self.judged, self.judgements, scores, params, threads))
 
 
 def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
@@ -259,7 +259,8 @@ class ScoredSet:
 
         def fill(work: Work) -> None:
             scores.open()
-            write_figures(self.texts.compare(read_scores(scores.out)), work)
+            about = JudgedLabel(label=self.label, params=self.sources[self.label].params.model_dump(mode="json"))
+            self.texts.compare(about, read_scores(scores.out)).write(work)
 
         semantic: Values = {"resamples": params.resamples, "seed": params.seed}
         semantic |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -15,7 +15,6 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import Split, human_scores
 from relabel.sources.relevance import Relevance, pool
-from relabel.sources.same_image import SameImage
 from relabel.store.workdir import Work
 
 
@@ -52,28 +51,10 @@ class Odd(Relevance):
         return np.zeros(len(captions))
 
 
-class OddSource(SameImage):
-    """Source with the relevance Odd."""
-
-    spec = replace(SameImage.spec, name="odd", kind="features", symmetric=False)
-
-
-class OddPairs(OddSource):
-    """The source Odd, marked as scoring pair by pair."""
-
-    spec = replace(OddSource.spec, kind="pairs")
-
-
-class OddSymmetric(OddSource):
-    """The source Odd, marked as symmetric."""
-
-    spec = replace(OddSource.spec, symmetric=True)
-
-
 @pytest.fixture(scope="session")
 def odd() -> SimpleNamespace:
-    """Return Odd and its sources."""
-    return SimpleNamespace(Relevance=Odd, Source=OddSource, Pairs=OddPairs, Symmetric=OddSymmetric)
+    """Return the class Odd."""
+    return SimpleNamespace(Relevance=Odd)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import TASKS, HumanScores, Task
 from relabel.judge import cxc
-from relabel.judge.cxc import SCHEMA, read_cxc, score_cxc
-from relabel.sources.same_image import SameImage, SameImageRelevance
+from relabel.judge.cxc import read_cxc, score_cxc
+from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
@@ -85,24 +85,19 @@ def test_every_task_equals_its_definition(
     corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work, pooling: Pooling, own: bool
 ) -> None:
     relevance = odd.Relevance(corpus, range(len(corpus)), pooling)
-    score_cxc(corpus, relevance, odd.Source, "test", work, include_self=own)
-    for task, table in read_cxc(work.folder).items():
+    score_cxc(corpus, relevance, False, "test", work, include_self=own)
+    for task, pairs in read_cxc(work.folder, "test").items():
         human = few_pairs[task]
-        assert table.schema.equals(SCHEMA)
-        assert table["left"].to_pylist() == human.left
-        assert table["right"].to_pylist() == human.right
-        assert table["human"].to_pylist() == human.score.tolist()
+        assert (pairs.human.left, pairs.human.right) == (human.left, human.right)
+        assert pairs.human.score.tolist() == human.score.tolist()
         expected = [
             by_hand(corpus, odd, task, a, b, pooling, own) for a, b in zip(human.left, human.right, strict=True)
         ]
-        relevances = table["relevance"].to_numpy()
-        assert relevances == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
-        assert table["relevance"].null_count == int(np.isnan(expected).sum())
+        assert pairs.relevance == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
-    assert work.facts["cxc"]["include_self"] is own
 
 
-def test_a_source_counts_all_pairs_before_it_scores_one(
+def test_a_source_counts_the_pairs_of_a_task_before_it_scores_one(
     corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
 ) -> None:
     counted: list[int] = []
@@ -116,7 +111,7 @@ def test_a_source_counts_all_pairs_before_it_scores_one(
             return total
 
     with pytest.raises(UsageError, match="too many"):
-        score_cxc(corpus, Limited(corpus, range(len(corpus)), "max"), odd.Source, "test", work)
+        score_cxc(corpus, Limited(corpus, range(len(corpus)), "max"), False, "test", work)
     sizes = dict(zip(corpus.image_ids, (1, 2, 5, 5, 5), strict=True))  # the first five captions of an image
     assert counted == [
         len(few_pairs["sts"]),
@@ -130,62 +125,34 @@ def test_symmetric_sources_score_one_order(
 ) -> None:
     relevance = odd.Relevance(corpus, range(len(corpus)))
     odd.Relevance.calls.clear()
-    score_cxc(corpus, relevance, odd.Symmetric, "test", work)
+    score_cxc(corpus, relevance, True, "test", work)
     candidates = [min(5, n) for n in (1, 2, 5, 6, 7)]
     assert odd.Relevance.calls == [len(few_pairs["sts"]), len(few_pairs["sits"]), 4 * sum(candidates)]
 
 
 def test_same_image_on_real_pairs(cxc_test: Corpus, work: Work) -> None:
-    score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), SameImage, "test", work)
-    tables = read_cxc(work.folder)
-    assert [t.num_rows for t in tables.values()] == [44_045, 44_833, 46_719]
-    assert sum(t["relevance"].null_count for t in tables.values()) == 0
-    own_sampling = {
-        m
-        for m, r in zip(tables["sits"]["method"].to_pylist(), tables["sits"]["relevance"].to_pylist(), strict=True)
-        if r
-    }
-    assert own_sampling == {"c2i_original"}
-    clusters = [cxc_test.image_ids[i] for i in tables["sits"]["cluster"].to_pylist()[:50]]
-    assert clusters == tables["sits"]["right"].to_pylist()[:50]
-    left = [cxc_test.image[cxc_test.row_of[c]] for c in tables["sts"]["left"].to_pylist()[:50]]
-    assert left == tables["sts"]["cluster"].to_pylist()[:50]
+    score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), True, "test", work)
+    tasks = read_cxc(work.folder, "test")
+    assert [len(pairs.human) for pairs in tasks.values()] == [44_045, 44_833, 46_719]
+    assert all(pairs.scored.all() for pairs in tasks.values())
+    sits, sts = tasks["sits"], tasks["sts"]
+    assert set(sits.method[sits.relevance == 1]) == {"c2i_original"}
+    assert [cxc_test.image_ids[i] for i in sits.cluster[:50]] == sits.human.right[:50]
+    assert [cxc_test.image[cxc_test.row_of[c]] for c in sts.human.left[:50]] == sts.cluster[:50].tolist()
 
 
-def test_missing_ids_are_counted_reported_and_null(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
-    notes: list[str] = []
-
-    class Notes(type(cxc.SILENT)):  # type: ignore[misc]
-        def note(self, text: str) -> None:
-            notes.append(text)
-
+def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
     encoded = range(0, 500)  # the captions of 100 of the 300 images
-    score_cxc(few, odd.Relevance(few, encoded), odd.Source, "test", work, Notes())
-    for task, table in read_cxc(work.folder).items():
-        reasons, relevance = table["missing"].to_pylist(), table["relevance"].to_pylist()
-        unscored = [i for i, why in enumerate(reasons) if why]
-        assert [r is None for r in relevance] == [why is not None for why in reasons]
-        assert {why for why in reasons if why} <= {
-            "caption not in the corpus",
-            "image not in the corpus",
-            "caption not encoded",
-            "image not encoded",
-        }
-        missing = work.facts["cxc"]["missing"][task]
-        assert missing["count"] == len(unscored) > 40_000
-        assert len(missing["first"]) == 5
-        assert table["left"][unscored[0]].as_py() in missing["first"][0]
-        assert len(unscored) < len(relevance)
-    assert [n.partition(":")[0] for n in notes] == list(TASKS)
-
-
-def test_undefined_relevance_is_null_with_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
-    score_cxc(few, odd.Relevance(few, range(len(few)), nan=0), odd.Source, "test", work, tasks=("sits",))
-    (table,) = read_cxc(work.folder).values()
-    undefined = [i for i, why in enumerate(table["missing"].to_pylist()) if why == "relevance undefined"]
+    score_cxc(few, odd.Relevance(few, encoded, nan=0), False, "test", work)
+    reasons = {
+        "caption not in the corpus", "image not in the corpus", "caption not encoded", "image not encoded",
+        "relevance undefined",
+    }  # fmt: skip
+    for pairs in read_cxc(work.folder, "test").values():
+        assert [reason is None for reason in pairs.missing] == pairs.scored.tolist()
+        assert {reason for reason in pairs.missing if reason} <= reasons
+        assert 0 < pairs.scored.sum() < 1000
+    sits = read_cxc(work.folder, "test")["sits"]
+    undefined = [i for i, reason in enumerate(sits.missing) if reason == "relevance undefined"]
     assert undefined
-    assert all(few.image[few.row_of[table["left"][i].as_py()]] == 0 for i in undefined)
-    assert (
-        table["relevance"].null_count
-        == table["missing"].to_pylist().count("relevance undefined") + work.facts["cxc"]["missing"]["sits"]["count"]
-    )
+    assert all(few.image[few.row_of[sits.human.left[i]]] == 0 for i in undefined)

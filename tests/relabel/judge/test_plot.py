@@ -1,38 +1,41 @@
-"""Contract: the picture is a PNG of every label, drawn without a display. Bins and points are means of their pairs."""
+"""Contract: pictures are PNGs of every label, drawn without a display. In the picture of all judged sets, every label
+has a row in every panel, figures are printed, and labels that a set does not score are marked.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 
+from relabel.core.numeric.statistics import Interval
 from relabel.corpus import Corpus
 from relabel.judge import JudgeParams
-from relabel.judge.calibration import agreement_points, bin_pairs, calibration_points
-from relabel.judge.compare import compare
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_report import CxcFigures, PairScores, baseline, cxc_report
-from relabel.judge.plot import draw
+from relabel.judge.cxc_figures import PairScores, baseline, compare
+from relabel.judge.figures import Estimate
+from relabel.judge.plot import draw, draw_summary
+from relabel.judge.report import JudgedLabel, Record
+from relabel.judge.tables import Column, Cost, cxc_report
 from relabel.store.workdir import Work
+
+PARAMS = JudgeParams(resamples=20, draws=0)
 
 
 @pytest.fixture(scope="module")
 def scored(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
     folder = tmp_path_factory.mktemp("odd")
-    (folder / ".done").mkdir()
-    work = Work(folder, {"label": "odd", "params": {"source": "odd", "pooling": "max"}})
-    score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
-    return PairScores.open(folder, work.facts)
+    score_cxc(few, odd.Relevance(few, range(len(few))), False, "test", Work(folder))
+    return PairScores.open(folder, JudgedLabel(label="odd", params={"source": "odd", "pooling": "max"}), "test", True)
 
 
-def figures(labels: list[PairScores]) -> list[CxcFigures]:
-    return [compare(scored, JudgeParams(resamples=20, draws=0)) for scored in labels]
+def records(labels: list[PairScores]) -> tuple[Record, ...]:
+    return cxc_report([compare(one, PARAMS) for one in labels], PARAMS).records
 
 
 def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: Path) -> None:
@@ -43,9 +46,9 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: 
     for count in (1, 2):
         labels = [
             baseline(scored),
-            *(replace(scored, label=f"odd{i}") for i in range(count - 1)),
+            *(replace(scored, about=replace(scored.about, label=f"odd{i}")) for i in range(count - 1)),
         ]
-        draw(labels, cxc_report(figures(labels)).records, tmp_path / f"{count}.png")
+        draw(labels, records(labels), tmp_path / f"{count}.png")
         pixels = matplotlib.image.imread(tmp_path / f"{count}.png")
         heights.append(pixels.shape[0])
         assert pixels.shape[1] == 1725
@@ -59,46 +62,29 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: 
 
 
 def test_a_label_without_scores_is_drawn(scored: PairScores, tmp_path: Path) -> None:
-    at = scored.tables["sits"].schema.get_field_index("relevance")
-    tables = {t: v.set_column(at, "relevance", pa.nulls(len(v), pa.float64())) for t, v in scored.tables.items()}
-    labels = [replace(scored, label="nothing", tables=tables)]
-    draw(labels, cxc_report(figures(labels)).records, tmp_path / "a.png")
+    tasks = {task: replace(v, relevance=np.full(len(v.human), np.nan)) for task, v in scored.tasks.items()}
+    labels = [replace(scored, tasks=tasks)]
+    draw(labels, records(labels), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_bins_are_means_of_equally_many() -> None:
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=1000), generator.uniform(0, 5, 1000)
-    bins = bin_pairs(x, y, 10)
-    order = np.argsort(x)
-    assert bins.n.tolist() == [100] * 10
-    for b in range(10):
-        rows = order[100 * b : 100 * (b + 1)]
-        assert bins.relevance[b] == pytest.approx(x[rows].mean(), abs=1e-12)
-        assert bins.mean[b] == pytest.approx(y[rows].mean(), abs=1e-12)
-        assert bins.spread[b] == pytest.approx(y[rows].std(), abs=1e-12)
+COLUMNS = [
+    Column("vsts", {"one": Estimate(0.5, Interval(0.4, 0.6)), "two": Estimate(0.75)}),
+    Column("sick", {"two": Estimate(None)}),
+]
 
 
-def test_ties_share_a_bin() -> None:
-    x = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
-    bins = bin_pairs(x, x * 2, 20)
-    assert bins.relevance.tolist() == [0, 1, 2]
-    assert bins.mean.tolist() == [0, 2, 4]
-    assert bins.n.tolist() == [70, 20, 10]
-    assert not len(bin_pairs(np.empty(0), np.empty(0)).mean)
+@pytest.mark.parametrize("costs", [{}, {"one": Cost(1000.0, 8.0), "two": Cost(3.0, 8.0)}])
+def test_panels_show_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: dict[str, Cost]) -> None:
+    shown: list[list[str]] = []
+    save = Figure.savefig
 
+    def record(figure: Figure, *args: object, **options: object) -> None:
+        shown.extend([text.get_text() for text in axes.texts] for axes in figure.axes if axes.get_visible())
+        save(figure, *args, **options)  # type: ignore[arg-type]
 
-def test_points_are_flat_and_json(scored: PairScores) -> None:
-    labels = [baseline(scored), scored]
-    points = agreement_points(cxc_report(figures(labels)).records)
-    assert {p["label"] for p in points} == {"same_image", "odd"}
-    assert all(isinstance(p["pearson"], float) for p in points)
-    assert {(p["task"], p["subset"]) for p in points if p["label"] == "same_image"} == {("sts", "all"), ("sits", "all")}
-    levels = calibration_points(labels, bins=5)
-    json.dumps([points, levels], allow_nan=False)
-    all_levels = [p for p in levels if (p["label"], p["task"]) == ("odd", "sits")]
-    table = scored.tables["sits"].to_pylist()
-    assert sum(p["n"] for p in all_levels) == sum(
-        r["relevance"] is not None and r["method"] == "c2i_intrasim" for r in table
-    )
-    assert [p["relevance"] for p in all_levels] == sorted(p["relevance"] for p in all_levels)
+    monkeypatch.setattr(Figure, "savefig", record)
+    draw_summary(COLUMNS, costs, tmp_path / "all.png")
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+    assert shown[:2] == [["50.0", "75.0"], ["not scored", "undefined"]]
+    assert shown[2:] == ([["1,000", "3"]] if costs else [])

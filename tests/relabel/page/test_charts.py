@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from scipy.stats import rankdata, spearmanr
 
 from relabel.corpus import Corpus
 from relabel.corpus.table import Caption
-from relabel.judge.cxc import SCHEMA
-from relabel.judge.cxc_report import PairScores
+from relabel.datasets.cxc import HumanScores, Task
+from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc_figures import PairScores
+from relabel.judge.report import JudgedLabel
 from relabel.page import charts
 from relabel.page.captions import Nearest, PageCaptions, choose_captions
 from relabel.page.charts import distribution, draw_neighbours, draw_pairs, judged_data
@@ -121,24 +122,12 @@ def scored(label: str, seed: int, missing: int | None = None) -> PairScores:
     relevance = np.round(human / 5 + order.normal(0, 0.3, PAIRS), 2)
     images = [f"coco:1{i:03d}" for i in image]
     images[-1] = "coco:9999"
-    mask = np.zeros(PAIRS, np.bool_)
     if missing is not None:
-        mask[missing] = True
-    table = pa.table(
-        {
-            "left": [f"coco:{i}" for i in caption],
-            "right": images,
-            "human": human,
-            "method": pa.array(
-                ["c2i_original" if c // 5 == i else "c2i_intrasim" for c, i in zip(caption, image, strict=True)]
-            ).dictionary_encode(),
-            "relevance": pa.array(relevance, mask=mask),
-            "missing": pa.nulls(PAIRS, pa.string()).dictionary_encode(),
-            "cluster": image.astype(np.int32),
-        },
-        schema=SCHEMA,
-    )
-    return PairScores(label=label, params={"source": label, "pooling": "max"}, split="test", tables={"sits": table})
+        relevance[missing] = np.nan
+    method = ["c2i_original" if c // 5 == i else "c2i_intrasim" for c, i in zip(caption, image, strict=True)]
+    pairs = HumanScores("sits", "test", [f"coco:{i}" for i in caption], images, human, method)
+    tasks: dict[Task, ScoredPairs] = {"sits": ScoredPairs(pairs, relevance, [None] * PAIRS, image.astype(np.int32))}
+    return PairScores(JudgedLabel(label=label, params={"source": label, "pooling": "max"}), "test", tasks)
 
 
 def test_a_sample_holds_the_pairs_of_all_labels_by_id(captions: PageCaptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,16 +137,16 @@ def test_a_sample_holds_the_pairs_of_all_labels_by_id(captions: PageCaptions, mo
     assert data["n"] == PAIRS - 2  # without the missing pair and the pair of another corpus
     sample = data["sample"]
     assert len(sample["human"]) == 40
-    table = labels[0].tables["sits"].to_pylist()
-    rows = {(r["left"], r["right"], r["human"]): i for i, r in enumerate(table)}
+    human = labels[0].tasks["sits"].human
+    rows = {key: i for i, key in enumerate(zip(human.left, human.right, human.score, strict=True))}
     corpus = captions.corpus
     for i in range(40):
         key = corpus.caption_ids[sample["left"][i]], corpus.image_ids[sample["right"][i]], sample["human"][i]
         row = rows[key]
         assert row not in (3, PAIRS - 1)
-        assert sample["one_image"][i] == (table[row]["method"] == "c2i_original")
+        assert sample["one_image"][i] == (human.method[row] == "c2i_original")
         for one in labels:
-            expected = one.tables["sits"]["relevance"][row].as_py()
+            expected = one.tasks["sits"].relevance[row]
             assert sample["relevance"][one.label][i] == pytest.approx(expected, abs=1e-4)
     assert judged_data(labels, captions)["sits"]["sample"] == sample
     assert judged_data(labels, captions, seed=1)["sits"]["sample"] != sample
@@ -165,13 +154,13 @@ def test_a_sample_holds_the_pairs_of_all_labels_by_id(captions: PageCaptions, mo
 
 def test_agreement_is_spearmans_rho(captions: PageCaptions) -> None:
     labels = [scored("a", 1), scored("b", 2)]
-    table = labels[0].tables["sits"]
+    pairs = labels[0].tasks["sits"]
     for subset, rho in judged_data(labels, captions)["sits"]["agreement"].items():
         chosen = np.arange(PAIRS - 1)
         if subset == "two_images":
-            chosen = chosen[np.array(table["method"].to_pylist())[:-1] == "c2i_intrasim"]
-        series = [one.tables["sits"]["relevance"].to_numpy()[chosen] for one in labels]
-        series.append(table["human"].to_numpy()[chosen])
+            chosen = chosen[pairs.method[:-1] == "c2i_intrasim"]
+        series = [one.tasks["sits"].relevance[chosen] for one in labels]
+        series.append(pairs.human.score[chosen])
         for i in range(3):
             for j in range(3):
                 assert rho[i][j] == pytest.approx(spearmanr(series[i], series[j]).statistic, abs=1e-4)
@@ -181,13 +170,13 @@ def test_the_largest_disagreements_are_those_of_a_sort(captions: PageCaptions) -
     labels = [scored("a", 1), scored("b", 2)]
     data = judged_data(labels, captions)["sits"]["worst"]
     for one in labels:
-        table = one.tables["sits"]
-        x, y = table["relevance"].to_numpy()[:-1], table["human"].to_numpy()[:-1]
+        pairs = one.tasks["sits"]
+        x, y = pairs.relevance[:-1], pairs.human.score[:-1]
         gap = (rankdata(x) - rankdata(y)) / len(x)
         order = sorted(range(len(x)), key=lambda i: (-abs(gap[i]), i))[:50]
         worst = data[one.label]
         ids = [captions.corpus.caption_ids[i] for i in worst["left"]]
-        assert ids == [table["left"][i].as_py() for i in order]
+        assert ids == [pairs.human.left[i] for i in order]
         assert worst["gap"] == pytest.approx([100 * gap[i] for i in order], abs=0.051)
         assert worst["human"] == y[order].tolist()
         assert worst["relevance"][one.label] == pytest.approx(x[order], abs=1e-4)

@@ -27,7 +27,7 @@ def round_relative(x: Vector) -> Vector:
 
     The cosine of a caption with itself is 1 plus or minus 3e-7. 25,000 such pairs must not be ranked by their noise.
     """
-    scale = float(np.abs(x).max(initial=0.0))
+    scale = float(np.fmax.reduce(np.abs(x), initial=0.0))
     return x if scale == 0 else np.asarray(np.round(x / scale, 5) * scale, np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Human-judged sets of texts: one module per set, which holds its reader, its protocol and its published figures.
+"""Human-judged sets of texts: one module per set, which holds its reader and its protocol.
 
 The name of a set is that of its module, with hyphens. A new set is a new module with a `SET`; its files are described
 by a manifest in data_manifests/.
@@ -10,7 +10,7 @@ import hashlib
 import json
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -73,15 +73,6 @@ def _sha256(values: Any) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class PublishedFigures:
-    """Figures of a metric or model in a paper, times 100, by column of the set's table."""
-
-    model: str
-    figures: dict[str, float]
-    paper: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class JudgedSet:
     """A human-judged set.
@@ -97,7 +88,6 @@ class JudgedSet:
     `protocol`: pairs that count, references and statistic, as notes below the table say them.
     `unverified`: files of the set that the manifest does not list, since no sha256 of them is known. They are read from
         the folder of the dataset as they are.
-    `papers`: short name to citation.
     """
 
     name: str
@@ -110,8 +100,6 @@ class JudgedSet:
     ties: float = 0.0
     protocol: str
     unverified: tuple[str, ...] = ()
-    published: tuple[PublishedFigures, ...] = ()
-    papers: dict[str, str] = field(default_factory=dict)
 
     def open(self, data: Path) -> Judgements:
         """Read the judgements from fetched or mirrored files."""

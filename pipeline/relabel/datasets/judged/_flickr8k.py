@@ -12,9 +12,6 @@ from relabel.datasets.judged._tables import read_rows
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"
 PAIR_IDS = "image and caption, with a space between: `IMAGE.jpg OTHER.jpg#2`"
-CLIPSCORE = (
-    "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021, arXiv 2104.08718"
-)
 
 
 def rated_captions(

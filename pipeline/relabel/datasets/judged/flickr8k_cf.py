@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relabel.datasets.judged import Find, Item, JudgedSet, PublishedFigures, judgements
-from relabel.datasets.judged._flickr8k import CLIPSCORE, DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.judged import Find, Item, JudgedSet, judgements
+from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, rated_captions
 
 JUDGEMENTS = "CrowdFlowerAnnotations.txt"
 
@@ -27,9 +27,4 @@ SET = JudgedSet(
     pair_ids=PAIR_IDS,
     unverified=(JUDGEMENTS,),
     protocol="Flickr8k-CF: an image stands for its five captions without the judged one.",
-    published=(
-        PublishedFigures("CLIPScore (sees the image)", {"tau_b": 34.4}, "CLIPScore"),
-        PublishedFigures("RefCLIPScore (sees the image)", {"tau_b": 36.4}, "CLIPScore"),
-    ),
-    papers={"CLIPScore": CLIPSCORE},
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relabel.datasets.judged import Find, Item, JudgedSet, PublishedFigures, judgements
-from relabel.datasets.judged._flickr8k import CLIPSCORE, DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.judged import Find, Item, JudgedSet, judgements
+from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, rated_captions
 
 EXPERTS = ("first", "second", "third")
 
@@ -19,15 +19,6 @@ def _items(find: Find) -> Iterator[Item]:
     return rated_captions(find, "ExpertAnnotations.txt", EXPERTS, EXPERTS, own_captions=False)
 
 
-_PUBLISHED = {
-    "BLEU-4": 30.8,
-    "ROUGE-L": 32.3,
-    "METEOR": 41.8,
-    "CIDEr": 43.9,
-    "SPICE": 44.9,
-    "CLIPScore (sees the image)": 51.2,
-    "RefCLIPScore (sees the image)": 53.0,
-}
 SET = JudgedSet(
     name="flickr8k-expert",
     title="Flickr8k-Expert, image and caption: Kendall's tau-c with three experts' ratings",
@@ -37,6 +28,4 @@ SET = JudgedSet(
     pair_ids=PAIR_IDS,
     protocol="Flickr8k-Expert: an image stands for its five captions; the 158 pairs of an image and its own caption "
     "are left out; each of the three ratings counts by itself.",
-    published=tuple(PublishedFigures(model, {"tau_c": tau}, "CLIPScore") for model, tau in _PUBLISHED.items()),
-    papers={"CLIPScore": f"{CLIPSCORE}, Table 1"},
 )

@@ -1,5 +1,6 @@
-"""Contract: pairs of external scores are identified by ids or texts. Missing pairs are refused unless they are allowed,
-and errors name file and line.
+"""Contract: both orders of a pair are averaged if the judged set says so, and a function returns one number per pair.
+Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and errors
+name file and line.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import pytest
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import pearson, round_relative
+from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import human_scores
 from relabel.datasets.judged import JudgedSet, Judgements
-from relabel.judge.cxc_report import agreement
-from relabel.judge.judged_scores import read_cxc_scores, read_pair_scores
-from relabel.judge.notes import task_notes
+from relabel.judge import JudgeParams
+from relabel.judge.cxc_figures import compare
+from relabel.judge.scores import read_cxc_scores, read_pair_scores, score_judgements, score_with_function
+from relabel.judge.tables import cxc_report
+from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.texts import score_texts
 
 
 def write(path: Path, records: list[dict[str, object]]) -> Path:
@@ -35,13 +40,15 @@ def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
         read_cxc_scores(path, "test")
     scored = read_cxc_scores(path, "test", allow_missing=True)
     assert scored.label == "clip"
-    assert list(scored.tables) == ["sits"]
-    (row,) = [record for record in agreement(scored, resamples=20) if record["subset"] == "all"]
+    assert list(scored.tasks) == ["sits"]
+    params = JudgeParams(resamples=20, draws=0)
+    report = cxc_report([compare(scored, params)], params)
+    (row,) = [record for record in report.records if record["subset"] == "all"]
     assert (row["n"], row["missing"]) == (len(human) - 3, 3)
-    assert row["first_missing"][0].endswith("not in the file")
+    assert row["first_missing"].endswith("not in the file")
     assert row["pearson"] == pearson(round_relative(np.array(values[:-3])), human.score[:-3])
     assert row["low"] < row["pearson"] < row["high"]
-    assert task_notes("sits", [scored], include_self=True) == ["Scores of another program, by the ids of the pairs."]
+    assert any(note.startswith("clip: scores of another program") for note in report.tables[0].notes)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +125,23 @@ def test_an_invalid_record_of_a_pair_is_named(tmp_path: Path, record: dict[str, 
     with pytest.raises(CheckError, match=message) as error:
         read_pair_scores(path, SET, PAIRS)
     assert str(error.value.where).endswith("s.jsonl:2")
+
+
+def test_a_source_in_both_orders_and_a_function() -> None:
+    pairs = Judgements(
+        ids=["1", "2"],
+        references=[["a dog runs"], ["two cats"]], candidates=["a dog", "two cats sleep"], both_orders=True,
+        ratings=np.ones((2, 1)), groups=["all"] * 2, clusters=["0", "1"],
+    )  # fmt: skip
+    source = Cider(CiderParams(tokenizer="lower_split"))
+    scored = score_judgements(pairs, source, Runtime())
+    texts = [*(r[0] for r in pairs.references), *pairs.candidates]
+    swapped = [*pairs.candidates, *(r[0] for r in pairs.references)]
+    each = score_texts(source, [[t] for t in texts], swapped, Runtime()).scores
+    np.testing.assert_allclose(scored.scores, (each[:2] + each[2:]) / 2)
+    lengths = score_with_function(pairs, lambda references, candidates: [len(r[0]) for r in references])
+    np.testing.assert_array_equal(lengths, [(10 + 5) / 2, (8 + 14) / 2])
+    with pytest.raises(CheckError, match=r"shape \(1,\) for 2 pairs"):
+        score_with_function(pairs, lambda references, candidates: [1.0])
+    with pytest.raises(CheckError, match="no numbers"):
+        score_with_function(pairs, lambda references, candidates: ["x", "y"])

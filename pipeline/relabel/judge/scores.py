@@ -21,10 +21,10 @@ from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import TASKS, Split, human_scores
 from relabel.datasets.judged import JudgedSet, Judgements
 from relabel.datasets.judged_file import number_of, read_records, texts_of
-from relabel.judge.cxc import pair_table
-from relabel.judge.cxc_report import PairScores
-from relabel.judge.cxc_sampled import pair_units
-from relabel.judge.notes import EXTERNAL
+from relabel.judge import JudgeParams
+from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc_figures import PairScores, pair_units
+from relabel.judge.report import EXTERNAL, JudgedLabel
 from relabel.sources.base import Source
 from relabel.sources.texts import TextScores, score_both_orders, score_texts
 from relabel.store.manifest import read_columns
@@ -74,31 +74,32 @@ def read_scores(folder: Path) -> Vector:
 
 
 def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vector:
-    """Score the pairs of a set with a function of texts.
+    """Score the pairs of a set with a function of texts, called once more with the two exchanged if both orders count.
 
-    `function`: called once with all reference sets and candidates; twice, with the two texts exchanged, where both
-    orders count. Returns (P,) float64.
+    Returns (P,) float64.
     """
-    scores = _call(function, judgements.references, judgements.candidates)
+    references, candidates = judgements.references, judgements.candidates
+    orders = [(references, candidates)]
     if judgements.both_orders:
-        swapped = _call(function, [[text] for text in judgements.candidates], [r[0] for r in judgements.references])
-        scores = (scores + swapped) / 2
-    return scores
-
-
-def _call(function: ScoreFunction, references: list[list[str]], candidates: list[str]) -> Vector:
+        orders.append(([[text] for text in candidates], [texts[0] for texts in references]))
     try:
-        scores = np.asarray(function(references, candidates), np.float64)
+        scores = [np.asarray(function(*order), np.float64) for order in orders]
     except (TypeError, ValueError) as error:
         raise CheckError(f"the function returned no numbers: {error}", todo="Return one number per pair.") from error
     # A column of shape (P, 1) would later broadcast to P x P.
-    if scores.shape != (len(candidates),):
-        problem = f"the function returned shape {scores.shape} for {len(candidates):,} pairs"
-        raise CheckError(problem, todo="Return one number per pair.")
-    return scores
+    for one in scores:
+        if one.shape != (len(candidates),):
+            problem = f"the function returned shape {one.shape} for {len(candidates):,} pairs"
+            raise CheckError(problem, todo="Return one number per pair.")
+    return np.asarray(np.mean(scores, axis=0))
 
 
 Key = tuple[str, ...]
+
+
+def external_label(name: str) -> JudgedLabel:
+    """Return a label whose scores were computed elsewhere."""
+    return JudgedLabel(label=name, params={"source": EXTERNAL, "pooling": "refs"})
 
 
 def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> PairScores:
@@ -109,29 +110,29 @@ def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> Pa
     `allow_missing`: accept judged pairs of a shown task that have no score, and count them. Returns PairScores: a label
     with the name of the file.
     """
-    scores: dict[Key, float] = {}
-    for where, record in read_records(path):
-        left, right = record.get("left"), record.get("right")
-        if not isinstance(left, str) or not isinstance(right, str):
+
+    def key_of(record: Mapping[str, Any], where: str) -> Key:
+        key = record.get("left"), record.get("right")
+        if not all(isinstance(name, str) for name in key):
             raise CheckError("expected `left` and `right`, ids of a pair", where=where, todo="Write coco:770337.")
-        _add(scores, (left, right), number_of(record, "score", where), f"pair {left} {right}", where)
-    tables = {}
+        return tuple(map(str, key))
+
+    scores, tasks = _read(path, key_of), {}
     for task in TASKS:
         human = human_scores(task, split)
-        values = [scores.get(pair) for pair in zip(human.left, human.right, strict=True)]
-        if all(value is None for value in values):
+        keys = list(zip(human.left, human.right, strict=True))
+        if scores.keys().isdisjoint(keys):
             continue
-        names = [f"{left} {right}" for left, right in zip(human.left, human.right, strict=True)]
-        _check_missing(path, f"CxC's {task} pairs of {split}", names, values, allow_missing)
+        names, values = [" ".join(key) for key in keys], [scores.get(key) for key in keys]
+        relevance = _complete(path, f"CxC's {task} pairs of {split}", names, values, allow_missing)
+        missing = ["not in the file" if value is None else None for value in values]
         # Pairs resample with the image that labels resample them with: the left one, or SITS's only one.
-        cluster = pair_units(human, "left", "image")[0].astype(np.int32)
-        reason = ["not in the file" if value is None else None for value in values]
-        relevance = np.array([math.nan if value is None else value for value in values])
-        tables[task] = pair_table(human, relevance, reason, cluster)
-    if not tables:
+        (cluster,) = pair_units(human, JudgeParams(draw_unit="image"))
+        tasks[task] = ScoredPairs(human, relevance, missing, cluster.astype(np.int32))
+    if not tasks:
         problem = f"no judged pair of CxC's {split} split"
         raise CheckError(problem, where=str(path), todo="Name captions and images as in `coco:770337`.")
-    return PairScores(label=path.stem, params={"source": EXTERNAL, "pooling": "refs"}, split=split, tables=tables)
+    return PairScores(external_label(path.stem), split, tasks)
 
 
 def read_pair_scores(path: Path, judged: JudgedSet, judgements: Judgements, allow_missing: bool = False) -> Vector:
@@ -143,44 +144,48 @@ def read_pair_scores(path: Path, judged: JudgedSet, judgements: Judgements, allo
     judged pairs that have no score; they are left out and counted. Returns (P,) float64: NaN where the file has no
     score.
     """
-    by_id: dict[Key, float] = {}
-    by_texts: dict[Key, float] = {}
-    for where, record in read_records(path):
-        score, name = number_of(record, "score", where), record.get("id")
+
+    def key_of(record: Mapping[str, Any], where: str) -> Key:
         # Parquet and CSV give every record all columns, some of them empty.
-        if name not in (None, ""):
-            _add(by_id, (str(name),), score, f"pair {name}", where)
-        elif "candidate" in record:
-            references, candidate = texts_of(record, where)
-            _add(by_texts, (*references, candidate), score, "the pair of these texts", where)
-        else:
+        if (name := record.get("id")) not in (None, ""):
+            return (str(name),)
+        if "candidate" not in record:
             todo = f"Ids of {judged.name}: {judged.pair_ids}."
             raise CheckError("expected `id`, or `references` and `candidate`", where=where, todo=todo)
+        references, candidate = texts_of(record, where)
+        return (*references, candidate)
+
+    scores = _read(path, key_of)
     values: list[float | None] = []
     for name, references, candidate in zip(judgements.ids, judgements.references, judgements.candidates, strict=True):
         orders = [(*references, candidate), *([(candidate, *references)] if judgements.both_orders else [])]
-        chosen = by_id.get((name,))
         # A pair of two equal texts is one order.
-        rated = [by_texts[key] for key in dict.fromkeys(orders) if key in by_texts]
-        values.append(chosen if chosen is not None else sum(rated) / len(rated) if rated else None)
+        keys = [(name,)] if (name,) in scores else dict.fromkeys(orders)
+        rated = [scores[key] for key in keys if key in scores]
+        values.append(sum(rated) / len(rated) if rated else None)
     if all(value is None for value in values):
         problem = f"no pair of {judged.name}"
         raise CheckError(problem, where=str(path), todo=f"Name pairs by their texts, or by id: {judged.pair_ids}.")
-    _check_missing(path, f"pairs of {judged.name}", judgements.ids, values, allow_missing)
-    return np.array([math.nan if value is None else value for value in values])
+    return _complete(path, f"pairs of {judged.name}", judgements.ids, values, allow_missing)
 
 
-def _add(scores: dict[Key, float], key: Key, score: float, name: str, where: str) -> None:
-    if key in scores:
-        raise CheckError(f"{name} is there twice", where=where, todo="Keep one of them.")
-    scores[key] = score
+def _read(path: Path, key_of: Callable[[Mapping[str, Any], str], Key]) -> dict[Key, float]:
+    """Read the scores of a file by the keys of their records."""
+    scores: dict[Key, float] = {}
+    for where, record in read_records(path):
+        key, score = key_of(record, where), number_of(record, "score", where)
+        if key in scores:
+            raise CheckError(f"pair {' '.join(key)} is there twice", where=where, todo="Keep one of them.")
+        scores[key] = score
+    return scores
 
 
-def _check_missing(
+def _complete(
     path: Path, pairs: str, names: Sequence[str], values: Sequence[float | None], allow_missing: bool
-) -> None:
+) -> Vector:
     missing = [name for name, value in zip(names, values, strict=True) if value is None]
     # A correlation over fewer pairs cannot be compared with that of another label.
     if missing and not allow_missing:
         problem = f"{len(missing):,} of {len(values):,} {pairs} have no score; first: {missing[0]}"
         raise CheckError(problem, where=str(path), todo="Score all pairs, or leave these out with --allow-missing.")
+    return np.array([math.nan if value is None else value for value in values])

@@ -1,0 +1,271 @@
+"""Figures of a label's scores of CxC's pairs: coefficients, sampled Spearman correlations and a calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.numeric.csr import indptr_of
+from relabel.core.numeric.statistics import Vector, round_relative
+from relabel.core.runtime import SILENT, Progress
+from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Split, Task, human_scores
+from relabel.datasets.judged import ALL, Statistic
+from relabel.judge import JudgeParams
+from relabel.judge.cxc import ScoredPairs, read_cxc
+from relabel.judge.figures import estimate
+from relabel.judge.report import BASELINE, Judged, JudgedLabel, Record
+
+OWN = ("c2c_cocaption", "c2i_original")
+"""Sampling methods whose pairs are of one image (GT)."""
+NON_GT = "c2i_intrasim"
+"""Sampling method of the caption-image pairs of two images."""
+SAMPLED: dict[tuple[Task, str], str] = {
+    ("sts", ALL): "STS",
+    ("sis", ALL): "SIS",
+    ("sits", ALL): "SITS all",
+    ("sits", NON_GT): "SITS non-GT",
+}
+"""Task and subset of each sampled correlation, with its title."""
+_NAMES: dict[Statistic, tuple[str, str]] = {
+    "pearson": ("pearson", ""),
+    "spearman": ("spearman", "spearman_"),
+    "tau_b": ("kendall", "kendall_"),
+}
+"""Statistic to the name of its figure in records, and what the names of the ends of its interval begin with."""
+_SHOWN = 5  # pairs without a score that a record names
+_BINS = 20
+_CELLS = 1 << 20  # array elements of a batch of draws
+
+
+@dataclass(frozen=True, eq=False)
+class PairScores:
+    """A label's relevance for the judged pairs of a split, by task.
+
+    `include_self`: whether the judged caption is among its own image's references, as in the papers.
+    """
+
+    about: JudgedLabel
+    split: Split
+    tasks: dict[Task, ScoredPairs]
+    include_self: bool = True
+
+    @classmethod
+    def open(cls, folder: Path, about: JudgedLabel, split: Split, include_self: bool) -> PairScores:
+        """Read the files that `score_cxc` wrote."""
+        return cls(about, split, read_cxc(folder, split), include_self)
+
+    @property
+    def label(self) -> str:
+        """Name of the label."""
+        return self.about.label
+
+
+def baseline(scored: PairScores) -> PairScores:
+    """Return the scores of same_image for the pairs of another label."""
+    # The sampling method says if both items are of one image, so no image ids are needed.
+    tasks = {
+        task: replace(pairs, relevance=np.isin(pairs.method, OWN).astype(np.float64), missing=[None] * len(pairs.human))
+        for task, pairs in scored.tasks.items()
+    }
+    return replace(
+        scored, about=JudgedLabel(label=BASELINE, params={"source": BASELINE, "pooling": "max"}), tasks=tasks
+    )
+
+
+def compare(scored: PairScores, params: JudgeParams, progress: Progress = SILENT, threads: int = 1) -> Judged:
+    """Compare a label's scores with the human scores.
+
+    The bootstrap and the draws take the same images and items for every label, so that two labels can be compared.
+    """
+    jobs = [(task, subset) for task in TASKS if task in scored.tasks for subset in subsets(task)]
+    records = []
+    with progress.bar(f"correlate {scored.label}", len(jobs), "rows") as bar:
+        for task, subset in jobs:
+            records.append(_agreement(scored, task, subset, params, threads))
+            bar.advance()
+    sampled = [
+        _sampled(scored, task, subset, params) for task, subset in SAMPLED if params.draws and task in scored.tasks
+    ]
+    return Judged(scored.about, records + sampled, list(calibration_points(scored)))
+
+
+def subsets(task: Task) -> tuple[str, ...]:
+    """Return "all", then each sampling method if there is more than one."""
+    return (ALL, *METHODS[task]) if len(METHODS[task]) > 1 else (ALL,)
+
+
+def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams, threads: int) -> Record:
+    """Correlate the pairs of a subset. Pairs that were not scored are counted apart, and the first ones are named."""
+    pairs, human = scored.tasks[task], scored.tasks[task].human
+    in_subset = pairs.subset(subset)
+    chosen, missing = in_subset & pairs.scored, np.flatnonzero(in_subset & ~pairs.scored)
+    first = [f"{human.left[i]} {human.right[i]}: {pairs.missing[i]}" for i in missing[:_SHOWN]]
+    record: Record = {"task": task, "split": scored.split, "subset": subset, "n": int(chosen.sum())}
+    record |= {"missing": len(missing), "first_missing": "; ".join(first) or None}
+    x, y = round_relative(pairs.relevance[chosen]), human.score[chosen]
+    for name, found in estimate(tuple(_NAMES), x, y, pairs.cluster[chosen], params, threads).items():
+        record |= found.record(*_NAMES[name])
+    return record | {"include_self": scored.include_self if task == "sits" else None}
+
+
+def _sampled(scored: PairScores, task: Task, subset: str, params: JudgeParams) -> Record:
+    pairs = scored.tasks[task]
+    chosen = pairs.subset(subset) & pairs.scored
+    units = [unit[chosen] for unit in pair_units(human_scores(task, scored.split), params)]
+    found = sampled_spearman(pairs.relevance[chosen], pairs.human.score[chosen], units, params.draws, params.seed)
+    return {
+        "task": f"{task}_sampled",
+        "split": scored.split,
+        "subset": subset,
+        **(found._asdict() if found else dict.fromkeys(SampledSpearman._fields)),
+        # SITS draws by image in every case, and SIS has images alone.
+        "draw_side": params.draw_side if task != "sits" else None,
+        "draw_unit": params.draw_unit if task == "sts" else None,
+    }
+
+
+def pair_units(human: HumanScores, params: JudgeParams) -> tuple[NDArray[np.int64], ...]:
+    """Return the units of each judged pair by `draw_side` and `draw_unit`, one or two arrays of shape (P,).
+
+    SITS pairs are drawn by their image. STS and SIS pairs are drawn by their left item, or by either of the two.
+    """
+    sides = list(zip((human.left, human.right), SIDES[human.task], strict=True))
+    chosen = sides[1:] if human.task == "sits" else sides[:1] if params.draw_side == "left" else sides
+    image_of = _image_of(human.split) if params.draw_unit == "image" else {}
+    names = [[image_of[i] for i in ids] if kind == "caption" and image_of else ids for ids, kind in chosen]
+    # One numbering for both sides: an item is the same unit on the left and on the right.
+    numbers = np.unique(np.concatenate([np.array(ids) for ids in names]), return_inverse=True)[1]
+    return tuple(np.split(numbers.astype(np.int64), len(names)))
+
+
+@cache
+def _image_of(split: Split) -> dict[str, str]:
+    """Image of every caption of a split: SITS judges each caption with its own image."""
+    sits = human_scores("sits", split)
+    return {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method != NON_GT}
+
+
+class SampledSpearman(NamedTuple):
+    """Sampled Spearman correlation, the protocol of CxC's authors (Parekh et al., EACL 2021, section 5).
+
+    Pairs that share an item are correlated, and CxC rates some items far more often than others. A draw therefore takes
+    half of the items and one rated pair of each; the figure is the mean of Spearman's rho over many draws.
+
+    `sampled_spearman`, `sampled_deviation`: mean and standard deviation of Spearman's rho over the draws, -1..1.
+    `units`: Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
+    `draws`: draws whose rho is defined.
+    """
+
+    sampled_spearman: float
+    sampled_deviation: float
+    units: int
+    draws: int
+
+
+def sampled_spearman(
+    relevance: Vector, human: Vector, units: Sequence[NDArray[np.integer]], draws: int = 1000, seed: int = 0
+) -> SampledSpearman | None:
+    """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
+
+    Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
+    their mean rank.
+
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
+    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
+    if rho is undefined in every draw: fewer than four units, or a constant.
+    """
+    from scipy.stats import rankdata
+
+    # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
+    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
+    names, unit = np.unique(member[0], return_inverse=True)
+    # The columns of `member` are sorted, so the pairs of a unit are a run.
+    pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))
+    x, y = round_relative(relevance), human
+    half = len(names) // 2
+    if half < 2:
+        return None
+    generator = np.random.default_rng(seed)
+    step = max(1, _CELLS // max(len(names), len(human)))
+    rho = np.empty(draws)
+    for a in range(0, draws, step):
+        batch = slice(a, min(a + step, draws))
+        picked = _draw_pairs(generator, batch.stop - a, half, indptr, pairs_of)
+        # Ranks less their mean, (half + 1) / 2.
+        rho[batch] = _correlate_rows(*(rankdata(values[picked], axis=1) - (half + 1) / 2 for values in (x, y)))
+    # A draw whose relevance or human scores are all equal has no rho.
+    rho = rho[np.isfinite(rho)]
+    return SampledSpearman(float(rho.mean()), float(rho.std()), len(names), len(rho)) if len(rho) else None
+
+
+def _draw_pairs(
+    generator: np.random.Generator, draws: int, half: int, indptr: NDArray[np.int64], pairs_of: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the pairs of a batch of draws, (draws, half) int64."""
+    # The `half` smallest of independent random keys are a sample without replacement.
+    keys = generator.random((draws, len(indptr) - 1))
+    bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
+    # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
+    units = np.nonzero(keys <= bound)[1].reshape(draws, half)
+    sizes = indptr[units + 1] - indptr[units]
+    return pairs_of[indptr[units] + (generator.random(units.shape) * sizes).astype(np.int64)]
+
+
+def _correlate_rows(a: Vector, b: Vector) -> Vector:
+    """Return Pearson's r of each row of two centred matrices, (rows,) float64; NaN where a row is constant."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1)), np.float64)
+
+
+class Bins(NamedTuple):
+    """Pairs in at most B bins of equal size, by relevance.
+
+    `relevance`: (B,) float64; mean relevance of each bin, ascending.
+    `mean`, `spread`: (B,) float64; mean and standard deviation of the human scores, 0..5.
+    `n`: (B,) int64; number of pairs in each bin.
+    """
+
+    relevance: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    n: NDArray[np.int64]
+
+
+def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = _BINS) -> Bins:
+    """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin, so ties make fewer bins.
+
+    `relevance`, `human`: (P,) float64; finite.
+    """
+    # Index, in order of relevance, of the last pair of each bin but the last one; -1 where there are fewer pairs than
+    # bins.
+    last = len(relevance) * np.arange(1, bins) // bins - 1
+    edges = np.unique(np.sort(relevance)[last[last >= 0]])
+    # A pair that equals an edge belongs to the bin that ends with it, so no tie is divided between two bins.
+    index = np.searchsorted(edges, relevance, side="left")
+    n = np.bincount(index, minlength=len(edges) + 1)
+    # The last bin is empty where the largest edge is also the largest relevance. Its 0 / 0 is left out below.
+    with np.errstate(invalid="ignore"):
+        x, mean = (np.bincount(index, v, len(n)) / n for v in (relevance, human))
+        variance = np.bincount(index, (human - mean[index]) ** 2, len(n)) / n
+    nonempty = n > 0
+    return Bins(x[nonempty], mean[nonempty], np.sqrt(variance[nonempty]), n[nonempty])
+
+
+def calibration_points(scored: PairScores, bins: int = _BINS) -> Iterator[Record]:
+    """Yield the mean human score at each level of relevance, for pairs of two images; x is `relevance`, y is `human`.
+
+    `bins`: most levels per task. Pairs of one image are rated high at any relevance and would bend the line.
+    """
+    for task, pairs in scored.tasks.items():
+        chosen = ~np.isin(pairs.method, OWN) & pairs.scored
+        levels = bin_pairs(pairs.relevance[chosen], pairs.human.score[chosen], bins)
+        for level in zip(*levels, strict=True):
+            x, mean, spread = (round(float(value), 4) for value in level[:3])
+            point = {"relevance": x, "human": mean, "spread": spread, "n": int(level[3])}
+            yield {"label": scored.label, "task": task, **point}

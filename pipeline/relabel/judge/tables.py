@@ -1,0 +1,420 @@
+"""Tables of every judged set. One pipeline makes them: figure rows become columns, and columns become a table.
+
+Published figures (`published.yaml`) stand beside a label, or in rows below the labels. A note holds for all labels of
+its table, or names those for which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from relabel.core.numeric.statistics import Interval
+from relabel.core.parameters import parse_yaml
+from relabel.core.tables import Table, csv_text
+from relabel.datasets.cxc import METHODS, Task
+from relabel.datasets.judged import ALL, JudgedSet
+from relabel.judge import JudgeParams
+from relabel.judge.cxc_figures import NON_GT, OWN, SAMPLED, subsets
+from relabel.judge.eccv import DIRECTIONS
+from relabel.judge.figures import ACCURACY, MEAN, TITLES, Estimate
+from relabel.judge.report import BASELINE, EXTERNAL, Judged, JudgedLabel, Record, Report
+
+UNDEFINED = "undefined"
+_UNDEFINED_NOTE = (
+    f"{UNDEFINED}: a coefficient compares the order of two series, and here one of the two is constant or has too few "
+    "values. same_image gives all pairs of two images the same relevance."
+)
+_TITLES: dict[Task, str] = {
+    "sits": "caption and image (SITS)",
+    "sts": "caption and caption (STS)",
+    "sis": "image and image (SIS)",
+}
+_RULES: dict[Task, str] = {
+    "sits": "An image stands for its first five captions, pooled as the label says.",
+    "sts": "Captions alone, without their images' other captions; both orders averaged where a label is not symmetric.",
+    "sis": "Every caption of one image against the first five of the other, pooled as the label says (mean for refs); "
+    "both orders averaged where a label is not symmetric.",
+}
+_SELF = {
+    True: "The judged caption itself is among the references of its own image, as in the papers. That lifts the figure "
+    "over all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it.",
+    False: "The judged caption is no reference of its own image here. The papers keep it, so theirs are not shown.",
+}
+_OWN_VECTORS = (
+    "an image is compared by its own vector instead of its captions, and a caption by that of its image where the "
+    "label has no vectors of captions."
+)
+_TIES = {
+    "pessimistic": "Ties: the query's own image or captions first, then all that is not positive.",
+    "row": "Ties: in the order of the corpus.",
+}
+
+
+@cache
+def _content() -> dict[str, Any]:
+    return dict(parse_yaml(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8")))
+
+
+def published_figure(label: JudgedLabel, record: Record) -> Record:
+    """Return the figure that a paper reports for a figure row of a label, as entries of its record; None without one.
+
+    The papers score every pair of the test split, with the judged caption among the references.
+    """
+    task, subset = record["task"], record["subset"]
+    comparable = record.get("split") == "test" and not record.get("missing") and record.get("include_self") is not False
+    for entry in _content()["labels"] if comparable else ():
+        if subset in entry.get(task, {}) and all(_has(label, *item) for item in entry["params"].items()):
+            found = {"paper": entry[task][subset], "paper_by": entry["paper"], "paper_label": entry["name"]}
+            found["paper_source"] = _content()["papers"][entry["paper"]]["source"]
+            r_precision = entry.get(f"{task}_r_precision")
+            return found | ({"paper_r_precision": r_precision[subset]} if r_precision else {})
+    return dict.fromkeys(("paper", "paper_by", "paper_label", "paper_source"))
+
+
+def _has(label: JudgedLabel, name: str, wanted: Any) -> bool:
+    """Return whether a label has the value of a parameter. A model in a folder may have been tuned, so it has none."""
+    if name not in label.params or (name == "model" and label.own_model):
+        return False
+    value = label.params[name]
+    return fnmatchcase(value, wanted) if isinstance(value, str) and isinstance(wanted, str) else bool(value == wanted)
+
+
+def published_models(judged_set: str) -> list[Record]:
+    """Return the models whose papers report figures on a set: `label`, `by`, and figures by the title of a column."""
+    return list(_content()["models"].get(judged_set, ()))
+
+
+def paper_notes(names: Iterable[str]) -> list[str]:
+    """Cite papers by their short names, each once."""
+    papers = {name: _content()["papers"][name] for name in dict.fromkeys(names)}
+    return [f"{name}: {paper['source']}. {paper.get('protocol', '')}".rstrip() for name, paper in papers.items()]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of every label.
+
+    `statistic`: name of the figure, for notes.
+    `estimates`: by label; labels without the figure are left out.
+    """
+
+    title: str
+    estimates: Mapping[str, Estimate]
+    statistic: str = ""
+
+    @classmethod
+    def of(
+        cls, records: Sequence[Record], task: str, subset: str, figure: str, title: str, statistic: str = ""
+    ) -> Column:
+        """Take a figure of a task and subset from the records of labels."""
+        chosen = [record for record in records if (record["task"], record["subset"]) == (task, subset)]
+        return cls(title, {record["label"]: _estimate(record, figure) for record in chosen}, statistic)
+
+    def best(self) -> set[str]:
+        """Return the labels with the largest figure as the table of all sets prints it; several if they tie."""
+        printed = {label: round(one.value, 3) for label, one in self.estimates.items() if one.value is not None}
+        # With one label, nothing is the best.
+        return {label for label in printed if printed[label] == max(printed.values())} if len(printed) > 1 else set()
+
+
+def _estimate(record: Record, figure: str) -> Estimate:
+    # Rankings are in percent, all others are not. CxC's records have the interval of Pearson's r without its name.
+    scale = 100 if record["task"] == "eccv" else 1
+    low, high = (record.get(f"{figure}_{end}", record.get(end)) for end in ("low", "high"))
+    interval = None if low is None or high is None else Interval(low, high)
+    value = None if record[figure] is None else record[figure] / scale
+    return Estimate(value, interval, record.get("sampled_deviation"))
+
+
+Show = Callable[[float, Estimate], str]
+"""Takes the value of a figure, which is defined, and the figure; returns a cell."""
+
+
+def lay_out(
+    title: str,
+    names: Mapping[str, str],
+    columns: Sequence[Column],
+    show: Show,
+    notes: Sequence[str],
+    *,
+    texts: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    models: Sequence[Record] = (),
+    mark_best: bool = False,
+) -> Table:
+    """Return a table of one line per label and published model.
+
+    `names`: of the labels, as the table shows them. `texts`: further columns, each with its cells by label. `models`:
+    published figures by the title of their column. `mark_best`: whether a star marks the best of a column.
+    """
+
+    def cell(label: str, column: Column) -> str:
+        found = column.estimates.get(label)
+        if found is None or found.value is None:
+            return "" if found is None else UNDEFINED
+        return show(found.value, found) + (" *" if mark_best and label in column.best() else "")
+
+    texts = {**texts, "by": {}} if models and "by" not in texts else texts
+    titles = [column.title for column in columns] + list(texts)
+    rows = [
+        (name, *(cell(label, column) for column in columns), *(text.get(label, "") for text in texts.values()))
+        for label, name in names.items()
+    ]
+    undefined = [_UNDEFINED_NOTE] if any(UNDEFINED in row for row in rows) else []
+    rows += [(model["label"], *(str(model.get(title, "")) for title in titles)) for model in models]
+    return Table(title, ("label", *titles), tuple(rows), (*notes, *undefined))
+
+
+def records_of(labels: Sequence[Judged]) -> list[Record]:
+    """Return the flat records of labels, with the figures of papers."""
+    return [
+        {"label": one.label.label, "source": one.label.source, **record, **published_figure(one.label, record)}
+        | {"uses": one.label.uses}
+        for one in labels
+        for record in one.records
+    ]
+
+
+def cxc_report(labels: Sequence[Judged], params: JudgeParams) -> Report:
+    """Report the agreement of labels with CxC's human scores, with the points of `dvc plots`.
+
+    `labels`: of one split. `params`: of their figures.
+    """
+    records, about = records_of(labels), [one.label for one in labels]
+    tables = [_task_table(task, about, records, params) for task in _TITLES if any(r["task"] == task for r in records)]
+    if any(one.records for one in labels) and params.draws:
+        tables.append(_sampled_table(about, records, params))
+    names = ("label", "task", "subset", "pearson", "low", "high")
+    points = [{name: record[name] for name in names} for record in records if record.get("pearson") is not None]
+    levels = [point for one in labels for point in one.calibration]
+    return Report(
+        tuple(tables), tuple(records), {"cxc.agreement.csv": csv_text(points), "cxc.calibration.csv": csv_text(levels)}
+    )
+
+
+def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence[Record], params: JudgeParams) -> Table:
+    records = {(record["label"], record["subset"]): record for record in all_records if record["task"] == task}
+    names = {one.label: one.display_name for one in labels if (one.label, ALL) in records}
+    of_all = [records[label, ALL] for label in names]
+    titles = dict(zip(subsets(task), (ALL, "GT", "non-GT"), strict=False))
+    columns = [Column.of(list(records.values()), task, subset, "pearson", title) for subset, title in titles.items()]
+    paper, by = dict[str, str](), dict[str, str]()
+    for label in names:
+        # No paper reports the GT pairs by themselves.
+        published = [records[label, subset] for subset in titles if subset not in OWN]
+        if cited := dict.fromkeys(record["paper_by"] for record in published if record["paper_by"]):
+            cells = ["-" if record["paper"] is None else f"{record['paper']:.3f}" for record in published]
+            paper[label], by[label] = " / ".join(cells), ", ".join(cited)
+    notes = _task_notes(task, labels, of_all[0]["include_self"] is not False)
+    methods = METHODS[task]
+    if len(methods) > 1:
+        notes.append(f"GT: pairs of one image ({methods[0]}). non-GT: of two ({methods[1]}).")
+    if params.resamples:
+        notes.append(
+            f"In brackets: 95% interval of {params.resamples:,} bootstrap resamples of images, seed {params.seed}."
+        )
+    notes += [f"{r['label']}: {r['missing']:,} pairs left out: {r['first_missing']}" for r in of_all if r["missing"]]
+    notes += ["paper: all / non-GT, as printed."] if by else []
+    notes += paper_notes(name for cell in by.values() for name in cell.split(", "))
+    # Models do not depend on the task, so one note below the first table names them.
+    notes += _model_notes(labels) if task == next(iter(_TITLES)) else []
+    n = max(record["n"] + record["missing"] for record in of_all)
+    title = f"CxC {of_all[0]['split']}, {_TITLES[task]}: Pearson's r with human scores, {n:,} pairs"
+    return lay_out(title, names, columns, _r, notes, texts={"paper": paper, "by": by} if by else {})
+
+
+def _task_notes(task: Task, labels: Sequence[JudgedLabel], include_self: bool) -> list[str]:
+    """Describe how the pairs of a task are scored."""
+    notes = []
+    reading = [one for one in labels if one.source not in (BASELINE, EXTERNAL)]
+    # A label that is made of others may compare captions in some parts and images' own vectors in others.
+    if not reading or any(one.label not in one.image_vectors for one in reading):
+        notes.append(f"{_RULES[task]} {_SELF[include_self]}" if task == "sits" else _RULES[task])
+    if vectors := list(dict.fromkeys(name for one in reading for name in one.image_vectors)):
+        notes.append(f"{', '.join(vectors)}: {_OWN_VECTORS}")
+    external = [one.label for one in labels if one.source == EXTERNAL]
+    return notes + ([f"{', '.join(external)}: scores of another program, by the ids of the pairs."] if external else [])
+
+
+def _model_notes(labels: Sequence[JudgedLabel]) -> list[str]:
+    models = [f"{one.label}: {one.uses}" for one in labels if one.uses]
+    return [f"Models: {'; '.join(models)}."] if models else []
+
+
+def _sampled_table(labels: Sequence[JudgedLabel], records: Sequence[Record], params: JudgeParams) -> Table:
+    """Return the figures by the protocol of CxC's authors, times 100, beside published models of the test split."""
+    split = records[0]["split"]
+    figure = "sampled_spearman"
+    columns = [
+        Column.of(records, f"{task}_sampled", subset, figure, title) for (task, subset), title in SAMPLED.items()
+    ]
+    models = published_models("cxc") if split == "test" else []
+    sides = "left" if params.draw_side == "left" else "left and right"
+    items = "captions" if params.draw_unit == "item" else "images"
+    notes = [
+        f"A draw takes half of the items, and one rated pair of each: {sides} {items} (STS), {sides} images (SIS), "
+        f"images (SITS). Mean and standard deviation of Spearman's rho over {params.draws:,} draws, times 100, seed "
+        f"{params.seed}. Parekh et al., EACL 2021.",
+    ]
+    if models:
+        # A paper's SITS figure may be of all pairs or of non-GT, so it stands in neither of these columns.
+        columns.append(Column("SITS as printed", {}))
+        notes += paper_notes(model["by"] for model in models)
+    title = f"CxC {split}: sampled Spearman with human scores, x100"
+    names = {one.label: one.display_name for one in labels}
+    return lay_out(title, names, columns, _x100, notes, models=models)
+
+
+def _r(value: float, found: Estimate) -> str:
+    if found.interval is None:
+        return f"{value:.4f}"
+    # `.738` rather than `0.738`: both ends of an interval stand beside their figure in one cell.
+    low, high = (f"{end:.3f}".replace("0.", ".", 1) for end in (found.interval.low, found.interval.high))
+    return f"{value:.4f} [{low} {high}]"
+
+
+def _x100(value: float, found: Estimate) -> str:
+    interval = f" [{100 * found.interval.low:.1f} {100 * found.interval.high:.1f}]" if found.interval else ""
+    return f"{100 * value:.1f}{interval}" + ("" if found.deviation is None else f" ±{100 * found.deviation:.1f}")
+
+
+def eccv_report(labels: Sequence[Judged], unranked: Sequence[str] = ()) -> Report:
+    """Report labels as rankers on ECCV Caption; empty if there is none. A note names those that were not ranked."""
+    if not labels:
+        return Report()
+    records = records_of(labels)
+    columns = [
+        Column.of(records, "eccv", direction, figure, f"{direction} mAP@R" if figure == "map_at_r" else title)
+        for direction in DIRECTIONS
+        for figure, title in (("map_at_r", ""), ("r_precision", "R-P"), ("r_at_1", "R@1"))
+    ]
+    published = [record for record in records if record["paper"] is not None]
+    texts: dict[str, dict[str, str]] = {f"S-NDCG {d}": {} for d in DIRECTIONS} if published else {}
+    for r in published:
+        texts[f"S-NDCG {r['subset']}"][r["label"]] = f"{r['paper']:.2f} / {r['paper_r_precision']:.2f}"
+    gates = {record["label"]: record["gate"] for record in records if record["gate"]}
+    n = {record["subset"]: record["n"] for record in records}
+    notes = [
+        f"{n['i2t']:,} image queries rank 25,000 captions (i2t), {n['t2i']:,} caption queries rank 5,000 images (t2i). "
+        f"{_TIES[records[0]['ties']]}",
+        "R@1 says little of labels that read an image's captions: a caption meets itself.",
+        *(f"* {label}: re-ranks the best of {gate}; the rest in the gate's order." for label, gate in gates.items()),
+        *(["S-NDCG: mAP@R / R-P as printed."] if published else []),
+        *paper_notes(record["paper_by"] for record in published),
+    ]
+    if unranked:
+        names = ", ".join(unranked)
+        notes.append(f"Scored pair by pair and not ranked: {names}. `--gate sbert` re-ranks the best of sbert.")
+    notes += _model_notes([one.label for one in labels])
+    shown = {one.label.label: one.label for one in labels}
+    lines = {label: f"{label} *" if label in gates else one.display_name for label, one in shown.items()}
+    title = "ECCV Caption: labels as rankers, percent"
+    table = lay_out(title, lines, columns, lambda value, _: f"{100 * value:.2f}", notes, texts=texts)
+    return Report((table,), tuple(records))
+
+
+def set_report(judged: JudgedSet, labels: Sequence[Judged], left_out: Mapping[str, str], params: JudgeParams) -> Report:
+    """Report the figures of labels on a set of texts, times 100, beside the published ones; empty without labels.
+
+    `left_out`: labels that cannot score the set, with the reason.
+    """
+    if not labels:
+        return Report()
+    records = records_of(labels)
+    models = published_models(judged.name)
+    notes = [judged.protocol]
+    if params.resamples:
+        notes.append(f"In brackets: 95% interval of {params.resamples:,} bootstrap resamples, seed {params.seed}.")
+    # All labels have the same groups, since a label that scores nothing has undefined figures.
+    missing = {one.label.label: max(record["missing"] for record in one.records) for one in labels}
+    left = "judgements left out, whose texts could not be encoded."
+    notes += [f"{label}: {count:,} {left}" for label, count in missing.items() if count]
+    notes += [f"Not scored: {label} ({reason})." for label, reason in left_out.items()]
+    notes += paper_notes(model["by"] for model in models)
+    counts = [record["n"] + record["missing"] for record in labels[0].records]
+    n = max(counts) if judged.group == ALL else sum(counts)
+    title = f"{judged.title}, {n:,} judgements, x100"
+    names = {one.label.label: one.label.label for one in labels}
+    table = lay_out(title, names, list(_set_columns(judged, records)), _x100, notes, models=models)
+    return Report((table,), tuple(records))
+
+
+def _set_columns(judged: JudgedSet, records: Sequence[Record]) -> Iterator[Column]:
+    groups = list(dict.fromkeys(record["subset"] for record in records))
+    # Several statistics leave no room for groups, unless groups are all there is.
+    if len(judged.statistics) > 1 and judged.group == ALL:
+        groups = [ALL]
+    for group in groups:
+        for statistic in judged.statistics:
+            title = f"{group} {TITLES[statistic]}" if len(groups) > 1 else TITLES[statistic]
+            yield Column.of(records, judged.name, group, statistic, title)
+        if not judged.statistics:
+            yield Column.of(records, judged.name, group, ACCURACY, group)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a label: captions encoded and scored per second, and bytes of encoding per caption."""
+
+    captions_per_second: float
+    bytes_per_caption: float
+
+    @classmethod
+    def of(cls, costs: Sequence[Mapping[str, Any]]) -> Cost:
+        """Sum the costs of several sets, each with its `captions`, `seconds` and `bytes`."""
+        captions, seconds, size = (sum(cost[name] for cost in costs) for name in ("captions", "seconds", "bytes"))
+        return cls(captions / seconds, size / captions)
+
+
+def headline_columns(records: Sequence[Record], sets: Sequence[JudgedSet]) -> list[Column]:
+    """Return a column for each headline figure that the reports of CxC, ECCV Caption and sets of texts have.
+
+    `records`: of their reports.
+    """
+    columns = [
+        Column.of(records, "sits", ALL, "pearson", "SITS", "Pearson (CxC)"),
+        Column.of(records, "sits", NON_GT, "pearson", "SITS non-GT", "Pearson (CxC)"),
+        Column.of(records, "sts_sampled", ALL, "sampled_spearman", "STS", "sampled Spearman (CxC)"),
+        *(Column.of(records, "eccv", direction, "map_at_r", f"ECCV {direction}", "mAP@R") for direction in DIRECTIONS),
+    ]
+    for one in sets:
+        figure, group = (one.statistics[0], one.group) if one.statistics else (ACCURACY, MEAN)
+        statistic = TITLES.get(figure, figure)
+        note = statistic if group == ALL else f"{group} {statistic}"
+        columns.append(Column.of(records, one.name, group, figure, one.name, note))
+    return [column for column in columns if column.estimates]
+
+
+def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:
+    """Lay out one table of all labels and sets.
+
+    `costs`: by label, on the sets of texts. `absent`: notes about the sets that are not in the table.
+    """
+    names = {label: label for column in columns for label in column.estimates}
+    rates = {label: _rate(cost.captions_per_second) for label, cost in costs.items()}
+    sizes = {label: f"{cost.bytes_per_caption:,.0f}" for label, cost in costs.items()}
+    notes = [f"{'; '.join(f'{column.title}: {column.statistic}' for column in columns)}. *: the best of a column."]
+    if costs:
+        notes.append(
+            "captions/s: captions of the sets of texts encoded and scored per second on this machine, with the loading "
+            "of models. bytes/caption: their encodings, with those of the parts of a label."
+        )
+    title, texts = "Labels on all judged sets, x100", {"captions/s": rates, "bytes/caption": sizes}
+    shown = [*notes, *absent]
+    table = lay_out(title, names, columns, lambda value, _: f"{100 * value:.1f}", shown, texts=texts, mark_best=True)
+    unknown, records = dict.fromkeys(Cost.__dataclass_fields__), list[Record]()
+    for label in names:
+        figures = {column.title: column.estimates.get(label, Estimate(None)).value for column in columns}
+        cost = asdict(costs[label]) if label in costs else unknown
+        records.append({"label": label, "task": "summary", "subset": ALL, **figures, **cost})
+    return Report((table,), tuple(records))
+
+
+def _rate(rate: float) -> str:
+    # Five captions and the loading of a model take longer than a second per caption.
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"

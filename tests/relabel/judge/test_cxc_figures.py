@@ -1,0 +1,210 @@
+"""Contract: figures on CxC are the coefficients of the scored pairs of each task and subset; other pairs are counted
+and named. same_image has its known figures, and the baseline equals it.
+
+A draw of the sampled Spearman correlation takes half of the units and one pair of each, and equals an explicit loop
+over the same random numbers. A calibration has the means of bins of equally many pairs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from relabel.core.numeric.statistics import kendall, pearson, round_relative, spearman
+from relabel.corpus import Corpus
+from relabel.datasets.cxc import Split, human_scores
+from relabel.judge import JudgeParams
+from relabel.judge.cxc import score_cxc
+from relabel.judge.cxc_figures import (
+    PairScores,
+    baseline,
+    bin_pairs,
+    calibration_points,
+    compare,
+    pair_units,
+    sampled_spearman,
+)
+from relabel.judge.report import Judged, JudgedLabel, Record
+from relabel.sources.same_image import SameImageRelevance
+from relabel.store.workdir import Work
+
+
+def scored_by(relevance: object, corpus: Corpus, label: str, folder: Path, split: Split = "test") -> PairScores:
+    score_cxc(corpus, relevance, label == "same_image", split, Work(folder))  # type: ignore[arg-type]
+    return PairScores.open(folder, JudgedLabel(label=label, params={"source": label, "pooling": "max"}), split, True)
+
+
+@pytest.fixture(scope="module")
+def same_image(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+    relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
+    return scored_by(relevance, cxc_test, "same_image", tmp_path_factory.mktemp("same"))
+
+
+@pytest.fixture(scope="module")
+def partial_label(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+    """Return a label that scored the pairs of 300 images only."""
+    return scored_by(odd.Relevance(few, range(len(few))), few, "odd", tmp_path_factory.mktemp("odd"))
+
+
+def records(scored: PairScores, resamples: int = 0, draws: int = 0) -> dict[tuple[str, str], Record]:
+    """Return the records of a label, by task and subset."""
+    judged = compare(scored, JudgeParams(resamples=resamples, draws=draws))
+    return {(record["task"], record["subset"]): record for record in judged.records}
+
+
+def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
+    rows = records(same_image, resamples=200, draws=300)
+    all_pairs = rows["sits", "all"]
+    assert all_pairs["n"] == 44_833
+    assert all_pairs["pearson"] == pytest.approx(0.7115, abs=5e-5)
+    assert 0.705 < all_pairs["low"] < 0.7115 < all_pairs["high"] < 0.718
+    other = rows["sits", "c2i_intrasim"]
+    assert (other["n"], other["pearson"], other["low"]) == (19_833, None, None)
+    assert rows["sts", "all"]["pearson"] == pytest.approx(0.712, abs=5e-4)
+    assert rows["sis", "all"]["pearson"] is None
+    sampled = {key: row["sampled_spearman"] for key, row in rows.items() if key[0].endswith("_sampled")}
+    assert sampled == {
+        ("sts_sampled", "all"): pytest.approx(0.699, abs=0.0015),
+        ("sis_sampled", "all"): None,  # constant relevance
+        ("sits_sampled", "all"): pytest.approx(0.784, abs=0.0015),
+        ("sits_sampled", "c2i_intrasim"): None,
+    }
+    assert [rows[key]["units"] for key in sampled] == [25_000, None, 5_000, None]
+
+
+def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
+    relevance = SameImageRelevance(cxc_val, range(len(cxc_val)), "max")
+    rows = records(scored_by(relevance, cxc_val, "same_image", tmp_path, "val"))
+    assert rows["sts", "all"]["pearson"] == pytest.approx(0.644, abs=5e-4)
+    assert (rows["sits", "all"]["n"], rows["sits", "all"]["missing"]) == (44_722, 0)
+    assert rows["sits", "all"]["pearson"] == pytest.approx(0.688, abs=5e-4)
+
+
+def test_baseline_equals_the_source(same_image: PairScores) -> None:
+    for task, pairs in baseline(same_image).tasks.items():
+        assert (pairs.relevance == same_image.tasks[task].relevance).all()
+
+
+def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores, tmp_path: Path) -> None:
+    judged = compare(partial_label, JudgeParams(resamples=20, draws=5))
+    judged.write(Work(tmp_path))
+    kept = Judged.read(tmp_path)
+    assert (kept.records, kept.calibration) == (judged.records, judged.calibration)
+    assert vars(kept.label) == vars(judged.label) | {"image_vectors": []}
+    pairs = partial_label.tasks["sits"]
+    for subset in ("all", "c2i_original", "c2i_intrasim"):
+        (row,) = [r for r in kept.records if (r["task"], r["subset"]) == ("sits", subset)]
+        inside = [i for i, method in enumerate(pairs.human.method) if subset in ("all", method)]
+        scored = [i for i in inside if not np.isnan(pairs.relevance[i])]
+        x, y = round_relative(pairs.relevance[scored]), pairs.human.score[scored]
+        assert (row["n"], row["missing"]) == (len(scored), len(inside) - len(scored))
+        assert (row["pearson"], row["spearman"], row["kendall"]) == (pearson(x, y), spearman(x, y), kendall(x, y))
+        first = next(i for i in inside if np.isnan(pairs.relevance[i]))
+        assert row["first_missing"].startswith(f"{pairs.human.left[first]} {pairs.human.right[first]}: ")
+        assert row["first_missing"].count("; ") == 4
+
+
+def test_units() -> None:
+    sts, sits, sis = (human_scores(task, "test") for task in ("sts", "sits", "sis"))
+    (left,) = pair_units(sts, JudgeParams())
+    assert len(set(left.tolist())) == len(set(sts.left))
+    first, second = pair_units(sts, JudgeParams(draw_side="either"))
+    assert len({*first.tolist(), *second.tolist()}) == len({*sts.left, *sts.right}) == 25_000
+    (image,) = pair_units(sts, JudgeParams(draw_unit="image"))
+    assert len(set(image.tolist())) <= 5_000
+    (of_sits,) = pair_units(sits, JudgeParams(draw_side="either"))
+    assert len(set(of_sits.tolist())) == len(set(sits.right))
+    assert len(pair_units(sis, JudgeParams(draw_side="either", draw_unit="image"))) == 2
+
+
+P = 60
+RNG = np.random.default_rng(7)
+HUMAN = RNG.integers(0, 6, P) / 2
+RELEVANCE = np.round(HUMAN + RNG.normal(size=P), 1)
+LEFT, RIGHT = RNG.integers(0, 21, P) * 10, RNG.integers(0, 21, P) * 10
+
+
+def by_loop(units: list[np.ndarray], draws: int, seed: int) -> list[float]:
+    """Compute the draws by explicit loops, from the random numbers of a single batch."""
+    pairs_of = {
+        u: [p for p in range(P) if any(side[p] == u for side in units)] for u in sorted({*np.concatenate(units)})
+    }
+    names, half = list(pairs_of), len(pairs_of) // 2
+    generator = np.random.default_rng(seed)
+    keys, shares = generator.random((draws, len(names))), generator.random((draws, half))
+    correlations = []
+    for d in range(draws):
+        units_drawn = sorted(sorted(range(len(names)), key=lambda u, d=d: keys[d, u])[:half])
+        picked = [
+            pairs_of[names[u]][int(share * len(pairs_of[names[u]]))]
+            for u, share in zip(units_drawn, shares[d], strict=True)
+        ]
+        correlations.append(spearmanr(RELEVANCE[picked], HUMAN[picked])[0])
+    return correlations
+
+
+@pytest.mark.parametrize("units", [[LEFT], [LEFT, RIGHT]])
+def test_sampled_spearman_equals_an_explicit_loop(units: list[np.ndarray]) -> None:
+    expected = by_loop(units, 40, 3)
+    result = sampled_spearman(RELEVANCE, HUMAN, tuple(units), 40, 3)
+    assert result is not None
+    assert result.sampled_spearman == pytest.approx(np.mean(expected), abs=1e-12)
+    assert result.sampled_deviation == pytest.approx(np.std(expected), abs=1e-12)
+    assert (result.units, result.draws) == (len({*np.concatenate(units)}), 40)
+
+
+def test_a_pair_of_one_unit_on_both_sides_counts_once() -> None:
+    assert sampled_spearman(RELEVANCE, HUMAN, [LEFT], 30) == sampled_spearman(RELEVANCE, HUMAN, [LEFT, LEFT], 30)
+
+
+def test_draws_are_seeded_and_may_be_computed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = (sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, seed) for seed in (1, 2))
+    assert first == sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
+    assert first is not None
+    assert first != other
+    monkeypatch.setattr("relabel.judge.cxc_figures._CELLS", 600)
+    batches = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
+    assert batches is not None
+    assert batches.sampled_spearman == pytest.approx(first.sampled_spearman, abs=0.05)
+    assert batches.draws == 500
+
+
+def test_an_undefined_sampled_spearman() -> None:
+    assert sampled_spearman(np.ones(P), HUMAN, [LEFT], 10) is None
+    assert sampled_spearman(RELEVANCE, HUMAN, [LEFT], 0) is None
+    assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], [np.arange(3)], 10) is None
+
+
+def test_bins_are_means_of_equally_many() -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=1000), generator.uniform(0, 5, 1000)
+    bins = bin_pairs(x, y, 10)
+    order = np.argsort(x)
+    assert bins.n.tolist() == [100] * 10
+    for b in range(10):
+        rows = order[100 * b : 100 * (b + 1)]
+        assert bins.relevance[b] == pytest.approx(x[rows].mean(), abs=1e-12)
+        assert bins.mean[b] == pytest.approx(y[rows].mean(), abs=1e-12)
+        assert bins.spread[b] == pytest.approx(y[rows].std(), abs=1e-12)
+
+
+def test_ties_share_a_bin() -> None:
+    x = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
+    bins = bin_pairs(x, x * 2, 20)
+    assert bins.relevance.tolist() == [0, 1, 2]
+    assert bins.mean.tolist() == [0, 2, 4]
+    assert bins.n.tolist() == [70, 20, 10]
+    assert not len(bin_pairs(np.empty(0), np.empty(0)).mean)
+
+
+def test_a_calibration_is_of_the_scored_pairs_of_two_images(partial_label: PairScores) -> None:
+    points = [point for point in calibration_points(partial_label, bins=5) if point["task"] == "sits"]
+    json.dumps(points, allow_nan=False)
+    pairs = partial_label.tasks["sits"]
+    assert sum(point["n"] for point in points) == (pairs.scored & (pairs.method == "c2i_intrasim")).sum()
+    assert [point["relevance"] for point in points] == sorted(point["relevance"] for point in points)
