@@ -16,7 +16,7 @@ from tests.drills.roads import finals
 from tests.relabel_cli.runner import one_thread
 
 from relabel.corpus import Corpus
-from relabel_train.training.files import load_checkpoint
+from relabel_train.reference.files import load_checkpoint
 
 PARAMS = """
 ingest:

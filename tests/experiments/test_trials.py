@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.relabel_train.training.conftest import one_thread, regions, run
-from tests.relabel_train.training.test_evaluate import held
+from tests.relabel_train.reference.conftest import one_thread, regions, run
+from tests.relabel_train.reference.test_evaluate import held
 
 from experiments.fit_table import trials as module
 from experiments.fit_table.trials import Inputs, Trial, TrialFile, average_trial, run_trial, run_trials
 from experiments.params import FitTableParams
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel_train.evaluate import evaluate
-from relabel_train.training.options import FitError, FitOptions
+from relabel_train.reference.evaluate import evaluate
+from relabel_train.reference.options import FitError, FitOptions
 
 __all__ = ["one_thread", "regions", "run"]  # fixtures
 pytestmark = pytest.mark.usefixtures("one_thread")

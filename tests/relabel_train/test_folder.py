@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tests.relabel_train.exported import opener
 
-from relabel_train.batches import Plan, open_plan
 from relabel_train.folder import LookupFileError
 from relabel_train.lookup import Lookup
+from relabel_train.plan import Plan, open_plan
 
 
 def variant(exports: dict[str, Path], kind: str, folder: Path, number: int) -> Path:

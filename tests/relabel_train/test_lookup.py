@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from relabel import stages
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel_train.batches import GradedBatches, NeighbourBatches, RandomBatches
 from relabel_train.lookup import Lookup, LookupFileError, open_lookup
 from relabel_train.lookup import lookup as module
+from relabel_train.samplers import GradedBatches, NeighbourBatches, RandomBatches
 
 REDUCE: dict[str, Callable[[list[float]], float]] = {
     "paired": lambda x: x[0],

@@ -38,8 +38,7 @@ from relabel.stages import Job, Project
 from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MODELS, Spec, version_of
-from relabel_train import sidecar
-from relabel_train.batches import plan
+from relabel_train import plan, sidecar
 from relabel_train.lookup import format as lookup
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relabel_train.batches.base import Missing
 from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.lookup import Lookup
+from relabel_train.samplers import Missing
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from relabel_train.batches.base import Captions, Missing, mark_usable
 from relabel_train.folder import (
     AGAIN,
     MANIFEST,
@@ -26,6 +25,7 @@ from relabel_train.ids import Ids
 from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold, rows_of_lines
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
+from relabel_train.samplers import Captions, Missing, mark_usable
 
 if TYPE_CHECKING:
     import torch

@@ -18,11 +18,17 @@ from relabel.export.neighbours import NeighbourTable
 from relabel.export.params import ExportPlanParams
 from relabel.sources.base import Source
 from relabel.store.arrays import npy_bytes
-from relabel_train.batches.base import Captions, RandomBatches, Sampler, mark_usable
-from relabel_train.batches.graded import GradedBatches, quantile_levels
-from relabel_train.batches.neighbour import NeighbourBatches
-from relabel_train.batches.plan import COVERAGE, EXACT, FORMAT, ORIENTATION, SAME_IMAGE
 from relabel_train.ids import Ids
+from relabel_train.plan import COVERAGE, EXACT, FORMAT, ORIENTATION, SAME_IMAGE
+from relabel_train.samplers import (
+    Captions,
+    GradedBatches,
+    NeighbourBatches,
+    RandomBatches,
+    Sampler,
+    mark_usable,
+    quantile_levels,
+)
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
