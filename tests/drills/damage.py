@@ -53,7 +53,7 @@ def targets(root: Path) -> list[Target]:
 def files_of(folder: Path, kind: str) -> list[Path]:
     """List the files that can be damaged."""
     if kind == "checkpoint":
-        return sorted(folder.glob("*.npz"))
+        return sorted(folder.glob("*.pt"))
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
@@ -136,7 +136,7 @@ def _features(folder: Path, verify: bool) -> list[Any]:
 
 
 def _checkpoints(folder: Path) -> list[str]:
-    return [repr(plain(load_checkpoint(folder / name))) for name in ("best.npz", "last.npz")]
+    return [repr(plain(load_checkpoint(folder / name))) for name in ("best.pt", "last.pt")]
 
 
 def _fetched(folder: Path) -> list[bytes]:

@@ -235,7 +235,7 @@ def comparable(folder: Path) -> dict[str, Any]:
         path, training = folder / name, "runs" in Path(name).parts
         if training and (path.suffix == ".jsonl" or ".tfevents." in name):
             continue
-        if training and path.suffix == ".npz":
+        if training and path.suffix == ".pt":
             results[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
         elif training and path.suffix == ".json":
             results[name] = plain(json.loads(body))

@@ -74,9 +74,9 @@ def test_an_average_is_that_of_its_parts(make: Callable[..., Trial], inputs: Inp
     assert made.facts == parts[0].facts | {"model": "sgraf", "lr": None, "value": None}
     alone = [run_trial(part, inputs, PARAMS) for part in parts]
     outs = [inputs.fit_options(part).out for part in parts]
-    written = [(out / "last.npz").stat().st_mtime_ns for out in outs]
+    written = [(out / "last.pt").stat().st_mtime_ns for out in outs]
     result = run_trial(made, inputs, PARAMS)
-    assert [(out / "last.npz").stat().st_mtime_ns for out in outs] == written
+    assert [(out / "last.pt").stat().st_mtime_ns for out in outs] == written
     assert (result["val"], result["steps"]) == (None, sum(each["steps"] for each in alone))
     options = held(inputs.fit_options(parts[0]), labels=inputs.judges, average=(outs[1],))
     assert result["figures"] == module.figures(evaluate(options, "cpu").to_json(), PARAMS)

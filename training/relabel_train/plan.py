@@ -7,38 +7,60 @@ block in zeros.
 
 from __future__ import annotations
 
-import hashlib
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.fields import Fields
-from relabel_train.folder import (
-    AGAIN,
-    ExportFolder,
-    LookupFileError,
-    MappedArray,
-    digest_of,
-    open_export,
-    read_digests,
-)
-from relabel_train.ids import ID_ARRAYS, Ids, check_ids
+from relabel_train.files import ExportDescription, LookupFileError, map_array, read_description, verify_files
+from relabel_train.ids import ID_ARRAYS, Ids
+from relabel_train.lookup.format import Pooling
 from relabel_train.samplers import Rows, batches_of_process
 
-FORMAT = 2
 __all__ = ["Batch", "Plan", "open_plan"]
 
 NAME = "plan.json"
-MISSING = "Make a batch plan with `relabel export plan`."
-ORIENTATION = "rows are images, columns are captions; the text direction is the transpose"
-SAME_IMAGE = "by image number (images.npy); never inferred from a value"
-COVERAGE = "every pair of every batch"
-EXACT = "float64 scores, rounded to float32 once"
-_POOLINGS = ("paired", "max", "mean", "refs")
-_MOST = 1 << 40  # batches of a plan, captions of a batch
+
+
+@dataclass(frozen=True)
+class PlanDescription(ExportDescription):
+    """Content of `plan.json`.
+
+    `captions`, `images`: first and one past the last of the rows and images that have ids; `left_out`: captions among
+        them without a label.
+    `epochs`: batches of each epoch.
+    `batches_per_shard`, `shards`: division of the blocks into files.
+    `sampler`: its parameters. `neighbours`: label whose neighbours it used.
+    `corpus`, `fingerprint`: fingerprints of the corpus and of the plan.
+    """
+
+    FORMAT: ClassVar[int] = 2
+
+    label: str
+    source: str
+    source_kind: str
+    split: str
+    captions: tuple[int, int]
+    images: tuple[int, int]
+    left_out: int
+    batch_size: int
+    batches: int
+    epochs: tuple[int, ...]
+    batches_per_shard: int
+    shards: int
+    sampler: dict[str, Any]
+    neighbours: str | None
+    bounds: tuple[float, float]
+    pooling: Pooling
+    corpus: str
+    fingerprint: str
+    kind: str = "plan"
+    orientation: str = "rows are images, columns are captions; the text direction is the transpose"
+    same_image: str = "by image number (images.npy); never inferred from a value"
+    coverage: str = "every pair of every batch"
+    exact: str = "float64 scores, rounded to float32 once"
 
 
 class Batch(NamedTuple):
@@ -68,16 +90,15 @@ class Plan:
     Attributes
     ----------
     folder : Path
-    about : dict
-        Content of plan.json: sampler, seed, bounds, pooling, orientation, coverage, fingerprint.
+    about : PlanDescription
+        Content of `plan.json`.
     batch_size : int
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any], arrays: dict[str, MappedArray], digest: str) -> None:
-        self.folder, self.about, self.batch_size = folder, about, int(about["batch_size"])
-        self._starts = np.concatenate([[0], np.cumsum(about["epochs"])]).astype(np.int64)
-        self._digest = digest
-        self._arrays = {name: array.array for name, array in arrays.items()}
+    def __init__(self, folder: Path, about: PlanDescription, arrays: dict[str, NDArray[Any]], digest: str) -> None:
+        self.folder, self.about, self.batch_size = folder, about, about.batch_size
+        self._arrays, self._digest = arrays, digest
+        self._starts = np.concatenate([[0], np.cumsum(about.epochs)]).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.folder), self._digest)
@@ -133,31 +154,22 @@ class Plan:
     @property
     def first_row(self) -> int:
         """Corpus row of the first caption id."""
-        return int(self.about["captions"][0])
+        return self.about.captions[0]
 
     @property
     def caption_ids(self) -> Ids:
         """Caption ids; the id of a row is at position ``row - first_row``."""
-        return self._ids("caption_ids")
-
-    @property
-    def first_image(self) -> int:
-        """Number of the first image id."""
-        return int(self.about["images"][0])
+        return Ids.open(self._arrays, "caption_ids")
 
     @property
     def image_ids(self) -> Ids:
-        """Image ids; the id of an image number is at position ``image - first_image``."""
-        return self._ids("image_ids")
+        """Image ids; the id of an image number is at position ``number - about.images[0]``."""
+        return Ids.open(self._arrays, "image_ids")
 
     def names(self, number: int) -> tuple[list[str], list[str]]:
         """Return the caption ids and image ids of batch i."""
         captions = self.caption_ids.names(self.rows(number) - self.first_row)
-        return captions, self.image_ids.names(self.images(number) - self.first_image)
-
-    def _ids(self, prefix: str) -> Ids:
-        """Open the ids whose arrays have a prefix."""
-        return Ids.open({f"{prefix}.{name}": self._arrays[f"{prefix}.{name}"] for name in ID_ARRAYS}, prefix)
+        return captions, self.image_ids.names(self.images(number) - self.about.images[0])
 
     def _batch(self, name: str, number: int) -> NDArray[Any]:
         """Return row `number` of an array of batches, a view."""
@@ -168,21 +180,21 @@ class Plan:
 
     def _block(self, number: int) -> NDArray[Any]:
         """Return the block of a batch, a (B, B) view of its shard."""
-        shard, index = divmod(number, int(self.about["batches_per_shard"]))
-        block: NDArray[Any] = self._arrays[shard_name(shard, int(self.about["shards"]))][index]
+        shard, index = divmod(number, self.about.batches_per_shard)
+        block: NDArray[Any] = self._arrays[shard_name(shard, self.about.shards)][index]
         return block
 
 
 def open_plan(path: str | Path, verify: bool = False) -> Plan:
-    """Open a batch plan. All its files are mapped together, so that they are of one export.
+    """Open a batch plan. Its arrays are mapped and read on demand.
 
     Parameters
     ----------
     path : str or Path
         Folder written by `relabel export plan`.
     verify : bool
-        Compare every byte with the sha256 in `manifest.json`. False checks types, shapes, sizes and the fields of
-        `plan.json`, and finds every file that was cut short; `relabel verify` finds a changed byte.
+        Compare every byte with the sha256 in `manifest.json`. False checks types, shapes and sizes, and finds every
+        file that was cut short.
 
     Raises
     ------
@@ -192,10 +204,18 @@ def open_plan(path: str | Path, verify: bool = False) -> Plan:
         If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    about, digest, arrays = open_export(folder, NAME, MISSING, partial(_open, verify=verify))
+    todo = "Make a batch plan with `relabel export plan`."
+    about, digest = read_description(PlanDescription, folder / NAME, todo, verify)
+    batches, size, step = about.batches, about.batch_size, about.batches_per_shard
+    files: dict[str, tuple[str, tuple[int | None, ...]]] = dict.fromkeys(("rows", "images"), ("<i4", (batches, size)))
+    for shard in range(about.shards):
+        # The last shard holds the remainder.
+        files[shard_name(shard, about.shards)] = "<f4", (min(step, batches - shard * step), size, size)
+    for kind in ("caption_ids", "image_ids"):
+        files |= {f"{kind}.{name}": (dtype, (None,)) for name, dtype in ID_ARRAYS.items()}
     if verify:
-        for array in arrays.values():
-            array.check()
+        verify_files(folder, [f"{name}.npy" for name in files])
+    arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
     return Plan(folder, about, arrays, digest)
 
 
@@ -210,60 +230,3 @@ def _reopen(path: str, digest: str) -> Plan:
     if plan._digest != digest:
         raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
     return plan
-
-
-def _open(folder: ExportFolder, verify: bool) -> tuple[dict[str, Any], str, dict[str, MappedArray]]:
-    """Map every file of a plan. Return its description, the digest of plan.json, and its arrays."""
-    about = _description(folder)
-    digests = read_digests(folder, "plan", NAME) if verify else None
-
-    def mapped(name: str, dtype: str, shape: tuple[int | None, ...]) -> MappedArray:
-        file = f"{name}.npy"
-        return folder.map(file, dtype, shape, None if digests is None else digest_of(digests, folder.path / file))
-
-    batches, size, step = about["batches"], about["batch_size"], about["batches_per_shard"]
-    arrays = {name: mapped(name, "<i4", (batches, size)) for name in ("rows", "images")}
-    for shard in range(about["shards"]):
-        # The last shard holds the remainder.
-        name, count = shard_name(shard, about["shards"]), min(step, batches - shard * step)
-        arrays[name] = mapped(name, "<f4", (count, size, size))
-    for kind in ("caption", "image"):
-        ids = {
-            f"{kind}_ids.{name}": mapped(f"{kind}_ids.{name}", dtype, (None,)) for name, (dtype, _) in ID_ARRAYS.items()
-        }
-        first, stop = about[f"{kind}s"]
-        check_ids(ids, f"{kind}_ids", stop - first)
-        arrays |= ids
-    return about, hashlib.sha256(folder.texts[NAME]).hexdigest(), arrays
-
-
-def _description(folder: ExportFolder) -> dict[str, Any]:
-    """Read and check plan.json."""
-    path, body = folder.path / NAME, folder.read_json(NAME)
-    if (body.get("kind"), body.get("format")) != ("plan", FORMAT):
-        actual = f"{body.get('kind')!r:.40}, format {body.get('format')!r:.40}"
-        raise LookupFileError(f"{path}: expected plan, format {FORMAT}; found {actual}. {AGAIN}")
-    values = Fields(path, body)
-    texts = {"label", "source", "source_kind", "split", "corpus", "fingerprint"}
-    fixed = {"orientation": ORIENTATION, "same_image": SAME_IMAGE, "coverage": COVERAGE, "exact": EXACT}
-    numbers = {"captions", "images", "left_out", "batch_size", "batches", "epochs", "batches_per_shard", "shards"}
-    values.names({"kind", "format", "pooling", "bounds", "sampler", "neighbours", *texts, *fixed, *numbers})
-    for name in texts:
-        values.text(name)
-    for name, text in fixed.items():
-        values.text(name, [text])
-    values.text("pooling", _POOLINGS)
-    values.bounds("bounds")
-    values.object("sampler")
-    if body["neighbours"] is not None:
-        values.text("neighbours")
-    first, stop = values.span("captions", 0, 1 << 31)
-    values.span("images", 0, 1 << 31)
-    values.integer("left_out", 0, stop - first)
-    values.integer("batch_size", 1, _MOST)
-    batches, step = values.integer("batches", 1, _MOST), values.integer("batches_per_shard", 1, _MOST)
-    # The numbers must agree before any shape is derived from them.
-    if sum(values.integers("epochs", 0, _MOST)) != batches:
-        values.refuse("epochs", f"numbers of batches that sum to {batches}")
-    values.integer("shards", -(-batches // step), -(-batches // step))
-    return body

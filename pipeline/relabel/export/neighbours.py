@@ -29,7 +29,7 @@ _DICTIONARY = 1 << 28  # bytes of the distinct ids of a row group
 def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, Any]:
     """Copy a table of neighbours of captions into a lookup as CSR arrays, one shard at a time.
 
-    The arrays are those of relabel_train.lookup.format.NEIGHBOURS.
+    The arrays are those of relabel_train.lookup.format.
 
     `folder`, `manifest`: of the table. Returns dict: entry `neighbours` of `lookup.json`.
     """

@@ -63,7 +63,7 @@ def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOption
     torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
     for name in options:
         first, second, alone = (
-            load_checkpoint(tmp_path / f"{name}-{part}.npz") for part in ("0-of-2", "1-of-2", "alone")
+            load_checkpoint(tmp_path / f"{name}-{part}.pt") for part in ("0-of-2", "1-of-2", "alone")
         )
         assert alone["loss"] == pytest.approx(first["loss"], rel=1e-5)
         for key, gradient in alone["gradients"].items():

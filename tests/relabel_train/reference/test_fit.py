@@ -157,7 +157,7 @@ def test_untrainable_inputs_are_named(run: Callable[..., FitOptions], changed: d
 
 def test_another_run_is_not_resumed(run: Callable[..., FitOptions]) -> None:
     fit(run(epochs=1), "cpu")
-    with pytest.raises(FitError, match=r"last\.npz: another run \(lr was 0\.0005, is 0\.1\)"):
+    with pytest.raises(FitError, match=r"last\.pt: another run \(lr was 0\.0005, is 0\.1\)"):
         fit(run(epochs=1, lr=0.1), "cpu")
 
 
@@ -171,7 +171,7 @@ def test_a_run_is_identified_by_the_content_of_its_labels(
     assert fit(run(epochs=2, labels=moved), "cpu").epoch == 2
     shutil.rmtree(moved)
     shutil.copytree(small_project.folder("exports", "all", "lookup", "cider"), moved)
-    with pytest.raises(FitError, match=r"last\.npz: another run \(labels was "):
+    with pytest.raises(FitError, match=r"last\.pt: another run \(labels was "):
         fit(run(epochs=2, labels=moved), "cpu")
 
 
@@ -184,7 +184,7 @@ def test_the_log_is_json_for_float16(run: Callable[..., FitOptions]) -> None:
     assert {"train", "evaluation"} <= {record["kind"] for record in records}
 
 
-@pytest.mark.parametrize("name", ["best.npz", "vocabulary.json", "log.jsonl"])
+@pytest.mark.parametrize("name", ["best.pt", "vocabulary.json", "log.jsonl"])
 def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1)
     options.out.mkdir(parents=True)

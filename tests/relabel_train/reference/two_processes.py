@@ -58,8 +58,8 @@ def main(folder: Path) -> None:
         for name, options in options_of.items():
             together = gradients(options, processes)
             if processes.first:
-                save_checkpoint(folder / f"{name}-alone.npz", alone[name])
-            save_checkpoint(folder / f"{name}-{processes.rank}-of-2.npz", together)
+                save_checkpoint(folder / f"{name}-alone.pt", alone[name])
+            save_checkpoint(folder / f"{name}-{processes.rank}-of-2.pt", together)
 
 
 if __name__ == "__main__":

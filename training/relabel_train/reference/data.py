@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relabel_train.folder import MANIFEST, ExportFolder, LookupFileError
+from relabel_train.files import MANIFEST, LookupFileError
 from relabel_train.lookup import Lookup
 from relabel_train.reference.features import Features
 from relabel_train.reference.models import Model
@@ -92,9 +92,8 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
 
 def check_corpus(captions: Path, labels: Lookup | Plan) -> None:
     """Raise if labels were made of another corpus: other texts may have the same ids."""
-    manifest = ExportFolder(captions, None).read_json(MANIFEST)
-    recorded = labels.about["corpus"] if isinstance(labels.about, dict) else labels.about.corpus
-    if manifest.get("facts", {}).get("digest") != recorded:
+    manifest = json.loads((captions / MANIFEST).read_bytes())
+    if manifest["facts"]["digest"] != labels.about.corpus:
         raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
 
 
@@ -179,7 +178,7 @@ class Batches:
         if self.sampler is not None:
             return {**self.sampler.parameters, "captions": len(self.captions)}
         assert self.plan is not None
-        return {"plan": self.plan.about["fingerprint"], "captions": len(self.captions)}
+        return {"plan": self.plan.about.fingerprint, "captions": len(self.captions)}
 
     def epoch(self, epoch: int) -> list[Any]:
         """List an epoch's batches: caption rows, or the numbers of a plan's batches."""

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.folder import ExportFolder, LookupFileError, read_digests
-from relabel_train.npy_file import map_npy
+from relabel_train.files import MANIFEST, LookupFileError, check_sha256, map_npy
 
 DESCRIPTION = "features.json"
 FORMAT = 1
@@ -191,19 +190,12 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
 
 def _verify(folder: Path) -> None:
     """Compare every file with its sha256."""
-    export = ExportFolder(folder, None)
     try:
-        export.read(DESCRIPTION)
-        digests = read_digests(export, "proxy_features", DESCRIPTION)
-    except LookupFileError as error:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        for name, entry in files.items():
+            check_sha256(folder / name, entry["sha256"])
+    except (LookupFileError, TypeError, LookupError, AttributeError) as error:
         raise FeaturesError(str(error)) from error
-    for name, digest in digests.items():
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder / name}: file not found. Make the features again.")
-        with (folder / name).open("rb") as file:
-            actual = hashlib.file_digest(file, "sha256").hexdigest()
-        if actual != digest:
-            raise FeaturesError(f"{folder / name}: expected sha256 {digest}, found {actual}. Make the features again.")
 
 
 class _Reopen:

@@ -1,70 +1,29 @@
-"""Files of a training run: checkpoints and the log.
-
-A checkpoint is one file of arrays and JSON, replaced atomically, without pickle, readable by numpy alone: a zip of
-`.npy` members, as of `numpy.savez`, and a member `state.json`, in which the number of its member replaces every tensor.
-
-The log has lines of JSON, TensorBoard if it is installed, and messages for people.
-"""
+"""Files of a training run: checkpoints, and the log in lines of JSON, TensorBoard if it is installed, and messages."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import struct
-import threading
 import zipfile
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from relabel_train.npy_file import read_header
 from relabel_train.reference.options import FitError
 
-_STATE = "state.json"
-_ENCRYPTED = 1  # bit of a zip member's flags
-_DAMAGE = (
-    zipfile.BadZipFile,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,  # RecursionError and NotImplementedError among them
-    TypeError,
-    ValueError,
-    struct.error,
-)
-"""Errors of reading a damaged archive, JSON or array."""
-_TENSOR, _PAIRS, _TUPLE = "__tensor__", "__pairs__", "__tuple__"
+LAST, BEST, VOCABULARY, LOG = "last.pt", "best.pt", "vocabulary.json", "log.jsonl"
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write nested dicts, lists and tuples of tensors, numbers, text and None.
-
-    The file appears under its name once it is complete and on disk.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    # Left by a killed process: one run at a time uses a folder.
-    for stale in path.parent.glob(f".{path.name}.*.part"):
-        stale.unlink(missing_ok=True)
-    tensors: list[torch.Tensor] = []
-    body = json.dumps(_packed(state, tensors))
+    """Write tensors, numbers, text and None in nested dicts, lists and tuples; the file is complete or not there."""
+    # One run at a time uses a folder, so that a killed one leaves at most this file.
+    temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for i, tensor in enumerate(tensors):
-                    with archive.open(_member(i), "w", force_zip64=True) as member:
-                        array = tensor.detach().cpu().contiguous().numpy()
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-                archive.writestr(_STATE, body)
+            torch.save(state, file)
             # The bytes must be on disk before the name is.
             file.flush()
             os.fsync(file.fileno())
@@ -75,81 +34,19 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint with its tensors on the CPU."""
+    """Read a checkpoint with its tensors on the CPU; no code of the file runs."""
     try:
+        # torch does not compare the checksums of the archive.
         with zipfile.ZipFile(path) as archive:
-            tensors = sum(name != _STATE for name in archive.namelist())
-            body = json.loads(_content(archive, _STATE).decode())
-
-            def tensor(index: int) -> torch.Tensor:
-                if not 0 <= index < tensors:
-                    raise ValueError(f"there is no tensor {index}")
-                return torch.from_numpy(_array(_content(archive, _member(index))))
-
-            state = _unpacked(body, tensor)
-            if not isinstance(state, dict):
-                raise ValueError("its state is no dictionary")
-            return state
+            if damaged := archive.testzip():
+                raise ValueError(f"the checksum of {damaged} differs")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no checkpoint found. Make one with `relabel fit`.") from None
-    except _DAMAGE as error:
-        raise FitError(f"{path}: not a valid checkpoint ({error!s:.120}). Delete it and train again.") from error
-
-
-def _content(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Read a stored, unencrypted member; the zip's checksum is verified."""
-    member = archive.getinfo(name)
-    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
-        raise ValueError(f"member {name} is compressed or encrypted")
-    return archive.read(member)
-
-
-def _array(raw: bytes) -> NDArray[Any]:
-    """Read a `.npy` member. Its header cannot request more memory than the member has bytes."""
-    header = read_header(io.BytesIO(raw))
-    dtype = np.dtype(header.dtype)
-    if dtype.hasobject or prod(header.shape) * dtype.itemsize != len(raw) - header.start:
-        raise ValueError("a tensor is not as long as its header says")
-    return np.frombuffer(raw, dtype, offset=header.start).reshape(header.shape).copy()
-
-
-def _member(index: int) -> str:
-    """Return the name of a tensor's member."""
-    return f"{index:05d}.npy"
-
-
-def _packed(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return a value as JSON stores it, and append its tensors to `tensors`."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return {_TENSOR: len(tensors) - 1}
-    if isinstance(value, dict):
-        if all(isinstance(key, str) and not key.startswith("__") for key in value):
-            return {key: _packed(v, tensors) for key, v in value.items()}
-        return {_PAIRS: [[key, _packed(v, tensors)] for key, v in value.items()]}  # an optimizer numbers its parameters
-    if isinstance(value, tuple):
-        return {_TUPLE: [_packed(v, tensors) for v in value]}
-    if isinstance(value, list):
-        return [_packed(v, tensors) for v in value]
-    return value
-
-
-def _unpacked(value: Any, tensor: Any) -> Any:
-    """Return the value that `_packed` stored; `tensor` reads a tensor by its number."""
-    if isinstance(value, list):
-        return [_unpacked(v, tensor) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if _TENSOR in value:
-        return tensor(value[_TENSOR])
-    if _PAIRS in value:
-        return {key: _unpacked(v, tensor) for key, v in value[_PAIRS]}
-    if _TUPLE in value:
-        return tuple(_unpacked(v, tensor) for v in value[_TUPLE])
-    return {key: _unpacked(v, tensor) for key, v in value.items()}
-
-
-NAME = "log.jsonl"
+    except Exception as error:  # a damaged archive raises nearly anything
+        reason = str(error).partition("\n")[0][:120]
+        raise FitError(f"{path}: not a valid checkpoint ({reason}). Delete it and train again.") from error
+    return state
 
 
 class Log:
@@ -160,10 +57,9 @@ class Log:
     """
 
     def __init__(self, folder: Path | None, notify: Callable[[str], None], size: int = 0, step: int = 0) -> None:
-        self._path = None if folder is None else folder / NAME
+        self._path = None if folder is None else folder / LOG
         self._notify = notify
         self._board: Any = None
-        self._hook = threading.excepthook
         if self._path is None:
             return
         self._path.touch()
@@ -174,7 +70,6 @@ class Log:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
-            threading.excepthook = _without_board
         except ImportError:
             pass  # optional: `pip install tensorboard`
 
@@ -193,8 +88,7 @@ class Log:
             file.write(json.dumps({"kind": kind, "step": step, **finite}, allow_nan=False) + "\n")
         if self._board is not None:
             for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+                self._board.add_scalar(f"{kind}/{name}", value, step)
         if message:
             self._notify(message)
 
@@ -206,13 +100,4 @@ class Log:
     def close(self) -> None:
         """Close TensorBoard's file."""
         if self._board is not None:
-            try:
-                self._board.close()
-            finally:
-                threading.excepthook = self._hook
-
-
-def _without_board(failure: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, except of TensorBoard's on a full disk: the next write raises that error."""
-    if not (type(failure.thread).__name__ == "_AsyncWriterThread" and isinstance(failure.exc_value, OSError)):
-        threading.__excepthook__(failure)
+            self._board.close()

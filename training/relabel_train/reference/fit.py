@@ -2,10 +2,10 @@
 
 The folder of a run holds:
 
-- `last.npz`, the state to resume from, and `best.npz`, the model with the best RSUM on the validation split;
+- `last.pt`, the state to resume from, and `best.pt`, the model with the best RSUM on the validation split;
 - `vocabulary.json`, `log.jsonl` (one line every few steps and per evaluation), and TensorBoard's files if installed.
 
-Training can be interrupted at any time. Rerunning the command resumes from `last.npz`; on a CPU the result is
+Training can be interrupted at any time. Rerunning the command resumes from `last.pt`; on a CPU the result is
 bit-identical. No random state is stored, since every draw of a step depends on (seed, step) alone.
 
 Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Images and
@@ -32,14 +32,12 @@ from relabel_train.plan import open_plan
 from relabel_train.reference.data import Batch, Batches, check_corpus, read_split
 from relabel_train.reference.distributed import Processes, join_processes
 from relabel_train.reference.features import open_features
-from relabel_train.reference.files import NAME as LOG
-from relabel_train.reference.files import Log, load_checkpoint, save_checkpoint
+from relabel_train.reference.files import BEST, LAST, LOG, VOCABULARY, Log, load_checkpoint, save_checkpoint
 from relabel_train.reference.models import Model, Vocabulary, make_model
 from relabel_train.reference.objective import Objective, Pairs
 from relabel_train.reference.options import DivergenceError, FitError, FitOptions
 from relabel_train.reference.scoring import recall
 
-LAST, BEST, VOCABULARY = "last.npz", "best.npz", "vocabulary.json"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -86,7 +84,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     for part in (labels, plan):
         if part is not None:
             check_corpus(options.captions, part)
-    bounds = labels.about.bounds if labels is not None else plan.about["bounds"] if plan is not None else (0.0, 1.0)
+    bounds = labels.about.bounds if labels is not None else plan.about.bounds if plan is not None else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers of this step come from the seed.
     # The objective needs the label's largest value after scaling, to turn labels into distances.
@@ -137,7 +135,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
         )
 
     def save(name: str, now: TrainState, logged: int = 0) -> None:
-        """Write a checkpoint: `best.npz` holds the model alone, `last.npz` all that resuming needs."""
+        """Write a checkpoint: `best.pt` holds the model alone, `last.pt` all that resuming needs."""
         if processes.first:
             body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}

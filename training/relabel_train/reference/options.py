@@ -62,7 +62,7 @@ class EvalOptions:
     eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
     namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
     ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
-    checkpoint: str = option("best.npz", "best.npz or last.npz.")
+    checkpoint: str = option("best.pt", "best.pt or last.pt.")
 
     def __post_init__(self) -> None:
         """Check the bounds of numbers."""
