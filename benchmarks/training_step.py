@@ -24,13 +24,13 @@ import psutil
 import torch
 from harness import Table, clock, options, peak_gib
 
-from relabel_train.fit import _step
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.models import Vocabulary, make_model
-from relabel_train.training.data import Batch
-from relabel_train.training.distributed import Processes
-from relabel_train.training.objective import Objective
-from relabel_train.training.options import FitOptions
+from relabel_train.reference.data import Batch
+from relabel_train.reference.distributed import Processes
+from relabel_train.reference.fit import _step
+from relabel_train.reference.models import Vocabulary, make_model
+from relabel_train.reference.objective import Objective
+from relabel_train.reference.options import FitOptions
 
 B, REGIONS, WIDTH, WORDS = 128, 36, 2048, 10_000
 LOSSES = ("triplet", "sliding_window_kendall", "bcls", "ladder", "smooth_ndcg", "smooth_ndcg_triplet")

@@ -19,8 +19,8 @@ from typing import Any
 
 from harness import Table, clock, options, random_vectors
 
-from relabel_train.batches.plan import open_plan
 from relabel_train.lookup import LookupFileError, open_lookup
+from relabel_train.plan import open_plan
 
 
 def milliseconds(work: Callable[[], Any], times: int = 3) -> float:

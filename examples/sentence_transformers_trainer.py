@@ -15,11 +15,10 @@ from typing import Any
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from torch import Tensor, nn
+from torch import Tensor, from_numpy, nn
 from torch.nn.functional import normalize
 
 from relabel_train.lookup import Lookup, open_lookup  # relabel
-from relabel_train.lookup.device import TorchLookup  # relabel
 from relabel_train.losses import SoftTargetLoss  # relabel
 
 
@@ -28,16 +27,15 @@ class LookupLoss(nn.Module):
 
     def __init__(self, model: SentenceTransformer, lookup: Lookup) -> None:
         super().__init__()
-        self.model, self.labels = model, TorchLookup(lookup)
+        self.model, self.lookup = model, lookup
         self.loss = SoftTargetLoss(tau=0.1, tau_target=0.1 * float(lookup.about.bounds[1]))  # relabel
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """Return the loss of a batch of captions, given their rows."""
         (features,) = sentence_features
         vectors = normalize(self.model(features)["sentence_embedding"], dim=1)
-        rows = labels.cpu()
-        relevance = self.labels.block(rows, None, "paired").to(vectors.device)  # relabel: caption against caption
-        loss: Tensor = self.loss(vectors @ vectors.T, relevance)
+        relevance = from_numpy(self.lookup.block(labels.cpu(), pooling="paired"))  # relabel: caption against caption
+        loss: Tensor = self.loss(vectors @ vectors.T, relevance.to(vectors.device))
         return loss
 
 

@@ -18,7 +18,7 @@ from experiments.rows import Row
 from relabel.core.runtime import Runtime
 from relabel.store.executors import start_worker
 from relabel.store.files import write_text
-from relabel_train.training.options import DivergenceError, EvalOptions, FitOptions
+from relabel_train.reference.options import DivergenceError, EvalOptions, FitOptions
 
 _RANGED = ("smooth_ndcg", "smooth_ndcg_triplet", "graded_sigmoid")
 """Losses whose parameter `labels` is the range of labels."""
@@ -157,8 +157,8 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     """
     import torch
 
-    from relabel_train.evaluate import evaluate
-    from relabel_train.fit import fit
+    from relabel_train.reference.evaluate import evaluate
+    from relabel_train.reference.fit import fit
 
     # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)

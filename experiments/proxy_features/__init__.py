@@ -23,8 +23,8 @@ from relabel.store.arrays import save_array
 from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
 from relabel.store.workdir import Work
-from relabel_train.batches.base import StableRandom
-from relabel_train.features import DESCRIPTION, FORMAT
+from relabel_train.reference.features import DESCRIPTION, FORMAT
+from relabel_train.samplers import StableRandom
 
 CAPTIONS, VECTORS = "captions.parquet", "features.npy"
 STAND_IN = (

@@ -14,7 +14,7 @@ import numpy as np
 from tests.drills.trails import plain
 
 from relabel.store.manifest import MANIFEST, read_manifest
-from relabel_train.training.files import load_checkpoint
+from relabel_train.reference.files import load_checkpoint
 
 WAYS = ("bit", "overwrite", "zeros", "truncate", "extend", "delete")
 REFUSALS = (ValueError, FileNotFoundError)
@@ -53,7 +53,7 @@ def targets(root: Path) -> list[Target]:
 def files_of(folder: Path, kind: str) -> list[Path]:
     """List the files that can be damaged."""
     if kind == "checkpoint":
-        return sorted(folder.glob("*.npz"))
+        return sorted(folder.glob("*.pt"))
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
@@ -121,7 +121,7 @@ def _lookup(folder: Path, verify: bool) -> list[Any]:
 
 
 def _plan(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.lookup import open_plan
+    from relabel_train.plan import open_plan
 
     plan = open_plan(folder, verify)
     batches = [[part.tobytes() for part in plan[i]] for i in range(len(plan))]
@@ -129,14 +129,14 @@ def _plan(folder: Path, verify: bool) -> list[Any]:
 
 
 def _features(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.features import open_features
+    from relabel_train.reference.features import open_features
 
     features = open_features(folder, verify=verify)
     return [features.image_ids, *(part.tobytes() for part in features.take(np.arange(len(features))))]
 
 
 def _checkpoints(folder: Path) -> list[str]:
-    return [repr(plain(load_checkpoint(folder / name))) for name in ("best.npz", "last.npz")]
+    return [repr(plain(load_checkpoint(folder / name))) for name in ("best.pt", "last.pt")]
 
 
 def _fetched(folder: Path) -> list[bytes]:

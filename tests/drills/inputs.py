@@ -37,8 +37,9 @@ from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import FileEntry, Manifest, Spec, read_manifest
-from relabel_train.features import FeaturesError, open_features
-from relabel_train.lookup import LookupFileError, open_lookup, open_plan
+from relabel_train.lookup import LookupFileError, open_lookup
+from relabel_train.plan import open_plan
+from relabel_train.reference.features import FeaturesError, open_features
 
 RECORDS = [
     {"caption_id": 10 * i + j, "image_id": i, "text": f"a dog, number {j}, «ça» on street {i}", "split": split}

@@ -276,7 +276,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
     import torch
     import transformers  # noqa: F401
 
-    import relabel_train.fit  # noqa: F401
+    import relabel_train.reference.fit  # noqa: F401
     from experiments.fit_table import trials as trial
     from relabel.datasets import cxc
     from relabel.datasets.judged.stsb import FILES

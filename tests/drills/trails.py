@@ -16,7 +16,7 @@ from tests.drills.roads import finals
 from tests.relabel_cli.runner import one_thread
 
 from relabel.corpus import Corpus
-from relabel_train.training.files import load_checkpoint
+from relabel_train.reference.files import load_checkpoint
 
 PARAMS = """
 ingest:
@@ -235,7 +235,7 @@ def comparable(folder: Path) -> dict[str, Any]:
         path, training = folder / name, "runs" in Path(name).parts
         if training and (path.suffix == ".jsonl" or ".tfevents." in name):
             continue
-        if training and path.suffix == ".npz":
+        if training and path.suffix == ".pt":
             results[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
         elif training and path.suffix == ".json":
             results[name] = plain(json.loads(body))

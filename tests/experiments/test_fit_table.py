@@ -23,7 +23,7 @@ from experiments.params import Experiments, FitTableParams, ModelBudget, load_ex
 from relabel.core.errors import MissingError, UsageError
 from relabel.sources import source_class
 from relabel.stages import Project
-from relabel_train.training.objective import LOSSES, Objective
+from relabel_train.reference.objective import LOSSES, Objective
 
 
 def bounds(label: str | None) -> tuple[float, float]:

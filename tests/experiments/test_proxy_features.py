@@ -21,10 +21,10 @@ from experiments.proxy_features import hold_out, proxy_features, proxy_folder, r
 from relabel import stages
 from relabel.sources.cbow import CbowParams
 from relabel.stages import Project
-from relabel_train.features import FeaturesError, open_features
 from relabel_train.lookup import open_lookup
-from relabel_train.training.data import check_not_held_out, read_split
-from relabel_train.training.options import FitError
+from relabel_train.reference.data import check_not_held_out, read_split
+from relabel_train.reference.features import FeaturesError, open_features
+from relabel_train.reference.options import FitError
 
 COUNTS = {"train": 10, "val": 5, "test": 8}
 SMALL = ProxyFeaturesParams(**COUNTS, vectors=4)

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.relabel_train.training.conftest import one_thread, regions, run
-from tests.relabel_train.training.test_evaluate import held
+from tests.relabel_train.reference.conftest import one_thread, regions, run
+from tests.relabel_train.reference.test_evaluate import held
 
 from experiments.fit_table import trials as module
 from experiments.fit_table.trials import Inputs, Trial, TrialFile, average_trial, run_trial, run_trials
 from experiments.params import FitTableParams
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel_train.evaluate import evaluate
-from relabel_train.training.options import FitError, FitOptions
+from relabel_train.reference.evaluate import evaluate
+from relabel_train.reference.options import FitError, FitOptions
 
 __all__ = ["one_thread", "regions", "run"]  # fixtures
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,9 +74,9 @@ def test_an_average_is_that_of_its_parts(make: Callable[..., Trial], inputs: Inp
     assert made.facts == parts[0].facts | {"model": "sgraf", "lr": None, "value": None}
     alone = [run_trial(part, inputs, PARAMS) for part in parts]
     outs = [inputs.fit_options(part).out for part in parts]
-    written = [(out / "last.npz").stat().st_mtime_ns for out in outs]
+    written = [(out / "last.pt").stat().st_mtime_ns for out in outs]
     result = run_trial(made, inputs, PARAMS)
-    assert [(out / "last.npz").stat().st_mtime_ns for out in outs] == written
+    assert [(out / "last.pt").stat().st_mtime_ns for out in outs] == written
     assert (result["val"], result["steps"]) == (None, sum(each["steps"] for each in alone))
     options = held(inputs.fit_options(parts[0]), labels=inputs.judges, average=(outs[1],))
     assert result["figures"] == module.figures(evaluate(options, "cpu").to_json(), PARAMS)

@@ -19,9 +19,9 @@ SMOKES: dict[str, tuple[str, str]] = {
         "relabel/neighbours/test_faiss_index.py",
         "test_recall_is_measured_and_lists_have_k_rows",
     ),
-    "fit in two processes": ("relabel_train/training/test_distributed.py", "test_relabel_fit_runs_under_torchrun"),
-    "fit is resumed": ("relabel_train/training/test_fit.py", "test_a_killed_run_equals_an_uninterrupted_one"),
-    "eval over averages": ("relabel_train/training/test_evaluate.py", "test_sgraf_is_the_average_of_two_runs"),
+    "fit in two processes": ("relabel_train/reference/test_distributed.py", "test_relabel_fit_runs_under_torchrun"),
+    "fit is resumed": ("relabel_train/reference/test_fit.py", "test_a_killed_run_equals_an_uninterrupted_one"),
+    "eval over averages": ("relabel_train/reference/test_evaluate.py", "test_sgraf_is_the_average_of_two_runs"),
     "vectors of images": ("relabel/export/test_image_vectors.py", "test_blocks_equal_a_loop_over_the_files_of_vectors"),
     "a lookup on a device": ("relabel_train/test_lookup_device.py", "test_blocks_equal_those_of_the_mapped_lookup"),
     "label shards under several workers": (

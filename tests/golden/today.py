@@ -203,7 +203,7 @@ class Folder:
 
     def plan(self, name: str, label: str, *options: str) -> dict[str, Any]:
         """Write a batch plan, and return its batches."""
-        from relabel_train.batches import open_plan
+        from relabel_train.plan import open_plan
 
         self.done("export", "plan", "--label", label, "--split", self.split, "--name", name, *options)
         plan = open_plan(self.path / f"labels/coco/exports/{self.split}/plan/{name}")

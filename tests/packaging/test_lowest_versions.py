@@ -110,7 +110,7 @@ def test_the_command_line_builds_labels(python: str, tmp_path: Path) -> None:
     for command in COMMANDS:
         run(relabel, *command.split(), "--quiet", cwd=tmp_path)
     code = (
-        "import numpy as np; from relabel_train.lookup import open_lookup, open_plan\n"
+        "import numpy as np; from relabel_train.lookup import open_lookup; from relabel_train.plan import open_plan\n"
         "from pathlib import Path; exports = Path('labels/mine/exports/test')\n"
         "lookup = open_lookup(exports / 'lookup/sbert'); (plan,) = (exports / 'plan').glob('*/plan.json')\n"
         "print(lookup.block(lookup.rows_of(['mine:c0', 'mine:c9'])).shape, end=' ')\n"

@@ -15,10 +15,10 @@ import pytest
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel_cli.exceptions import report
 from relabel_cli.main import load_root, run
-from relabel_train.features import FeaturesError
-from relabel_train.folder import LookupFileError
+from relabel_train.files import LookupFileError
 from relabel_train.ids import UnknownIdError
-from relabel_train.training.options import FitError
+from relabel_train.reference.features import FeaturesError
+from relabel_train.reference.options import FitError
 
 
 def system(number: int, filename: str | None = "labels/x") -> OSError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.relabel_cli.runner import invoke
 
-from relabel_train.batches import open_plan
+from relabel_train.plan import open_plan
 
 COMMON = ["--dataset", "mine", "--set", "ingest.format=jsonl", "--set", "ingest.path=captions.jsonl"]
 COMMON += ["--set", "ingest.tokenizer=none", "--set", "sources.cider.tokenizer=lower_split"]

@@ -16,7 +16,7 @@ from relabel_cli.exceptions import report
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import parse
-from relabel_train.training.options import EvalOptions, FitOptions
+from relabel_train.reference.options import EvalOptions, FitOptions
 
 
 class Section(BaseModel):

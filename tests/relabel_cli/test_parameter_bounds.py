@@ -18,7 +18,7 @@ from relabel.config import Config
 from relabel.core.parameters import Parameters
 from relabel.sources import SOURCES, source_class
 from relabel_cli.shared_options import SharedOptions
-from relabel_train.training.options import EvalOptions, FitError, FitOptions, check_bounds
+from relabel_train.reference.options import EvalOptions, FitError, FitOptions, check_bounds
 
 
 def models() -> dict[str, type[BaseModel]]:

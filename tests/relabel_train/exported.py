@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relabel_train.batches import Plan, open_plan
 from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.plan import Plan, open_plan
 
 Opener = Callable[..., Any]
 KINDS = ("cbow", "cider", "plan")

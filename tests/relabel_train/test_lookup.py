@@ -1,13 +1,11 @@
 """Contract: any block of a lookup, under any pooling, equals explicit loops over single pairs of the pipeline.
 Siblings are marked by id, and ids are found without a table in memory. Rows and ids outside the lookup are refused
-by name. A caption without an encoding is refused by name, or has NaN on request. A changed folder is refused with
-the name of the file.
+by name. A caption without an encoding is refused by name, or has NaN on request.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +18,9 @@ from numpy.typing import NDArray
 from relabel import stages
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel_train.batches import GradedBatches, NeighbourBatches, RandomBatches
-from relabel_train.lookup import Lookup, LookupFileError, open_lookup
+from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
+from relabel_train.samplers import GradedBatches, NeighbourBatches, RandomBatches
 
 REDUCE: dict[str, Callable[[list[float]], float]] = {
     "paired": lambda x: x[0],
@@ -270,16 +268,3 @@ def test_samplers_of_a_lookup_draw_no_caption_without_an_encoding(small_project:
         assert len(sampler) > 2
         for rows in sampler.epoch(0):
             assert np.isfinite(lookup.block(rows)).all()
-
-
-def test_a_pickle_holds_the_path_only(small_project: Project, tmp_path: Path) -> None:
-    intact = opened(small_project, "cider")
-    folder = shutil.copytree(intact.folder, tmp_path / "lookup")
-    lookup = open_lookup(folder)
-    packed = pickle.dumps(lookup)
-    assert len(packed) < 1000
-    np.testing.assert_array_equal(pickle.loads(packed).block([1, 2]), lookup.block([1, 2]))
-    shutil.rmtree(folder)
-    shutil.copytree(opened(small_project, "cbow").folder, folder)
-    with pytest.raises(LookupFileError, match="another lookup was exported there meanwhile"):
-        pickle.loads(packed)

@@ -10,7 +10,6 @@ import torch
 
 from relabel.stages import Project
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.lookup.format import KINDS
 
 
 @pytest.fixture
@@ -84,7 +83,6 @@ def test_captions_without_an_encoding(lookup: Lookup) -> None:
 
 
 def test_vectors_of_images_are_compared_with_captions(lookup: Lookup, tmp_path: Path) -> None:
-    assert "image_vectors" in KINDS["image_vectors"]
     images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
     labels = lookup.to("cpu")
     labels._image_vectors = torch.from_numpy(images)

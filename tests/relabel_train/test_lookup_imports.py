@@ -18,12 +18,12 @@ class Blocker:
         if name.partition(".")[0] in {"relabel", "pyarrow", "scipy", "numba", "faiss", "torch", "pandas", "dask"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocker())
-from relabel_train.lookup import TorchLookup, open_lookup
+from relabel_train.lookup import RelevanceCollate, open_lookup
 lookup = open_lookup(sys.argv[1], verify=True)
 block, near, names = lookup.block([1, 2, 3]), lookup.neighbours([4], 2)[0], lookup.caption_ids([5])
 print(json.dumps([block.tolist(), near.tolist(), list(names)]))
 try:
-    TorchLookup(lookup).block([1])
+    RelevanceCollate(lookup)([{"caption_id": names[0]}])
 except ImportError as error:
     print(error)
 """

@@ -1,5 +1,5 @@
 """Contract: the collate adds labels to the batch of any other collate, in this process and in forked and spawned
-workers. Tensors equal the arrays.
+workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from relabel.stages import Project
-from relabel_train.lookup import Lookup, RelevanceCollate, TorchLookup, open_lookup
+from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
 
 
 @dataclass
@@ -39,19 +39,6 @@ def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
 @pytest.fixture(params=["cbow", "cider"])
 def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
     return open_lookup(small_project.folder("exports", "all", "lookup", request.param))
-
-
-def test_tensors_equal_the_arrays(lookup: Lookup) -> None:
-    labels, rows = TorchLookup(lookup), [5, 1, 80]
-    for sequence in (rows, np.array(rows), torch.tensor(rows)):
-        np.testing.assert_array_equal(labels.block(sequence).numpy(), lookup.block(rows))
-        np.testing.assert_array_equal(
-            labels.block(sequence, sequence[:2], "paired"), lookup.block(rows, rows[:2], "paired")
-        )
-        np.testing.assert_array_equal(labels.same_image(sequence), lookup.same_image(rows))
-    for ours, theirs in zip(labels.neighbours(torch.tensor(rows), 3), lookup.neighbours(rows, 3), strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs)
-    assert labels.block(rows).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel_train import sidecar
-from relabel_train.folder import MANIFEST
+from relabel_train.files import MANIFEST
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
 
@@ -118,16 +118,9 @@ def _write(out: Path, kind: str, files: Mapping[str, bytes]) -> Path:
     for name, body in files.items():
         (out / name).write_bytes(body)
     manifest: dict[str, Any] = {"kind": kind, "files": {name: {"sha256": _sha256(b)} for name, b in files.items()}}
-    # The digest of a manifest is that of its text without the digest.
-    manifest["digest"] = _sha256(_text(manifest).encode())
-    (out / MANIFEST).write_text(_text(manifest), encoding="utf-8")
+    (out / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     return out
 
 
 def _sha256(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
-
-
-def _text(manifest: dict[str, Any]) -> str:
-    """Return a manifest in the form that the reader compares it with, to the byte."""
-    return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.folder import MappedArray
-
-ID_ARRAYS: dict[str, tuple[str, int]] = {
-    "bytes": ("|u1", 1),
-    "offsets": ("<i8", 1),
-    "hashes": ("<u8", 1),
-    "order": ("<i4", 1),
-}
-"""Arrays of ids: name to dtype and number of dimensions."""
+ID_ARRAYS = {"bytes": "|u1", "offsets": "<i8", "hashes": "<u8", "order": "<i4"}
+"""Arrays of ids by name, with their types; all of one dimension."""
 
 
 class UnknownIdError(KeyError):
@@ -106,14 +99,6 @@ class Ids:
     def _raw(self, position: int) -> Raw:
         """Return the UTF-8 of the id at a position."""
         return self.bytes[self.offsets[position] : self.offsets[position + 1]].tobytes()
-
-
-def check_ids(arrays: Mapping[str, MappedArray], prefix: str, count: int) -> None:
-    """Check that the arrays of `count` ids fit each other; raises LookupFileError."""
-    text, offsets, hashes, order = (arrays[f"{prefix}.{name}"] for name in ID_ARRAYS)
-    offsets.check_offsets(count, text)
-    hashes.check_length(count)
-    order.check_length(count)
 
 
 def hash_ids(encoded: Sequence[bytes]) -> NDArray[np.uint64]:

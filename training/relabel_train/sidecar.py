@@ -22,43 +22,25 @@ caption, U distinct neighbours:
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import mmap
 import tarfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.fields import Fields
-from relabel_train.folder import AGAIN, ExportFolder, LookupFileError
-from relabel_train.lookup.format import POOLINGS, Pooling
-from relabel_train.npy_file import read_header
+from relabel_train.files import AGAIN, ExportDescription, LookupFileError, check_sha256
+from relabel_train.lookup.format import Pooling
 
-FORMAT = 1
 DESCRIPTION = "sidecar.json"
-MISSING = "Make a side-car with `relabel export wds`."
 INDEX: dict[str, str] = {"index.hashes": "<u8", "index.order": "<i8"}
 """Arrays (K,) beside the shards: 8-byte BLAKE2b of all keys, ascending, and the number of each key. Shards are numbered
 by name, keys through all shards."""
-TEXTS = ("keys", "image_ids", "caption_ids", "neighbour_ids")
-ARRAYS: dict[str, tuple[str, int]] = {
-    "indptr": ("<i8", 1),
-    "images": ("<i4", 1),
-    "rows": ("<i4", 1),
-    "vectors": ("<f2 <f4", 2),
-    "image_vectors": ("<f2 <f4", 2),
-    "neighbours": ("<i4", 2),
-    "scores": ("<f4", 2),
-    "neighbour_rows": ("<i4", 1),
-}
-"""Arrays of a shard: name to dtypes and number of dimensions."""
 PREFIX = "labels."
 """Start of the name of every member: webdataset reads a shard as one sample with this key."""
 
@@ -77,7 +59,7 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
-class SideCarDescription:
+class SideCarDescription(ExportDescription):
     """Content of `sidecar.json`.
 
     `layout`: "arrays": the members of this module. "samples": one sample of webdataset per key, for other tools.
@@ -92,6 +74,8 @@ class SideCarDescription:
     `width`, `k`: D and k; 0 without vectors or neighbours.
     `shards`: by file name, sorted.
     """
+
+    FORMAT: ClassVar[int] = 1
 
     layout: Layout
     keys: Keys
@@ -110,46 +94,6 @@ class SideCarDescription:
     width: int
     k: int
     shards: dict[str, ShardEntry]
-    format: int = FORMAT
-
-    def to_json(self) -> str:
-        """Return stable, readable JSON."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def parse_sidecar(folder: ExportFolder) -> SideCarDescription:
-    """Read `sidecar.json` of an open folder."""
-    path, body = folder.path / DESCRIPTION, folder.read_json(DESCRIPTION)
-    if body.get("format") != FORMAT:
-        raise LookupFileError(f"{path}: expected format {FORMAT}, found {body.get('format')!r:.40}. {AGAIN}")
-    values = Fields(path, body)
-    values.names([field.name for field in fields(SideCarDescription)])
-    shards = values.object("shards")
-    return SideCarDescription(
-        layout=values.text("layout", ["arrays", "samples"]),  # type: ignore[arg-type]
-        keys=values.text("keys", ["image", "caption", "shard"]),  # type: ignore[arg-type]
-        complete=values.flag("complete"),
-        source=values.text("source"),
-        label=values.text("label"),
-        split=values.text("split"),
-        fingerprint=values.text("fingerprint"),
-        corpus=values.text("corpus"),
-        lookup=values.text("lookup"),
-        bounds=values.bounds("bounds"),
-        pooling=values.text("pooling", POOLINGS),  # type: ignore[arg-type]
-        poolings=values.texts("poolings", POOLINGS),  # type: ignore[arg-type]
-        references=values.integer("references", 1),
-        dtype=None if body["dtype"] is None else values.text("dtype", ["float16", "float32"]),
-        width=values.integer("width"),
-        k=values.integer("k"),
-        shards={name: _shard_entry(shards.object(name)) for name in sorted(shards.body)},
-    )
-
-
-def _shard_entry(values: Fields) -> ShardEntry:
-    values.names([field.name for field in fields(ShardEntry)])
-    keys, captions, missing = (values.integer(name) for name in ("keys", "captions", "missing"))
-    return ShardEntry(keys, captions, missing, values.text("sha256"))
 
 
 @dataclass(slots=True)
@@ -190,19 +134,18 @@ class ShardLabels:
     """
 
     def __init__(self, path: Path, entry: ShardEntry, verify: bool) -> None:
-        texts, arrays = _read_tar(path, entry.sha256 if verify else None)
-        lists = {name: texts.get(name, []) for name in TEXTS}
-        self.keys, self._image_ids, self._caption_ids, self._neighbour_ids = lists.values()
-        self._images, self._rows = arrays["images"], arrays["rows"]
-        self._vectors, self._image_vectors = arrays.get("vectors"), arrays.get("image_vectors")
-        self._neighbours, self._scores = arrays.get("neighbours"), arrays.get("scores")
-        captions = [array for array in (self._rows, self._vectors, self._neighbours, self._scores) if array is not None]
-        of_keys = [a for a in (self._image_ids, self._images, self._image_vectors) if a is not None]
+        if verify:
+            check_sha256(path, entry.sha256)
+        members = _map_members(path)
+        self.keys: list[str] = members["keys"]
+        self._image_ids, self._caption_ids = members["image_ids"], members["caption_ids"]
+        self._images, self._rows = members["images"], members["rows"]
+        self._vectors, self._image_vectors = members.get("vectors"), members.get("image_vectors")
+        self._neighbour_ids: Any = members.get("neighbour_ids")
+        self._neighbours: Any = members.get("neighbours")
+        self._scores: Any = members.get("scores")
         # Python's integers: slices by numpy's take three times as long.
-        self._starts: list[int] = arrays["indptr"].tolist()
-        fits = len(self.keys) == entry.keys == len(self._starts) - 1 and self._starts[-1] == entry.captions
-        if not fits or any(len(a) != entry.keys for a in of_keys) or any(len(a) != entry.captions for a in captions):
-            raise LookupFileError(f"{path}: its members do not fit each other. {AGAIN}")
+        self._starts: list[int] = members["indptr"].tolist()
         self.position_of = {key: i for i, key in enumerate(self.keys)}
 
     def sample(self, position: int, neighbours: bool = False) -> SampleLabels | None:
@@ -219,7 +162,7 @@ class ShardLabels:
             None if vectors is None else vectors[start:stop],
             None if images is None else images[position],
         )
-        if neighbours and self._neighbours is not None and self._scores is not None:
+        if neighbours and self._neighbours is not None:
             near = [row[row >= 0].tolist() for row in self._neighbours[start:stop]]
             labels.neighbour_ids = [[self._neighbour_ids[i] for i in row] for row in near]
             scores = self._scores[start:stop]
@@ -252,42 +195,27 @@ def json_member(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _read_tar(path: Path, sha256: str | None) -> tuple[dict[str, list[str]], dict[str, NDArray[Any]]]:
-    """Map the members of a shard: lists of texts, and arrays, by name."""
-    texts: dict[str, list[str]] = {}
-    arrays: dict[str, NDArray[Any]] = {}
+def _map_members(path: Path) -> dict[str, Any]:
+    """Return the members of a shard by name: lists of texts, and views of arrays."""
+    members: dict[str, Any] = {}
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if sha256 is not None and (digest := hashlib.sha256(raw).hexdigest()) != sha256:
-                raise LookupFileError(f"{path}: expected sha256 {sha256}, found {digest}. {AGAIN}")
-            with tarfile.open(fileobj=file, mode="r:") as tar:
-                for member in tar:
-                    name, _, ending = member.name.removeprefix(PREFIX).rpartition(".")
-                    start, stop = member.offset_data, member.offset_data + member.size
-                    if ending == "json" and name in TEXTS:
-                        texts[name] = json.loads(raw[start:stop])
-                    elif ending == "npy" and name in ARRAYS:
-                        arrays[name] = _map_array(raw, start, stop, *ARRAYS[name])
-        if (
-            not {"keys", "image_ids", "caption_ids"} <= texts.keys()
-            or not {"indptr", "images", "rows"} <= arrays.keys()
-        ):
-            raise ValueError("it lacks members")
+            for member in tar:
+                name, _, ending = member.name.removeprefix(PREFIX).rpartition(".")
+                start = member.offset_data
+                json_text = ending == "json"
+                members[name] = json.loads(raw[start : start + member.size]) if json_text else _map_array(raw, start)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: file not found. {AGAIN}") from None
-    except (tarfile.TarError, ValueError, OSError) as error:
-        if isinstance(error, LookupFileError):
-            raise
+    except (tarfile.TarError, ValueError, TypeError, OSError) as error:
         raise LookupFileError(f"{path}: not a valid shard of a side-car ({error}). {AGAIN}") from error
-    return texts, arrays
+    return members
 
 
-def _map_array(raw: mmap.mmap, start: int, stop: int, types: str, dimensions: int) -> NDArray[Any]:
+def _map_array(raw: mmap.mmap, start: int) -> NDArray[Any]:
     """Return a view of a `.npy` member."""
-    dtype, shape, offset = read_header(io.BytesIO(raw[start : min(stop, start + 4096)]))
-    if dtype not in types.split() or len(shape) != dimensions:
-        raise ValueError(f"expected {types} of {dimensions} dimensions, found {dtype} {shape}")
-    if start + offset + prod(shape) * np.dtype(dtype).itemsize != stop:
-        raise ValueError("an array is cut short")
-    return np.ndarray(shape, dtype, raw, start + offset)
+    header = io.BytesIO(raw[start : start + 4096])
+    np.lib.format.read_magic(header)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+    return np.ndarray(shape, dtype, raw, start + header.tell())

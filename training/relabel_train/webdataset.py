@@ -19,20 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.folder import AGAIN, ExportFolder, LookupFileError, MappedArray, open_export, read_digests
+from relabel_train.files import AGAIN, LookupFileError, map_array, read_description, verify_files
 from relabel_train.ids import hash_ids
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import Pooling
+from relabel_train.lookup.relevance_collate import collate_with_labels
 from relabel_train.lookup.vectors import VectorBlocks
-from relabel_train.sidecar import (
-    DESCRIPTION,
-    INDEX,
-    MISSING,
-    SampleLabels,
-    ShardLabels,
-    SideCarDescription,
-    parse_sidecar,
-)
+from relabel_train.sidecar import DESCRIPTION, INDEX, SampleLabels, ShardEntry, ShardLabels, SideCarDescription
 
 __all__ = ["BlockCollate", "Join", "SampleLabels", "SideCar", "join", "open_sidecar"]
 
@@ -59,23 +52,18 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
         If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-
-    def read(export: ExportFolder) -> tuple[SideCarDescription, dict[str, MappedArray]]:
-        about = parse_sidecar(export)
-        if about.layout != "arrays":
-            todo = "Export it with --layout arrays, which `join` reads."
-            raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {todo}")
-        digests = read_digests(export, "wds", DESCRIPTION) if verify else {}
-        if about.keys == "shard":
-            return about, {}
-        total = sum(entry.keys for entry in about.shards.values())
-        index = {n: export.map(f"{n}.npy", d, (total,), digests.get(f"{n}.npy")) for n, d in INDEX.items()}
-        return about, index
-
-    about, index = open_export(folder, DESCRIPTION, MISSING, read)
-    for array in index.values():
-        array.check()
-    return SideCar(folder, about, {name: array.array for name, array in index.items()}, verify, cache)
+    todo = "Make a side-car with `relabel export wds`."
+    about, _ = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify, shards=ShardEntry)
+    if about.layout != "arrays":
+        todo = "Export it with --layout arrays, which `join` reads."
+        raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {todo}")
+    # Keys that are unique in their shard only are found by the shard.
+    index = INDEX if about.keys != "shard" else {}
+    if verify:
+        verify_files(folder, [f"{name}.npy" for name in index])
+    total = sum(entry.keys for entry in about.shards.values())
+    arrays = {name: map_array(folder / f"{name}.npy", dtype, (total,)) for name, dtype in index.items()}
+    return SideCar(folder, about, arrays, verify, cache)
 
 
 class SideCar:
@@ -305,19 +293,10 @@ class BlockCollate:
         TypeError
             If the trainer's batch is neither a mapping nor a tuple or list.
         """
-        import torch
-
-        from relabel_train.tensors import sendable
-
         labels: list[SampleLabels] = [sample[self.field] for sample in samples]
         chosen = [self._caption(sample, one) for sample, one in zip(samples, labels, strict=True)]
-        added = {name: sendable(torch.from_numpy(array)) for name, array in self.blocks(labels, chosen).items()}
-        batch = self._collate()([self._without_labels(sample) for sample in samples])
-        if isinstance(batch, Mapping):
-            return {**batch, **added}
-        if isinstance(batch, tuple | list):
-            return (*batch, *added.values())
-        raise TypeError(f"cannot add labels to a batch that is a {type(batch).__name__}; collate to a dict or tuple")
+        rest = [self._without_labels(sample) for sample in samples]
+        return collate_with_labels(self.collate, rest, self.blocks(labels, chosen))
 
     def blocks(self, labels: Sequence[SampleLabels], chosen: Sequence[int]) -> dict[str, NDArray[Any]]:
         """Return `relevance`, (B, B) float32, and `same_image`, (B, B) bool.
@@ -329,7 +308,7 @@ class BlockCollate:
             Number of each sample's caption among those of its labels.
         """
         pooling, count = self.pooling or self.sidecar.about.pooling, len(labels)
-        vectors, sizes = [_vectors(one) for one in labels], [len(one.caption_rows) for one in labels]
+        vectors, sizes = [np.asarray(one.vectors) for one in labels], [len(one.caption_rows) for one in labels]
         if pooling == "paired":
             # The other captions of a sample play no part.
             vectors = [array[i : i + 1] for array, i in zip(vectors, chosen, strict=True)]
@@ -361,29 +340,10 @@ class BlockCollate:
 
     def _without_labels(self, sample: Any) -> Any:
         """Return a sample as the trainer's collate gets it."""
-        # A dict is copied and tested several times faster than any other mapping, and this runs once per sample.
-        if isinstance(sample, dict):
-            rest = sample.copy()
-            del rest[self.field]
-            return rest
         if isinstance(sample, Mapping):
             return {name: value for name, value in sample.items() if name != self.field}
         position = int(self.field) % len(sample)
         return tuple(value for i, value in enumerate(sample) if i != position)
-
-    def _collate(self) -> Callable[[list[Any]], Any]:
-        """Return the trainer's collate function, or torch's."""
-        if self.collate is not None:
-            return self.collate
-        from torch.utils.data import default_collate
-
-        return default_collate
-
-
-def _vectors(labels: SampleLabels) -> NDArray[Any]:
-    """Return the vectors of a sample, which a side-car of vectors always has."""
-    assert labels.vectors is not None, "BlockCollate accepts side-cars of vectors only"
-    return labels.vectors
 
 
 def _reopen(path: str, fingerprint: str, verify: bool, cache: int) -> SideCar:

@@ -6,7 +6,7 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, parameter_model, parse
-from relabel_train.training.options import EvalOptions
+from relabel_train.reference.options import EvalOptions
 
 NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
@@ -15,7 +15,7 @@ def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalOptions, common)
     check_labels(parsed.captions, parsed.labels, common.runtime())
-    from relabel_train.evaluate import evaluate
+    from relabel_train.reference.evaluate import evaluate
 
     report = evaluate(parsed, common.device, common.runtime().progress.note)
     common.show(report.to_json(), report.text())

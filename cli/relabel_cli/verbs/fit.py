@@ -8,7 +8,7 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, parameter_model, parse
-from relabel_train.training.options import FitOptions
+from relabel_train.reference.options import FitOptions
 
 NAMES = "data captions labels plan out model loss epochs batch_size split namespace scale"
 
@@ -18,8 +18,8 @@ def fit(common: SharedOptions) -> None:
     run = parse(FitOptions, common)
     folders = [path for path in (run.labels, run.plan) if path is not None]
     check_labels(run.captions, folders, common.runtime())
-    from relabel_train.fit import fit as train
-    from relabel_train.training.distributed import launched
+    from relabel_train.reference.distributed import launched
+    from relabel_train.reference.fit import fit as train
 
     result = train(run, common.device, common.runtime().progress.note)
     # Under torchrun, only the first process reports.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular
-from relabel_train.npy_file import map_npy
+from relabel_train.files import map_npy
 
 Ids = NDArray[np.int64]
 Splitter = Callable[[Ids, Ids], Mapping[int, str]]

@@ -21,7 +21,7 @@ from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, NEIGHBOURS, ArrayEntry, Description, kind_arrays
+from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
 
@@ -53,7 +53,6 @@ def write_lookup(
     recorded = {**params, "encoding": encoding.manifest.semantic} | arrays.params
     write_captions(corpus, rows, arrays.failed, work)
     neighbour_entry = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
-    names = CAPTIONS | kind_arrays(arrays.kind, recorded) | ({} if neighbours is None else NEIGHBOURS)
     description = Description(
         kind=arrays.kind,
         source=source.spec.name,
@@ -73,7 +72,7 @@ def write_lookup(
         sizes=arrays.sizes,
         failed=len(arrays.failed),
         params=recorded,
-        arrays=_array_entries(work, list(names)),
+        arrays=_array_entries(work),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.
     write_text(work.folder / DESCRIPTION, description.to_json())
@@ -86,19 +85,19 @@ def write_lookup(
     }
 
 
-def _array_entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
-    """Return type, shape and sha256 of arrays that are written."""
+def _array_entries(work: Work) -> dict[str, ArrayEntry]:
+    """Return type, shape and sha256 of the arrays that are written."""
     entries = {}
-    for name in names:
-        array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        entries[name] = ArrayEntry(array.dtype.str, array.shape, sha256_file(work.folder / f"{name}.npy"))
+    for path in sorted(work.folder.glob("*.npy")):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        entries[path.stem] = ArrayEntry(array.dtype.str, array.shape, sha256_file(path))
     return entries
 
 
 def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work: Work) -> None:
     """Write the arrays that describe the captions of any lookup: their images, ids, and which ones failed.
 
-    The arrays are those of relabel_train.lookup.format.CAPTIONS.
+    The arrays are those of every lookup in relabel_train.lookup.format.
 
     `rows`: rows of the lookup: complete images. `failed`: (F,) int32; rows among them without an encoding.
     """

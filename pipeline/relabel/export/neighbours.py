@@ -21,7 +21,7 @@ from relabel.corpus import Corpus
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest, combine_chunks
 from relabel.store.workdir import Work
-from relabel_train.batches.base import Missing
+from relabel_train.samplers import Missing
 
 _DICTIONARY = 1 << 28  # bytes of the distinct ids of a row group
 
@@ -29,7 +29,7 @@ _DICTIONARY = 1 << 28  # bytes of the distinct ids of a row group
 def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, Any]:
     """Copy a table of neighbours of captions into a lookup as CSR arrays, one shard at a time.
 
-    The arrays are those of relabel_train.lookup.format.NEIGHBOURS.
+    The arrays are those of relabel_train.lookup.format.
 
     `folder`, `manifest`: of the table. Returns dict: entry `neighbours` of `lookup.json`.
     """
@@ -149,7 +149,7 @@ class NeighbourTable:
     def neighbours(
         self, rows: Rows, k: int, missing: Missing = "raise"
     ) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
-        """Return the k nearest captions, as relabel_train.batches.Neighbours states; all lists have equal length."""
+        """Return the k nearest captions, as relabel_train.samplers.Neighbours states; all lists have equal length."""
         index = np.asarray(rows, np.int64) - self.first
         return self.rows[index, :k], self.scores[index, :k], self.same_image[index, :k]
 

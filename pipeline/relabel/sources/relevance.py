@@ -31,7 +31,7 @@ class LookupArrays:
     Attributes
     ----------
     kind : str
-        One of `relabel_train.lookup.format.KINDS`.
+        A kind of `relabel_train.lookup.format`.
     dtype : str
         Type of the stored values.
     failed : (F,) int32

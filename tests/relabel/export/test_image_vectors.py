@@ -17,8 +17,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.stages import Project
-from relabel_train.lookup import Lookup, LookupFileError, RelevanceCollate, open_lookup
-from relabel_train.lookup.format import DESCRIPTION
+from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
 
 SIZES = (2, 6, 1, 3, 3, 2, 4)  # captions per image; an image has at most five references
 WIDTH = 5
@@ -103,14 +102,3 @@ def test_float16(tmp_path: Path) -> None:
     lookup = exported(project)
     assert lookup.about.arrays["image_vectors"].dtype == "<f2"
     assert lookup.block([0], [9])[0, 0] == pytest.approx(expected(project.corpus, vector_of, 0, 9, "refs"), abs=2e-3)
-
-
-@pytest.mark.parametrize("shape", [(len(SIZES) - 1, WIDTH), (len(SIZES), WIDTH + 1)])
-def test_image_vectors_of_another_shape_are_refused(shape: tuple[int, int], tmp_path: Path) -> None:
-    folder = exported(clip_project(tmp_path)[0]).folder
-    np.save(folder / "image_vectors.npy", np.zeros(shape, "<f4"))
-    body = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    body["arrays"]["image_vectors"]["shape"] = list(shape)
-    (folder / DESCRIPTION).write_text(json.dumps(body), encoding="utf-8")
-    with pytest.raises(LookupFileError, match="image_vectors"):
-        open_lookup(folder, verify=False)

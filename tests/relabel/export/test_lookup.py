@@ -25,7 +25,6 @@ from relabel.store.manifest import open_artefact
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
-from relabel_train.lookup.format import read_description
 
 
 def in_new_folder(project: Project, tmp_path: Path, **changes: Any) -> Project:
@@ -46,7 +45,7 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     manifest, built = job.run()
     assert not built
     assert open_artefact(job.out, "lookup") == manifest
-    about = read_description(job.out)
+    about = open_lookup(job.out).about
     encoding = stages.encode(small_project, label, "all").open()
     assert (about.fingerprint, about.encoding, about.corpus) == (
         manifest.fingerprint,
@@ -105,7 +104,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     (tmp_path / "coco" / "neighbours").unlink()
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
-    assert read_description(job.out).neighbours is None
+    assert open_lookup(job.out).about.neighbours is None
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [0, 0], "split": "all"}

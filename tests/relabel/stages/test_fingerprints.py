@@ -38,9 +38,9 @@ from relabel.stages import Job, Project
 from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MODELS, Spec, version_of
-from relabel_train import sidecar
-from relabel_train.batches import plan
-from relabel_train.lookup import format as lookup
+from relabel_train.lookup.format import Description
+from relabel_train.plan import PlanDescription
+from relabel_train.sidecar import SideCarDescription
 
 
 def fake(job: Job) -> None:
@@ -377,5 +377,5 @@ def test_everything_that_is_written_has_a_version() -> None:
     assert {kind for kind in kinds if version_of(kind) is None} == set()
     assert {source for source in SOURCES if version_of("encoding", source) is None} == set()
     # relabel_train reads these without the file.
-    formats = {"lookup": lookup.FORMAT, "plan": plan.FORMAT, "wds": sidecar.FORMAT}
+    formats = {"lookup": Description.FORMAT, "plan": PlanDescription.FORMAT, "wds": SideCarDescription.FORMAT}
     assert {kind: version_of(kind) for kind in formats} == formats

@@ -3,18 +3,8 @@
 One module per kind of lookup (`vectors`, `cider`, `spice`, `fuse`), `format` for the files, `lookup` for the reader.
 """
 
-from relabel_train.batches.plan import Plan, open_plan
-from relabel_train.folder import LookupFileError
-from relabel_train.lookup.device import DeviceLookup, RelevanceCollate, TorchLookup
+from relabel_train.files import LookupFileError
 from relabel_train.lookup.lookup import Lookup, open_lookup
+from relabel_train.lookup.relevance_collate import RelevanceCollate
 
-__all__ = [
-    "DeviceLookup",
-    "Lookup",
-    "LookupFileError",
-    "Plan",
-    "RelevanceCollate",
-    "TorchLookup",
-    "open_lookup",
-    "open_plan",
-]
+__all__ = ["Lookup", "LookupFileError", "RelevanceCollate", "open_lookup"]

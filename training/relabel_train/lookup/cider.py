@@ -10,6 +10,7 @@ A batch of 128 images and 128 captions has about 20,000 entries of 640 reference
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ class Entries(NamedTuple):
 class CiderBlocks:
     """Sparse weights of captions.
 
-    `image`, `first`: (N,) int32, (M + 1,) int64; `image` and `indptr` of format.CAPTIONS.
+    `image`, `first`: (N,) int32, (M + 1,) int64; `image` and `indptr` of `lookup.format`.
     `indptr`: (N + 1,) int64.
     `columns`: (indptr[-1],) int32; ascending within a caption; the most frequent columns have the lowest numbers.
     `reference`, `candidate`: (indptr[-1],) float64; weights of a caption as a reference and as a candidate.
@@ -67,7 +68,7 @@ class CiderBlocks:
     numbers: ColumnNumbers
 
     @classmethod
-    def open(cls, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> CiderBlocks:
+    def open(cls, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], largest: float) -> CiderBlocks:
         """Wrap the arrays of a lookup."""
         names = ("indptr", "columns", "reference", "candidate", "length", "gauss")
         return cls(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel_train.lookup.blocks import Blocks, References
-from relabel_train.lookup.format import HEADS, Pooling
+from relabel_train.lookup.format import Pooling
 
 F8 = NDArray[np.float64]
 Curve = tuple[int, Pooling, list[float], list[float]]
@@ -44,7 +44,7 @@ class FuseBlocks:
     @classmethod
     def open(cls, parts: Sequence[Blocks], heads: Mapping[str, Any]) -> FuseBlocks:
         """Wrap the heads of `lookup.json`."""
-        return cls(parts, **{name: Head(**heads[name]) for name in HEADS})
+        return cls(parts, Head(**heads["single"]), Head(**heads["set"]))
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64."""

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from relabel_train.batches.base import Captions, Missing, mark_usable
-from relabel_train.folder import (
-    AGAIN,
-    MANIFEST,
-    ExportFolder,
-    LookupFileError,
-    MappedArray,
-    digest_of,
-    open_export,
-    read_digests,
-)
+from relabel_train.files import LookupFileError, map_array, read_description, verify_files
 from relabel_train.ids import Ids
-from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold, rows_of_lines
-from relabel_train.lookup.blocks import References
-from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
+from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
+from relabel_train.lookup.cider import CiderBlocks
+from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description, Pooling
+from relabel_train.lookup.fuse import FuseBlocks
+from relabel_train.lookup.spice import SpiceBlocks
+from relabel_train.lookup.vectors import VectorBlocks
+from relabel_train.samplers import Captions, Missing, mark_usable
 
 if TYPE_CHECKING:
     import torch
@@ -39,15 +32,13 @@ _CELLS = 1 << 23
 def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     """Open a lookup. Its arrays are mapped and read on demand, so opening takes milliseconds.
 
-    All arrays are of one export, even if another export replaces the folder meanwhile.
-
     Parameters
     ----------
     path : str or Path
         Folder written by `relabel export lookup`.
     verify : bool
-        Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks types, shapes, sizes
-        and the fields of `lookup.json`, and finds every file that was cut short; `relabel verify` finds a changed byte.
+        Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks types, shapes and
+        sizes, and finds every file that was cut short.
 
     Raises
     ------
@@ -66,10 +57,11 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
     folder = Path(path).resolve()
-    about, digest, arrays = open_export(folder, DESCRIPTION, MISSING, partial(_open, verify=verify))
+    todo = "Make a lookup with `relabel export lookup`."
+    about, digest = read_description(Description, folder / DESCRIPTION, todo, verify, arrays=ArrayEntry)
     if verify:
-        for array in arrays.values():
-            array.check()
+        verify_files(folder, [f"{name}.npy" for name in about.arrays])
+    arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     return Lookup(folder, about, arrays, digest)
 
 
@@ -112,18 +104,15 @@ class Lookup:
     (['coco:12', 'coco:21'], array([[0.96, 0.8 ]], dtype=float32), array([[ True, False]]))
     """
 
-    def __init__(self, folder: Path, about: Description, mapped: Mapping[str, MappedArray], digest: str) -> None:
-        self.folder, self.about, self.rows, self._digest = folder, about, range(*about.rows), digest
-        raise_malloc_threshold()
-        arrays = {name: array.array for name, array in mapped.items()}
-        self.arrays = arrays
+    def __init__(self, folder: Path, about: Description, arrays: dict[str, NDArray[Any]], digest: str) -> None:
+        self.folder, self.about, self.arrays, self._digest = folder, about, arrays, digest
+        self.rows = range(*about.rows)
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
-        check_arrays(about, mapped)
-        try:
-            self._blocks = open_blocks(about, arrays)
-        except (ValueError, IndexError, RecursionError) as error:
-            raise LookupFileError(f"{folder}: its arrays do not make a function ({error}). {AGAIN}") from error
+        self._blocks = open_blocks(about.kind, arrays, about.sizes, about.bounds, about.params)
+        # glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page
+        # faults of allocating them again are half of a block's time. This array is never written: it costs nothing.
+        np.empty(1 << 20)
 
     @cached_property
     def failed(self) -> NDArray[np.bool_]:
@@ -332,11 +321,39 @@ class Lookup:
         return (positions + self.rows.start).astype(np.int32)
 
     def at_lines(self, index: ArrayLike, captions_per_image: int) -> NDArray[np.int32]:
-        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.arrays` states.
+        """Return the rows of lines of `SPLIT_caps.txt`, as `relabel export scan` writes them.
 
-        `captions_per_image` is that of the export, whose default is 5.
+        The loaders of VSE-infinity, SGRAF, NAAF and CHAN know a caption by its line: the `index` of their items.
+
+        Parameters
+        ----------
+        index : (B,) int
+            Numbers of lines, from 0.
+        captions_per_image : int
+            Lines per image, its first captions, as in the export, whose default is 5; 0 if all captions have a line.
+
+        Raises
+        ------
+        IndexError
+            If there is no such line.
+        ValueError
+            If the lookup is of all splits, or an image has fewer captions.
         """
-        return rows_of_lines(self.about, self.arrays, index, captions_per_image)
+        lines = np.asarray(index, np.int64)
+        # Lines count from the first caption of a split, and `all` has several.
+        if self.about.split == "all":
+            raise ValueError(f"{self.about.label}: a file of captions has one split; export a lookup of that split")
+        count = (len(self._indptr) - 1) * captions_per_image or len(self)
+        if (outside := lines[(lines < 0) | (lines >= count)]).size:
+            raise IndexError(f"no line {outside[0]}; {self.about.split} has {count:,} lines")
+        if captions_per_image == 0:
+            return (lines + self.rows.start).astype(np.int32)
+        image, position = np.divmod(lines, captions_per_image)
+        positions = self._indptr[image] + position
+        if (short := image[positions >= self._indptr[image + 1]]).size:
+            few = f"image {short[0]} of {self.about.split} has fewer than {captions_per_image} captions"
+            raise ValueError(f"{self.about.label}: {few}; pass the captions_per_image of the export")
+        return (positions + self.rows.start).astype(np.int32)
 
     def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
         """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
@@ -364,17 +381,31 @@ class Lookup:
         return positions
 
 
-def _open(folder: ExportFolder, verify: bool) -> tuple[Description, str, dict[str, MappedArray]]:
-    """Map every array of a lookup. Return its description, the digest of lookup.json, and its arrays."""
-    about = parse_description(folder)
-    if verify:
-        # Two files state the sha256 of every array: they agree, or one was replaced.
-        digests = read_digests(folder, "lookup", DESCRIPTION)
-        for name, entry in about.arrays.items():
-            if digest_of(digests, folder.path / f"{name}.npy") != entry.sha256:
-                raise LookupFileError(f"{folder.path / MANIFEST}: another sha256 of {name}.npy than {DESCRIPTION}'s.")
-    digest = hashlib.sha256(folder.texts[DESCRIPTION]).hexdigest()
-    return about, digest, map_arrays(folder, about)
+def open_blocks(
+    kind: str,
+    arrays: Mapping[str, NDArray[Any]],
+    sizes: Mapping[str, int],
+    bounds: tuple[float, float],
+    params: Mapping[str, Any],
+) -> Blocks:
+    """Return what fills the blocks of a kind; parameters are those of `Description`."""
+    if kind == "vectors":
+        return VectorBlocks(arrays["vectors"])
+    if kind == "image_vectors":
+        return VectorBlocks(arrays["vectors"], arrays["image_vectors"], arrays["image"])
+    if kind == "features":
+        return CiderBlocks.open(arrays, sizes, bounds[1])
+    if kind == "scene_graphs":
+        return SpiceBlocks.open(arrays, sizes)
+    if kind == "baseline":
+        return SameImageBlocks(arrays["image"])
+    parts = []
+    for i, part in enumerate(params["fuse"]["parts"]):
+        # All parts are about the same captions, so they share image numbers and offsets.
+        prefix, of_part = f"part{i}.", {name: arrays[name] for name in ("image", "indptr")}
+        of_part |= {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        parts.append(open_blocks(part["kind"], of_part, part["sizes"], part["bounds"], {}))
+    return FuseBlocks.open(parts, params["fuse"]["heads"])
 
 
 def _reopen(path: str, digest: str) -> Lookup:

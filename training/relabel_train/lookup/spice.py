@@ -7,6 +7,7 @@ has about 10,000 entries of the images and 800 of the captions; common entries a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from relabel_train.lookup.format import Pooling
 class SpiceBlocks:
     """Numbered tuples of captions.
 
-    `image`: (N,) int32; as in format.CAPTIONS.
+    `image`: (N,) int32; as in `lookup.format`.
     `indptr`, `tuples`: (N + 1,) int64, int32; tuples of each caption.
     `caption_indptr`, `caption_matches`: (N + 1,) int64, int32; tuples that match those of each caption.
     `image_indptr`, `image_matches`: (M + 1,) int64, int32; tuples that match those of each image's merged references.
@@ -39,7 +40,7 @@ class SpiceBlocks:
     numbers: ColumnNumbers
 
     @classmethod
-    def open(cls, arrays: dict[str, NDArray[Any]], sizes: dict[str, int]) -> SpiceBlocks:
+    def open(cls, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> SpiceBlocks:
         """Wrap the arrays of a lookup."""
         names = ("indptr", "tuples", "caption_indptr", "caption_matches", "image_indptr", "image_matches", "image_size")
         named = {name: arrays[f"scene_graphs.{name}"] for name in names}

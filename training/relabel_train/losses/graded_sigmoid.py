@@ -49,7 +49,7 @@ class GradedSigmoidLoss(RelevanceLoss):
     ----------
     log_scale, bias : torch.nn.Parameter
         t' and b, () float32. An optimizer needs them beside the model's parameters, without weight decay. `relabel fit`
-        passes them to its optimizer, clips their gradient with the model's, and stores them in `last.npz`.
+        passes them to its optimizer, clips their gradient with the model's, and stores them in `last.pt`.
 
     Raises
     ------

@@ -26,10 +26,8 @@ from relabel.sources.relevance import Relevance
 from relabel.sources.typical_costs import Cost
 from relabel.store.arrays import save_pieces, write_array
 from relabel.store.workdir import Step, Steps, Task, Work
-from relabel_train.batches.graded import grading
-from relabel_train.batches.plan import NAME, open_plan, shard_name
+from relabel_train.plan import NAME, shard_name
 
-_GRADED_BATCHES = 256  # batches of which the grading is counted
 _PAIRS = 1 << 15  # pairs of the sample from which the pairs that are scored are estimated
 
 
@@ -65,12 +63,6 @@ class PlanWork:
         yield blocks
         work.excluded |= {name for name in work.names() if name.startswith("pairs-")}
         work.facts |= {k: v for k, v in self.spec.metadata.items() if k not in ("kind", "format", "fingerprint")}
-        levels = self.spec.metadata["sampler"].get("levels") or self.spec.params.levels
-        if levels:
-            plan = open_plan(work.folder, verify=False)  # its manifest does not exist yet
-            numbers = np.linspace(0, len(plan) - 1, min(len(plan), _GRADED_BATCHES)).astype(int).tolist()
-            report = grading(((b.relevance, b.same_image) for b in map(plan.__getitem__, numbers)), levels)
-            work.facts["grading"] = report.to_json()
 
     def _write(self, work: Work, shape: Shape, rows: Rows, pairs: Pairs | None, batches: range, path: Path) -> None:
         """Write one shard of blocks."""

@@ -18,11 +18,17 @@ from relabel.export.neighbours import NeighbourTable
 from relabel.export.params import ExportPlanParams
 from relabel.sources.base import Source
 from relabel.store.arrays import npy_bytes
-from relabel_train.batches.base import Captions, RandomBatches, Sampler, mark_usable
-from relabel_train.batches.graded import GradedBatches, quantile_levels
-from relabel_train.batches.neighbour import NeighbourBatches
-from relabel_train.batches.plan import COVERAGE, EXACT, FORMAT, ORIENTATION, SAME_IMAGE
 from relabel_train.ids import Ids
+from relabel_train.plan import PlanDescription
+from relabel_train.samplers import (
+    Captions,
+    GradedBatches,
+    NeighbourBatches,
+    RandomBatches,
+    Sampler,
+    mark_usable,
+    quantile_levels,
+)
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
@@ -184,40 +190,35 @@ class PlanSpec:
         return batches
 
     @cached_property
-    def metadata(self) -> dict[str, Any]:
-        """Content of `plan.json`."""
-        images, shape = self.corpus.images_of(self.rows), self.shape
-        return {
-            "kind": "plan",
-            "format": FORMAT,
-            "label": self.label,
-            "source": self.source.spec.name,
-            "source_kind": self.source.spec.kind,
-            "split": self.split,
-            "captions": [self.rows.start, self.rows.stop],
-            "images": [images.start, images.stop],
-            "left_out": len(self.rows) - len(self.captions),
-            "batch_size": shape.batch_size,
-            "batches": shape.batches,
-            "epochs": list(shape.epochs),
-            "batches_per_shard": shape.per_shard,
-            "shards": len(shape.shards),
-            "sampler": self.sampler.parameters,
-            "neighbours": self.neighbours_label,
-            "bounds": list(self.source.spec.bounds),
-            "pooling": self.pooling,
-            "orientation": ORIENTATION,
-            "same_image": SAME_IMAGE,
-            "coverage": COVERAGE,
-            "exact": EXACT,
-            "corpus": self.corpus.digest,
-            "fingerprint": self.fingerprint,
-        }
-
-    @cached_property
     def plan_json(self) -> str:
         """Text of `plan.json`."""
-        return json.dumps(self.metadata, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        images, shape = self.corpus.images_of(self.rows), self.shape
+        return PlanDescription(
+            label=self.label,
+            source=self.source.spec.name,
+            source_kind=self.source.spec.kind,
+            split=self.split,
+            captions=(self.rows.start, self.rows.stop),
+            images=(images.start, images.stop),
+            left_out=len(self.rows) - len(self.captions),
+            batch_size=shape.batch_size,
+            batches=shape.batches,
+            epochs=shape.epochs,
+            batches_per_shard=shape.per_shard,
+            shards=len(shape.shards),
+            sampler=self.sampler.parameters,
+            neighbours=self.neighbours_label,
+            bounds=self.source.spec.bounds,
+            pooling=self.pooling,
+            corpus=self.corpus.digest,
+            fingerprint=self.fingerprint,
+        ).to_json()
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Content of `plan.json`."""
+        body: dict[str, Any] = json.loads(self.plan_json)
+        return body
 
     @cached_property
     def id_arrays(self) -> dict[str, NDArray[Any]]:

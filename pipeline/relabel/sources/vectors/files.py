@@ -25,7 +25,7 @@ from relabel.core.parsing import check_regular, identifier, read_json, read_line
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
 from relabel.store.files import input_sha256
 from relabel.store.manifest import combine_chunks
-from relabel_train.npy_file import map_npy
+from relabel_train.files import map_npy
 
 IDS = (".ids.txt", ".ids.json", ".ids.npy")
 _SHOWN = 5

@@ -21,7 +21,7 @@ from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
-from relabel_train.batches import Plan, open_plan
+from relabel_train.plan import Plan, open_plan
 
 SIZES = [5, 1, 6, 5, 2, 5, 5, 5, 3, 5]
 POOLINGS: list[Pooling] = ["paired", "max", "mean"]

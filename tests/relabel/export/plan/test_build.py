@@ -13,7 +13,7 @@ from tests.relabel.export.plan.fixtures import CountingRelevance, check, outline
 from relabel.corpus import Corpus
 from relabel.export.plan import spec
 from relabel.sources.base import Kind
-from relabel_train.batches import open_plan
+from relabel_train.plan import open_plan
 
 
 @pytest.mark.parametrize("given", [{"batch_size": 1}, {"batch_size": 500}, {"batches": 2}, {"batch_size": 34}])

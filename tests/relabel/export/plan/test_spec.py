@@ -50,9 +50,8 @@ def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:
         assert captions == [corpus.caption_ids[r] for r in rows]
         assert images == [corpus.image_ids[corpus.image[r]] for r in rows]
     about = plan.about
-    assert about["orientation"] == "rows are images, columns are captions; the text direction is the transpose"
-    assert (about["pooling"], about["bounds"], about["coverage"]) == ("max", [-1, 1], "every pair of every batch")
-    assert (about["fingerprint"], about["sampler"]["seed"], about["batches"]) == ("fingerprint", 0, 18)
-    assert {k: manifest.facts[k] for k in ("sampler", "pooling", "bounds")} == {
-        k: about[k] for k in ("sampler", "pooling", "bounds")
-    }
+    assert about.orientation == "rows are images, columns are captions; the text direction is the transpose"
+    assert (about.pooling, about.bounds, about.coverage) == ("max", (-1, 1), "every pair of every batch")
+    assert (about.fingerprint, about.sampler["seed"], about.batches) == ("fingerprint", 0, 18)
+    recorded = tuple(manifest.facts[name] for name in ("sampler", "pooling", "bounds"))
+    assert recorded == (about.sampler, about.pooling, list(about.bounds))

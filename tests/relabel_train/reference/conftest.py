@@ -1,0 +1,66 @@
+"""A small training set: the small project's corpus and lookups, and regions that identify their image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relabel.stages import Project
+from relabel_train.reference.options import FitOptions
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run with one thread, so that sums are bit for bit those of another run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def regions(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write SCAN's files for the 60 images: a random vector per word of their captions, with noise."""
+    folder, corpus = tmp_path_factory.mktemp("regions"), small_project.corpus
+    rng = np.random.default_rng(3)
+    words = sorted({word for text in corpus.texts for word in text.split()})
+    vectors = dict(zip(words, rng.normal(size=(len(words), 12)), strict=True))
+    for split, name in (("train", "train"), ("val", "dev"), ("test", "test")):
+        span = corpus.images([split])
+        array = np.zeros((len(span), 5, 12), np.float32)
+        for i, image in enumerate(span):
+            text = corpus.texts[corpus.indptr[image]].split()
+            for r in range(5):
+                array[i, r] = vectors[text[int(rng.integers(len(text)))]] + rng.normal(size=12) * 0.1
+        np.save(folder / f"{name}_ims.npy", array)
+        ids = [corpus.image_ids[i].removeprefix("coco:") for i in span]
+        (folder / f"{name}_ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(small_project: Project, regions: Path, tmp_path: Path) -> Callable[..., FitOptions]:
+    """Return a function that makes the options of a tiny run."""
+
+    def make(name: str = "run", **changed: Any) -> FitOptions:
+        values: dict[str, Any] = {
+            "data": regions,
+            "captions": small_project.folder("corpus"),
+            "out": tmp_path / name,
+            "labels": small_project.folder("exports", "all", "lookup", "cbow"),
+            "namespace": "coco",
+            "batch_size": 16,
+            "epochs": 2,
+            "embed": 12,
+            "word": 6,
+            "least": 1,
+            "log_every": 1,
+        }
+        return FitOptions(**values | changed)
+
+    return make

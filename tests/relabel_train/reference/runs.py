@@ -1,0 +1,66 @@
+"""Program that trains in a process of its own, and what a run leaves in its folder, for comparisons."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from relabel_train.reference.files import load_checkpoint
+from relabel_train.reference.fit import LAST
+from relabel_train.reference.options import EvalOptions, FitOptions
+
+PROGRAM = """
+import sys, json, torch
+from pathlib import Path
+from relabel_train.reference.fit import fit
+from relabel_train.reference.options import FitOptions
+torch.set_num_threads(1)
+given = json.loads(sys.argv[1])
+given = {k: Path(v) if k in ("data", "captions", "out", "labels") else tuple(v) if isinstance(v, list) else v
+         for k, v in given.items()}
+fit(FitOptions(**given), "cpu", lambda line: print(line, flush=True))
+"""
+"""Trains with the options in its argument, a JSON object."""
+
+
+def child(options: FitOptions) -> list[str]:
+    values = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
+    return [sys.executable, "-c", PROGRAM, json.dumps(values)]
+
+
+def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:
+    restored = load_checkpoint(options.out / name)
+    restored["position"].pop("seconds")
+    restored.pop("log", None)
+    return restored
+
+
+def assert_same(a: Any, b: Any, where: str = "") -> None:
+    if isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}/{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), where
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{where}/{i}")
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), where
+    else:
+        assert a == b, where
+
+
+def held(options: FitOptions) -> EvalOptions:
+    return EvalOptions(
+        run=options.out, data=options.data, captions=options.captions, namespace="coco", split="val", graded=6
+    )
+
+
+def lines(options: FitOptions) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (options.out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in records]

@@ -1,0 +1,219 @@
+"""Contract: captions, features and labels are joined by id. A batch holds the labels of exactly its captions, for
+every sampler, for a plan and for the share of a process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from relabel import stages
+from relabel.export.params import ExportPlanParams
+from relabel.stages import Project
+from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.plan import open_plan
+from relabel_train.reference.data import Batch, Batches, read_split
+from relabel_train.reference.evaluate import _graded
+from relabel_train.reference.features import open_features
+from relabel_train.reference.models import Vocabulary, make_model
+from relabel_train.reference.options import FitError, FitOptions
+
+
+def batches(options: FitOptions, paired: bool = False, rank: int = 0, world: int = 1) -> Batches:
+    features = open_features(options.data, namespace=options.namespace)
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    labels = open_lookup(options.labels) if options.labels is not None else None
+    plan = open_plan(options.plan) if options.plan is not None else None
+    return Batches(options, split, features, model, labels, plan, paired, rank, world)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "given"), [("random", ()), ("neighbour", ("k=3",)), ("graded", ("group=4", "depth=8"))]
+)
+def test_a_batch_matches_its_rows(
+    run: Callable[..., FitOptions], small_project: Project, sampler: str, given: tuple[str, ...]
+) -> None:
+    options = run(sampler=sampler, sampler_set=given, scale=2.0)
+    loaded, corpus = batches(options, paired=True), small_project.corpus
+    lookup, features = open_lookup(options.labels or ""), open_features(options.data, namespace="coco")
+    todo = loaded.epoch(0)
+    assert len(todo) == len(loaded)
+    for rows in todo:
+        batch = loaded.make(rows)
+        assert batch.relevance is not None
+        assert batch.paired is not None
+        np.testing.assert_allclose(batch.relevance, lookup.block(rows) / 2)
+        np.testing.assert_allclose(batch.paired, lookup.block(rows, pooling="paired") / 2)
+        np.testing.assert_array_equal(batch.same_image, lookup.same_image(rows))
+        for i, row in enumerate(rows.tolist()):
+            vectors, _ = features[[corpus.image_ids[corpus.image[row]]]]
+            np.testing.assert_array_equal(batch.features[i], vectors[0])
+            tokens, lengths = loaded._tokens([corpus.texts[row]])
+            assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
+
+
+def without_encodings(whole: Path, folder: Path, failed: list[int]) -> Lookup:
+    """Copy a lookup with some rows marked as failed."""
+    shutil.copytree(whole, folder)
+    np.save(folder / "failed.npy", np.array(failed, np.int32))
+    body = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
+    body["failed"], body["arrays"]["failed"]["shape"] = len(failed), [len(failed)]
+    (folder / "lookup.json").write_text(json.dumps(body), encoding="utf-8")
+    return open_lookup(folder, verify=False)
+
+
+def test_captions_without_a_label_are_in_no_batch_and_no_metric(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
+    options, corpus, bad = run(batch_size=8), small_project.corpus, 4
+    labels = without_encodings(Path(options.labels or ""), tmp_path / "lookup", [bad])
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    loaded = Batches(options, split, features, model, labels, None, True)
+    excluded = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # its caption represents the image
+    rows_seen = [row for rows in loaded.epoch(0) for row in rows.tolist()]
+    assert (excluded & set(rows_seen), loaded.left_out) == (set(), len(excluded))
+    assert len(rows_seen) == len(split.texts) - len(excluded)
+    for rows in loaded.epoch(0):
+        batch = loaded.make(rows)
+        for labels_ in (batch.relevance, batch.paired):
+            assert labels_ is not None
+            assert torch.isfinite(labels_).all()
+        for i, row in enumerate(rows.tolist()):
+            tokens, lengths = loaded._tokens([corpus.texts[row]])
+            assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(len(split.image_ids), 6)).astype(np.float32)
+    captions = rng.normal(size=(len(split.texts), 6)).astype(np.float32)
+    report = _graded(labels, split, (images, captions), 0)
+    assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(excluded))
+    assert "NaN" not in json.dumps(report.to_json())
+    assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
+def test_every_pooling_leaves_out_exactly_the_captions_without_a_label(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, label: str, pooling: str | None
+) -> None:
+    corpus, bad = small_project.corpus, 4
+    labels = without_encodings(small_project.folder("exports", "all", "lookup", label), tmp_path / "lookup", [bad])
+    options = run(batch_size=8, pooling=pooling)
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    loaded = Batches(options, split, features, model, labels, None, True)
+    images = np.flatnonzero(corpus.image == corpus.image[bad]).tolist()
+    excluded = {bad} if pooling == "paired" else set(images)
+    assert set(loaded.captions.rows.tolist()) == set(corpus.splits["train"]) - excluded
+    for rows in loaded.epoch(0):
+        batch = loaded.make(rows)
+        assert batch.relevance is not None
+        assert bool(batch.relevance.isfinite().all())
+
+
+@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_labels_that_are_no_numbers_are_named(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, pooling: str | None, value: float
+) -> None:
+    """Check a lookup whose vectors were changed after its export, without verification."""
+    corpus, bad = small_project.corpus, 4
+    lookup = without_encodings(small_project.folder("exports", "all", "lookup", "cbow"), tmp_path / "lookup", [])
+    vectors = np.array(lookup.arrays["vectors"])
+    vectors[bad] = value
+    np.save(tmp_path / "lookup" / "vectors.npy", vectors)
+    labels = open_lookup(tmp_path / "lookup", verify=False)
+    options = run(batch_size=8, pooling=pooling)
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    loaded = Batches(options, split, features, model, labels, None, False)
+    rows = next(rows for rows in loaded.epoch(0) if bad in rows)
+    with pytest.raises(
+        FitError, match=r"lookup: the label of caption \S+ for the image of \S+ is (nan|-?inf)\. Export"
+    ):
+        loaded.make(rows)
+    names = [corpus.caption_ids[row] for row in rows]
+    with pytest.raises(FitError) as raised:
+        loaded.make(rows)
+    assert sum(f" {name} " in str(raised.value) for name in names) in (1, 2)
+
+
+def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:
+    complete = batches(run())
+    shares = [batches(run(), rank=r, world=3) for r in range(3)]
+    for rows in complete.epoch(1):
+        full, parts = complete.make(rows), [share.make(rows) for share in shares]
+        torch.testing.assert_close(torch.cat([p.features for p in parts]), full.features)
+        assert torch.cat([p.lengths for p in parts]).tolist() == full.lengths.tolist()
+        for part in parts:
+            torch.testing.assert_close(part.relevance, full.relevance)
+
+
+def test_batches_without_labels_and_of_a_plan(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
+    none = batches(run(labels=None))
+    batch: Batch = none.make(none.epoch(0)[0])
+    assert batch.relevance is None
+    assert batch.same_image.diagonal().all()
+    settled = small_project.config.export.model_copy(
+        update={"plan": ExportPlanParams(batch_size=16, epochs=1, drop_last=False)}
+    )
+    project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
+    job = stages.export_plan(project, "cbow", "train")
+    job.run()
+    plan = open_plan(job.out)
+    planned = batches(run(labels=None, plan=job.out))
+    todo = planned.epoch(0)
+    assert len(todo) == len(plan) > 3
+    for number in todo:
+        assert torch.equal(planned.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
+    last = plan.epoch(0)[-1]
+    rows = len(plan.rows(last))
+    assert 2 < rows < 16, "the last batch must be shorter than the others"
+    shared = batches(run(labels=None, plan=job.out), rank=0, world=rows + 1)
+    # A process without a share of the last batch would have nothing to encode.
+    assert last in planned.epoch(0)
+    assert last not in shared.epoch(0)
+    assert len(shared) == len(shared.epoch(0)) == len(planned) - 1
+    (file,) = Path(shutil.copytree(job.out, tmp_path / "plan")).glob("blocks-*.npy")
+    blocks = np.load(file)
+    blocks[0, 1, 2] = np.nan
+    np.save(file, blocks)
+    planned.plan = open_plan(tmp_path / "plan", verify=False)
+    image, caption = (plan.names(0)[0][i] for i in (1, 2))
+    with pytest.raises(FitError, match=f"plan: the label of caption {caption} for the image of {image} is nan"):
+        planned.make(0)
+    everything = stages.export_plan(project, "cbow", "all")
+    everything.run()
+    planned, plan = batches(run(labels=None, plan=everything.out)), open_plan(everything.out)
+    split = set(small_project.corpus.splits["train"])
+    outside = next(n for n in range(len(plan)) if not set(plan.rows(n).tolist()) <= split)
+    with pytest.raises(FitError, match="has no features or is not of this split"):
+        planned.make(outside)
+
+
+def test_mismatches_are_named(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="relabel ingest"):
+        batches(run(captions=tmp_path))
+    with pytest.raises(FitError, match="no captions of split 'dev'"):
+        batches(run(split="dev"))
+    with pytest.raises(FitError, match="Do `namespace` and `ids` fit"):
+        batches(run(namespace="other"))
+    with pytest.raises(FitError, match=r"graded batches: group is 1"):
+        batches(run(sampler="graded", sampler_set=("group=1", "depth=8")))
+    with pytest.raises(FitError, match="need neighbours"):
+        run(sampler="graded", labels=None)
+    with pytest.raises(FitError, match="batch_size is 1"):
+        run(batch_size=1)

@@ -1,0 +1,140 @@
+"""Contract: several processes compute the gradients of one, each on a device of its own, and train under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from tests.relabel_train.reference.runs import PROGRAM, assert_same, child, state
+from tests.relabel_train.reference.transformer_folder import write_transformer
+
+from relabel_train.reference.distributed import join_processes, launched
+from relabel_train.reference.files import load_checkpoint
+from relabel_train.reference.options import FitOptions
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RUNS: dict[str, dict[str, Any]] = {
+    "triplet": {},
+    "vse_inf": {"model": "vse_inf"},
+    "sgr": {"model": "sgr"},
+    "saf": {"model": "saf", "loss": ("bcls",)},
+    "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
+    "log_ratio": {"loss": ("log_ratio",)},
+    "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",)},
+}
+
+
+def torchrun(*arguments: str, folder: Path | None = None) -> str:
+    """Run two processes on this machine, in a folder, and return their output."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
+
+
+def fit_under_torchrun(options: FitOptions, **more: str) -> str:
+    """Run `relabel fit` of a tiny model in two processes and return its output."""
+    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
+    values |= {"namespace": "coco", "batch_size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
+    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
+    own = [f"--device={values.pop('device')}"] if "device" in values else []
+    # The parameter file of this repository does not describe the labels.
+    folder = options.out.parent
+    return torchrun("--no-python", *verb, *own, *(f"--set={n}={v}" for n, v in values.items()), folder=folder)
+
+
+@pytest.mark.slow
+def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+    options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
+    values = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
+    (tmp_path / "told.json").write_text(json.dumps(values), encoding="utf-8")
+    torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
+    for name in options:
+        first, second, alone = (
+            load_checkpoint(tmp_path / f"{name}-{part}.pt") for part in ("0-of-2", "1-of-2", "alone")
+        )
+        assert alone["loss"] == pytest.approx(first["loss"], rel=1e-5)
+        for key, gradient in alone["gradients"].items():
+            torch.testing.assert_close(first["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
+        for key, value in alone["running"].items():
+            torch.testing.assert_close(first["running"][key], value, rtol=1e-5, atol=1e-6, msg=f"{name} {key}")
+        # Also of a loss's own parameters, which are not averaged: both processes see the complete batch.
+        assert_same(first, second, name)
+    assert any(gradient.any() for key, gradient in alone["gradients"].items() if key.startswith("losses."))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_two_processes_train_a_transformer(
+    kind: Literal["bert", "roberta"], run: Callable[..., FitOptions], tmp_path: Path
+) -> None:
+    """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
+    write_transformer(tmp_path, kind)
+    options = run(model="vse_inf", text=str(tmp_path), loss=("bcls",), batch_size=15, epochs=1)
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    torchrun(str(tmp_path / "program.py"), child(options)[-1])
+    assert state(options)["position"]["step"] > 2
+
+
+@pytest.mark.slow
+def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None:
+    options = run(epochs=1, batch_size=15)
+    output = fit_under_torchrun(options, device="cpu")
+    assert output.count("best RSUM") == 1  # only the first process prints
+    assert state(options)["position"]["epoch"] == 1
+    assert state(options)["identity"]["world"] == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, (0, 1)), ({"RANK": "3"}, (0, 1)), ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)), ({"WORLD_SIZE": "1"}, (0, 1))],
+)
+def test_ranks_are_used_with_several_processes(
+    said: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "place"), [({}, 1), ({"LOCAL_RANK": "0"}, 0), ({"SLURM_LOCALID": "0"}, 0), ({"RANK": "2"}, 0)]
+)
+def test_every_process_has_a_gpu_of_its_own(said: dict[str, str], place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the device of rank 1, or 2, on machines of two GPUs: without LOCAL_RANK, all took the first GPU."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4", **said}.items():
+        monkeypatch.setenv(name, value)
+    chosen: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", chosen.append)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda _: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    with join_processes("auto") as processes:
+        assert processes.device == torch.device("cuda", place)
+    assert chosen == [torch.device("cuda", place)]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
+def test_two_processes_train_over_nccl(run: Callable[..., FitOptions]) -> None:
+    options = run(model="vse_inf", epochs=1, batch_size=15)
+    output = fit_under_torchrun(options, model="vse_inf")
+    assert output.count("best RSUM") == 1
+    assert state(options)["identity"]["world"] == 2

@@ -1,0 +1,95 @@
+"""Collate functions that add labels to the batches of any trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from relabel_train.lookup.format import Pooling
+from relabel_train.lookup.lookup import Lookup
+from relabel_train.samplers import Missing
+
+
+@dataclass(frozen=True)
+class RelevanceCollate:
+    """Collate B samples and add their (B, B) labels, for `DataLoader(collate_fn=...)` and HF's `data_collator`.
+
+    Row i of `relevance` is the image of sample i, column j the caption of sample j. `same_image` marks, by id, the
+    cells whose caption belongs to the image.
+
+    Attributes
+    ----------
+    lookup : Lookup
+    collate : callable, optional
+        The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their
+        names, a tuple or list at its end.
+    key : str, int or callable
+        Key of a sample's caption id (a string, `coco:770337`) or corpus row (an int), or a function of the sample.
+    pooling : Pooling, optional
+        The label's default if omitted.
+    keep : bool
+        Keep the key in samples that are mappings; False hides it from a `collate` that accepts only numbers.
+    missing : "raise" or "nan"
+        Raise for captions without an encoding, or give them NaN.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.lookup import RelevanceCollate, open_lookup
+    >>> from relabel_train.examples import write_lookup
+    >>> collate = RelevanceCollate(open_lookup(write_lookup(tempfile.mkdtemp())))
+    >>> batch = collate([{"caption_id": "coco:11", "image": 0.5}, {"caption_id": "coco:12", "image": 0.7}])
+    >>> sorted(batch), batch["same_image"].tolist()
+    (['caption_id', 'image', 'relevance', 'same_image'], [[True, True], [True, True]])
+    """
+
+    lookup: Lookup
+    collate: Callable[[list[Any]], Any] | None = None
+    key: str | int | Callable[[Any], str | int] = "caption_id"
+    pooling: Pooling | None = None
+    keep: bool = True
+    missing: Missing = "raise"
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Collate samples and add `relevance` and `same_image`.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If a caption is not covered, as Lookup raises them.
+        ValueError
+            If a caption has no encoding and `missing` is "raise", naming it.
+        TypeError
+            If the trainer's batch is neither a mapping nor a tuple or list.
+        """
+        key = self.key
+        # Before the trainer's collate, which may drop ids or stack them into tensors.
+        names: list[Any] = [key(sample) if callable(key) else sample[key] for sample in samples]
+        rows = self.lookup.rows_of(names) if names and isinstance(names[0], str) else names
+        relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
+        labels = {"relevance": relevance, "same_image": self.lookup.same_image(rows)}
+        if not self.keep:
+            samples = [{k: v for k, v in s.items() if k != key} if isinstance(s, Mapping) else s for s in samples]
+        return collate_with_labels(self.collate, list(samples), labels)
+
+
+def collate_with_labels(
+    collate: Callable[[list[Any]], Any] | None, samples: list[Any], labels: Mapping[str, NDArray[Any]]
+) -> Any:
+    """Collate samples, by default as torch does, and add labels as tensors: by name, or at the end of a tuple."""
+    import torch
+
+    from relabel_train.tensors import sendable
+
+    batch = (collate or torch.utils.data.default_collate)(samples)
+    added = {name: sendable(torch.from_numpy(array)) for name, array in labels.items()}
+    if isinstance(batch, Mapping):
+        for name, value in added.items():
+            batch[name] = value  # type: ignore[index]  # a BatchEncoding stays one
+        return batch
+    if isinstance(batch, tuple | list):
+        return (*batch, *added.values())
+    raise TypeError(f"cannot add labels to a batch that is a {type(batch).__name__}; collate to a dict or tuple")

@@ -1,0 +1,232 @@
+"""Batch plans: a seeded list of batches with their exact blocks, written by `relabel export plan`, mapped from disk.
+
+The folder holds `plan.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and for each shard of m
+batches `blocks-*.npy`, (m, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1, its
+block in zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel_train.files import ExportDescription, LookupFileError, map_array, read_description, verify_files
+from relabel_train.ids import ID_ARRAYS, Ids
+from relabel_train.lookup.format import Pooling
+from relabel_train.samplers import Rows, batches_of_process
+
+__all__ = ["Batch", "Plan", "open_plan"]
+
+NAME = "plan.json"
+
+
+@dataclass(frozen=True)
+class PlanDescription(ExportDescription):
+    """Content of `plan.json`.
+
+    `captions`, `images`: first and one past the last of the rows and images that have ids; `left_out`: captions among
+        them without a label.
+    `epochs`: batches of each epoch.
+    `batches_per_shard`, `shards`: division of the blocks into files.
+    `sampler`: its parameters. `neighbours`: label whose neighbours it used.
+    `corpus`, `fingerprint`: fingerprints of the corpus and of the plan.
+    """
+
+    FORMAT: ClassVar[int] = 2
+
+    label: str
+    source: str
+    source_kind: str
+    split: str
+    captions: tuple[int, int]
+    images: tuple[int, int]
+    left_out: int
+    batch_size: int
+    batches: int
+    epochs: tuple[int, ...]
+    batches_per_shard: int
+    shards: int
+    sampler: dict[str, Any]
+    neighbours: str | None
+    bounds: tuple[float, float]
+    pooling: Pooling
+    corpus: str
+    fingerprint: str
+    kind: str = "plan"
+    orientation: str = "rows are images, columns are captions; the text direction is the transpose"
+    same_image: str = "by image number (images.npy); never inferred from a value"
+    coverage: str = "every pair of every batch"
+    exact: str = "float64 scores, rounded to float32 once"
+
+
+class Batch(NamedTuple):
+    """A batch and its labels.
+
+    Attributes
+    ----------
+    rows : (B,) int32
+        Caption rows; entry i stands for the caption and for its image.
+    relevance : (B, B) float32
+        r(image of rows[i], caption rows[j]); the labels of text queries are its transpose.
+    same_image : (B, B) bool
+        Same-image marks, by id.
+    """
+
+    rows: Any
+    relevance: Any
+    same_image: Any
+
+
+class Plan:
+    """An open batch plan, as `open_plan` returns it. ``plan[i]`` is batch i as new numpy arrays.
+
+    Forked workers share the mapped files. A pickle holds the folder's name and a digest; spawned workers open the
+    folder again and raise if it holds another plan.
+
+    Attributes
+    ----------
+    folder : Path
+    about : PlanDescription
+        Content of `plan.json`.
+    batch_size : int
+    """
+
+    def __init__(self, folder: Path, about: PlanDescription, arrays: dict[str, NDArray[Any]], digest: str) -> None:
+        self.folder, self.about, self.batch_size = folder, about, about.batch_size
+        self._arrays, self._digest = arrays, digest
+        self._starts = np.concatenate([[0], np.cumsum(about.epochs)]).astype(np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.folder), self._digest)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def epochs(self) -> int:
+        """Number of planned epochs."""
+        return len(self._starts) - 1
+
+    def epoch(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[int]:
+        """List the numbers of the batches of an epoch, or of one process as in Sampler.batches.
+
+        Raises
+        ------
+        ValueError
+            If there is no such epoch or rank.
+        """
+        if not 0 <= epoch < self.epochs:
+            raise ValueError(f"{self.folder}: epoch {epoch} is not planned; there are 0..{self.epochs - 1}")
+        # Each epoch is dealt out to processes by itself, so that `even` leaves out the end of an epoch alone.
+        first, stop = int(self._starts[epoch]), int(self._starts[epoch + 1])
+        return [first + i for i in batches_of_process(stop - first, rank, world_size, even=even)]
+
+    def __getitem__(self, number: int) -> Batch:
+        rows, image = self._batch("rows", number), self._batch("images", number)
+        # A short batch ends in rows of -1.
+        size = int((rows >= 0).sum())
+        block = self._block(number)[:size, :size]
+        # Copies: a trainer may write to them, and the mapped files are read-only.
+        return Batch(np.array(rows[:size]), np.array(block), image[:size, None] == image[None, :size])
+
+    def tensors(self, number: int) -> Batch:
+        """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
+        # Imported on first use: a plan is read by numpy alone.
+        import torch
+
+        rows, relevance, same_image = self[number]
+        return Batch(*(torch.from_numpy(a) for a in (rows.astype(np.int64), relevance, same_image)))
+
+    def rows(self, number: int) -> Rows:
+        """Return the caption rows of batch i alone."""
+        rows = self._batch("rows", number)
+        return np.array(rows[rows >= 0])
+
+    def images(self, number: int) -> Rows:
+        """Return the image number of each entry of batch i."""
+        images = self._batch("images", number)
+        return np.array(images[images >= 0])
+
+    @property
+    def first_row(self) -> int:
+        """Corpus row of the first caption id."""
+        return self.about.captions[0]
+
+    @property
+    def caption_ids(self) -> Ids:
+        """Caption ids; the id of a row is at position ``row - first_row``."""
+        return Ids.open(self._arrays, "caption_ids")
+
+    @property
+    def image_ids(self) -> Ids:
+        """Image ids; the id of an image number is at position ``number - about.images[0]``."""
+        return Ids.open(self._arrays, "image_ids")
+
+    def names(self, number: int) -> tuple[list[str], list[str]]:
+        """Return the caption ids and image ids of batch i."""
+        captions = self.caption_ids.names(self.rows(number) - self.first_row)
+        return captions, self.image_ids.names(self.images(number) - self.about.images[0])
+
+    def _batch(self, name: str, number: int) -> NDArray[Any]:
+        """Return row `number` of an array of batches, a view."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"no batch {number}; the plan has {len(self)}")
+        batch: NDArray[Any] = self._arrays[name][number]
+        return batch
+
+    def _block(self, number: int) -> NDArray[Any]:
+        """Return the block of a batch, a (B, B) view of its shard."""
+        shard, index = divmod(number, self.about.batches_per_shard)
+        block: NDArray[Any] = self._arrays[shard_name(shard, self.about.shards)][index]
+        return block
+
+
+def open_plan(path: str | Path, verify: bool = False) -> Plan:
+    """Open a batch plan. Its arrays are mapped and read on demand.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder written by `relabel export plan`.
+    verify : bool
+        Compare every byte with the sha256 in `manifest.json`. False checks types, shapes and sizes, and finds every
+        file that was cut short.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no plan.
+    LookupFileError
+        If a file is missing, damaged or of another format; names the file.
+    """
+    folder = Path(path).resolve()
+    todo = "Make a batch plan with `relabel export plan`."
+    about, digest = read_description(PlanDescription, folder / NAME, todo, verify)
+    batches, size, step = about.batches, about.batch_size, about.batches_per_shard
+    files: dict[str, tuple[str, tuple[int | None, ...]]] = dict.fromkeys(("rows", "images"), ("<i4", (batches, size)))
+    for shard in range(about.shards):
+        # The last shard holds the remainder.
+        files[shard_name(shard, about.shards)] = "<f4", (min(step, batches - shard * step), size, size)
+    for kind in ("caption_ids", "image_ids"):
+        files |= {f"{kind}.{name}": (dtype, (None,)) for name, dtype in ID_ARRAYS.items()}
+    if verify:
+        verify_files(folder, [f"{name}.npy" for name in files])
+    arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
+    return Plan(folder, about, arrays, digest)
+
+
+def shard_name(shard: int, shards: int) -> str:
+    """Return the name of a shard of blocks: `blocks-00000-of-00013`."""
+    return f"blocks-{shard:05d}-of-{shards:05d}"
+
+
+def _reopen(path: str, digest: str) -> Plan:
+    # The folder may have been exported again since the plan was pickled: batches of two plans must not mix.
+    plan = open_plan(path)
+    if plan._digest != digest:
+        raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
+    return plan

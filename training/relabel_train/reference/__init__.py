@@ -1,0 +1,1 @@
+"""Parts of `relabel_train.reference.fit`, one idea per file."""

@@ -1,0 +1,263 @@
+"""Captions, features and labels joined by id, and their batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relabel_train.files import MANIFEST, LookupFileError
+from relabel_train.lookup import Lookup
+from relabel_train.reference.features import Features
+from relabel_train.reference.models import Model
+from relabel_train.reference.options import FitError, FitOptions, parse_settings
+from relabel_train.samplers import Captions, GradedBatches, NeighbourBatches, RandomBatches, Sampler, quantile_levels
+
+if TYPE_CHECKING:
+    from relabel_train.plan import Plan
+
+QUANTILES = (0.05, 0.2, 0.5)
+"""Default levels of graded batches: the best twentieth, fifth and half of all neighbours' scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """N captions of one split, sorted by row, and their images.
+
+    `image`: (N,) int64; index of each caption's image among the M.
+    `feature`: (M,) int64; row of each image among the features.
+    """
+
+    caption_ids: list[str]
+    texts: list[str]
+    image_ids: list[str]
+    image: NDArray[np.int64]
+    feature: NDArray[np.int64]
+
+    def first(self, count: int) -> Split:
+        """Return the first images, at most `count`, and their captions."""
+        chosen = np.flatnonzero(self.image < count)
+        ids, texts = ([values[i] for i in chosen] for values in (self.caption_ids, self.texts))
+        return Split(ids, texts, self.image_ids[:count], self.image[chosen], self.feature[:count])
+
+    def digest(self) -> str:
+        """Return a sha256 of the captions, their images and their texts."""
+        images = [self.image_ids[i] for i in self.image]
+        body = json.dumps([self.caption_ids, images, self.texts])
+        return hashlib.sha256(body.encode()).hexdigest()
+
+
+def read_split(folder: Path, split: str, features: Features) -> Split:
+    """Read a split of a corpus, without the images that have no features."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = sorted(folder.glob("part-*.parquet"))
+    if not parts:
+        raise FileNotFoundError(f"{folder}: no corpus found. Make one with `relabel ingest`.")
+    columns = ["caption_id", "image_id", "text"]
+    table: dict[str, list[str]] = {name: [] for name in columns}
+    for part in parts:
+        try:
+            shard = pq.read_table(part, columns=columns, filters=[("split", "=", split)])
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0][:200]
+            raise FitError(f"{part}: not a shard of a corpus ({reason}). Make it with `relabel ingest`.") from error
+        for name in columns:
+            table[name] += shard[name].to_pylist()
+    if not table["text"]:
+        raise FitError(f"{folder}: no captions of split {split!r}")
+    # Proxy features lack images whose only caption stands in for them; wrong ids lack all images.
+    if lacking := [i for i in dict.fromkeys(table["image_id"]) if i not in features]:
+        keep = [i in features for i in table["image_id"]]
+        if not any(keep):
+            raise FitError(
+                f"{folder}: no image of split {split} has features; the first is {lacking[0]}, "
+                f"features have {features.image_ids[0]}. Do `namespace` and `ids` fit?"
+            )
+        table = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in table.items()}
+    names = list(dict.fromkeys(table["image_id"]))
+    number = {name: i for i, name in enumerate(names)}
+    image = np.array([number[i] for i in table["image_id"]], np.int64)
+    return Split(table["caption_id"], table["text"], names, image, features.rows_of(names))
+
+
+def check_corpus(captions: Path, labels: Lookup | Plan) -> None:
+    """Raise if labels were made of another corpus: other texts may have the same ids."""
+    manifest = json.loads((captions / MANIFEST).read_bytes())
+    if manifest["facts"]["digest"] != labels.about.corpus:
+        raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
+
+
+class Batch(NamedTuple):
+    """A batch of B pairs: this process's share of the inputs, and the labels of the complete batch.
+
+    `features`: (b, R, D) float32.
+    `regions`, `lengths`: (b,) int64.
+    `tokens`: (b, T) int64.
+    `relevance`, `paired`: (B, B) float32 or None; as in objective.Pairs.
+    `same_image`: (B, B) bool.
+    """
+
+    features: Tensor
+    regions: Tensor
+    tokens: Tensor
+    lengths: Tensor
+    relevance: Tensor | None
+    paired: Tensor | None
+    same_image: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """Move to a device."""
+        moved: list[Any] = [t if t is None else t.to(device, non_blocking=True) for t in self]
+        return Batch(*moved)
+
+
+class Batches:
+    """Batches of each epoch, with their inputs and labels.
+
+    `model`: used for `tokens` alone. `paired`: read labels among captions as well. `rank`, `world`: this process and
+    the number of processes, which share each batch.
+
+    `left_out`: number of captions of the split without a label in the lookup; they are in no batch.
+    """
+
+    def __init__(
+        self,
+        options: FitOptions,
+        split: Split,
+        features: Features,
+        model: Model,
+        labels: Lookup | None,
+        plan: Plan | None,
+        paired: bool,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.split, self.features, self.labels, self.plan = split, features, labels, plan
+        self.rank, self.world, self.paired = rank, world, paired
+        self.pooling, self.scale = options.pooling, options.scale
+        self._tokens = model.tokens
+        if labels is not None:
+            check_not_held_out(labels, features)
+            rows = labels.rows_of(split.caption_ids)
+        elif plan is not None:
+            rows = (plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row).astype(np.int32)
+        else:
+            rows = np.arange(len(split.caption_ids), dtype=np.int32)
+        # Samplers expect ascending rows; self._order leads back to the split's captions.
+        order = np.argsort(rows, kind="stable")
+        # Captions without a label are not trained on.
+        if labels is not None:
+            order = order[labels.captions(options.pooling).positions_of(rows[order]) >= 0]  # type: ignore[arg-type]
+        self._order, self.left_out = order, len(rows) - len(order)
+        self.captions = Captions(rows[order], split.image[order].astype(np.int32))
+        self.sampler = None if plan is not None else make_sampler(options, self.captions, labels)
+        if not len(self):
+            raise FitError(
+                f"no batch of {options.batch_size}: the split has {len(self.captions):,} captions with labels"
+            )
+
+    def __len__(self) -> int:
+        if self.plan is not None:
+            return len(self.epoch(0))
+        assert self.sampler is not None
+        return len(self.sampler)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the batches."""
+        if self.sampler is not None:
+            return {**self.sampler.parameters, "captions": len(self.captions)}
+        assert self.plan is not None
+        return {"plan": self.plan.about.fingerprint, "captions": len(self.captions)}
+
+    def epoch(self, epoch: int) -> list[Any]:
+        """List an epoch's batches: caption rows, or the numbers of a plan's batches."""
+        least = max(2, self.world)  # a batch of one has no negative, and every process needs a share
+        if self.plan is not None:
+            numbers = self.plan.epoch(epoch % self.plan.epochs)
+            return [number for number in numbers if len(self.plan.rows(number)) >= least]
+        assert self.sampler is not None
+        return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= least]
+
+    def make(self, batch: Any) -> Batch:
+        """Read one batch, in a worker if there are any."""
+        relevance = paired = None
+        if self.plan is not None:
+            planned = self.plan.tensors(int(batch))
+            rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
+        else:
+            rows = np.asarray(batch)
+            image = self.captions.image[self.captions.positions_of(rows)]
+            same = torch.from_numpy(image[:, None] == image)
+        if self.labels is not None:
+            relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
+            if self.paired:
+                paired = torch.from_numpy(self.labels.block(rows, pooling="paired"))
+        if self.scale != 1:
+            relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
+        positions = self.captions.positions_of(rows)
+        if (positions < 0).any():
+            raise FitError(
+                f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"
+            )
+        # Here, on the CPU: on a GPU the check would wait for the step before.
+        for labels in (relevance, paired):
+            if labels is not None and not labels.isfinite().all():
+                self._refuse(labels, positions)
+        # Inputs of this process alone; labels are those of the complete batch.
+        mine = np.array_split(self._order[positions], self.world)[self.rank]
+        features, regions = self.features.take(self.split.feature[self.split.image[mine]])
+        tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
+        vectors = torch.from_numpy(features)
+        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, paired, same)
+
+    def _refuse(self, labels: Tensor, positions: NDArray[np.int64]) -> None:
+        """Raise for the first label of a batch that is NaN or infinite."""
+        row, column = (~labels.isfinite()).nonzero()[0].tolist()
+        image, caption = (self.split.caption_ids[self._order[positions[i]]] for i in (row, column))
+        source, value = self.plan if self.labels is None else self.labels, labels[row, column].item()
+        assert source is not None
+        raise FitError(
+            f"{source.folder}: the label of caption {caption} for the image of {image} is {value}. "
+            "Export it again; `relabel verify` finds damaged files."
+        )
+
+
+def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
+    """Make the sampler named in the options."""
+    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **parse_settings(options.sampler_set)}
+    try:
+        if options.sampler == "random":
+            return RandomBatches(captions, options.batch_size, **more)
+        assert labels is not None
+        more.setdefault("depth", int((labels.about.neighbours or {}).get("width", 100)))
+        if options.sampler == "neighbour":
+            return NeighbourBatches(captions, labels, options.batch_size, **more)
+        if "levels" not in more:
+            more["levels"] = quantile_levels(captions, labels, QUANTILES, depth=more["depth"], seed=options.seed)
+        return GradedBatches(captions, labels, options.batch_size, **more)
+    except (ValueError, TypeError, IndexError) as error:
+        raise FitError(f"{options.sampler} batches: {error}") from error
+
+
+def check_not_held_out(labels: Lookup, features: Features) -> None:
+    """Raise if a lookup covers held-out captions, which replace images in proxy features and would leak."""
+    held_out: Sequence[str] = features.about.get("held_out", ())
+    # About 50 of them: a lookup of the wrong corpus covers all.
+    for name in held_out[:: max(1, len(held_out) // 50)]:
+        try:
+            labels.rows_of([name])
+        except KeyError:
+            continue
+        todo = "Export a lookup of the captions that are left."
+        raise FitError(f"{labels.folder}: covers {name}, which stands in for its image. {todo}")

@@ -1,0 +1,143 @@
+"""Every metric of a trained model: recalls, agreement with labels, positives found by people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.metrics import (
+    LookupRelevance,
+    Positives,
+    ReportSettings,
+    RetrievalReport,
+    positives_of,
+    retrieval_report,
+)
+from relabel_train.metrics.positives import read_ids
+from relabel_train.reference.data import Split, check_corpus, check_not_held_out, read_split
+from relabel_train.reference.distributed import join_processes
+from relabel_train.reference.features import Features, open_features
+from relabel_train.reference.fit import load_model
+from relabel_train.reference.options import EvalOptions, FitError
+from relabel_train.reference.scoring import retrieval_scores
+
+ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of an evaluation.
+
+    `retrieval`: of all images that were evaluated; with positives `eccv` if given.
+    `graded`: by label, or by folder if a label has another lookup before, of the first images.
+    `stand_in`: caveat to show with these figures: the features are proxies of images.
+    """
+
+    retrieval: RetrievalReport
+    graded: dict[str, RetrievalReport]
+    stand_in: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        graded = {name: report.to_json() for name, report in self.graded.items()}
+        head = {"stand_in": self.stand_in, "notes": self.notes}
+        return {**head, "retrieval": self.retrieval.to_json(), "graded": graded}
+
+    def text(self) -> str:
+        """Return tables."""
+        parts = [*([self.stand_in] if self.stand_in else []), self.retrieval.table()]
+        for name, report in self.graded.items():
+            parts += [f"Against the label {name}, {report.images:,} images:", report.table()]
+        return "\n\n".join([*parts, *self.notes])
+
+
+def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> Evaluation:
+    """Compute every metric that the given files allow.
+
+    Captions that stand in for images are neither queries, nor in a gallery, nor positives. A held-out caption is left
+    out as a query, and R of an image query does not count it.
+
+    `notify`: called with progress messages.
+    """
+    if options.images and options.eccv is not None:
+        raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")
+    lookups = [open_lookup(path) for path in options.labels]
+    for lookup in lookups:
+        check_corpus(options.captions, lookup)
+    with join_processes(device) as processes:
+        models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
+        for model in models:
+            model.to(processes.device)
+        features = open_features(options.data, namespace=options.namespace, ids=options.ids)
+        split = read_split(options.captions, options.split, features)
+        split = split.first(options.images) if options.images else split
+        notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
+        scores = retrieval_scores(models, split, features, processes.device, notify)
+    # Rankings need no model, and no process group.
+    if not all(np.isfinite(part).all() for part in (scores if isinstance(scores, tuple) else (scores,))):
+        raise FitError(f"{options.run}: the model's embeddings are not finite")
+    notes: list[str] = []
+    positives: dict[str, Positives] = {}
+    if options.eccv is not None:
+        positives["eccv"], note = positives_without_held_out(options.eccv, split, features)
+        notes.append(note)
+    notify("recalls")
+    # Without labels there is neither Kendall's tau nor Semantic Recall.
+    plain = ReportSettings(kendall_tau=False, semantic_ms=())
+    retrieval = retrieval_report(scores, split.image, positives=positives, folds=options.folds, settings=plain)
+    graded = {}
+    for lookup in lookups:
+        check_not_held_out(lookup, features)
+        # Two lookups of one label, as of two poolings, are told apart by their folders.
+        name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
+        notify(f"metrics of labels: {name}")
+        graded[name] = _graded(lookup, split, scores, options.graded)
+    return Evaluation(retrieval, graded, features.stand_in, notes)
+
+
+def positives_without_held_out(folder: Path, split: Split, features: Features) -> tuple[Positives, str]:
+    """Read ECCV Caption's positives without held-out captions. Return them and a note on the omissions."""
+    held_out = set(features.about.get("held_out", ()))
+    # ECCV's files hold numbers; the corpus's ids carry a namespace.
+    space = split.caption_ids[0].partition(":")[0]
+    try:
+        i2t, t2i = (read_ids(folder / name, space) for name in ECCV_FILES)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error.filename}: file not found. Run `relabel fetch eccv`.") from None
+    except ValueError as error:
+        raise FitError(f"{error}. Run `relabel fetch eccv`.") from error
+    dropped = sum(len(held_out.intersection(ids)) for ids in i2t.values())
+    i2t = {query: [i for i in ids if i not in held_out] for query, ids in i2t.items()}
+    t2i_left = {query: ids for query, ids in t2i.items() if query not in held_out}
+    positives = positives_of(i2t, t2i_left, split.image_ids, split.caption_ids, partial=True)
+    note = (
+        f"ECCV Caption: {len(positives.i2t):,} of {len(i2t):,} image queries, {len(positives.t2i):,} of {len(t2i):,} "
+        f"caption queries; {dropped:,} positives stand in for their image and are left out."
+    )
+    return positives, note
+
+
+def _graded(lookup: Lookup, split: Split, scores: Any, count: int) -> RetrievalReport:
+    """Compute the metrics of a label on the first images and their captions."""
+    count = min(count or len(split.image_ids), len(split.image_ids))
+    chosen = np.flatnonzero(split.image < count)
+    rows = lookup.rows_of([split.caption_ids[i] for i in chosen])
+    # Captions without an encoding have no relevance.
+    usable = lookup.captions().positions_of(rows) >= 0
+    chosen, rows = chosen[usable], rows[usable]
+    # Images left without a caption leave the gallery; the others are numbered again.
+    image_numbers, image = np.unique(split.image[chosen], return_inverse=True)
+    relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in image_numbers]), rows)
+    low, top = lookup.about.bounds
+    settings = ReportSettings(label_top=top, label_low=low, semantic_ms=())
+    if isinstance(scores, tuple):
+        part: Any = (scores[0][image_numbers], scores[1][chosen])
+    else:
+        part = scores[np.ix_(image_numbers, chosen)]
+    return retrieval_report(part, image, relevance=relevance, settings=settings)

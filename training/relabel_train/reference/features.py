@@ -1,0 +1,256 @@
+"""Features of images by id: regions from SCAN's `*_ims.npy`, or proxy features.
+
+``features[image ids]`` is ``((B, R, D) float32, (B,) lengths)``: R vectors per image, of which the first `length`
+count. Arrays are mapped from disk; forked workers share them, spawned ones open them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel_train.files import MANIFEST, LookupFileError, check_sha256, map_npy
+
+DESCRIPTION = "features.json"
+FORMAT = 1
+_CHECKED = 64  # images per file that are checked when it is opened
+_SPLITS = ("train", "dev", "val", "testall", "test")
+
+
+class FeaturesError(ValueError):
+    """Files of features that are damaged, of another format, of other images, or contradict each other."""
+
+    exit_code = 4
+
+
+class Features:
+    r"""Vectors of images, by image id.
+
+    `arrays`: sequence of (M_i, R, D) float. `ids`: image ids of the M_1 + M_2 + ... rows of all arrays, in order.
+    `lengths`: (M,) int; number of an image's R vectors that count; all by default. `about`: description of the files;
+    `stand_in` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
+    process.
+
+    `width`, `most`: D and R.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[NDArray[Any]],
+        ids: Sequence[str],
+        lengths: NDArray[np.integer[Any]] | None,
+        about: dict[str, Any],
+        reopen: Callable[[], Features],
+    ) -> None:
+        self._arrays, self.about, self._reopen = list(arrays), about, reopen
+        self._starts = np.cumsum([0, *(len(a) for a in arrays)])
+        self._row = {name: i for i, name in enumerate(ids)}
+        self.most, self.width = (int(n) for n in arrays[0].shape[1:])
+        full = np.full(len(ids), self.most, np.int64)
+        self._lengths = full if lengths is None else np.asarray(lengths, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopen, ()
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Image ids in the order of the files."""
+        return list(self._row)
+
+    @property
+    def stand_in(self) -> str | None:
+        """Caveat to show with figures from these features; None for features of images."""
+        return self.about.get("stand_in")
+
+    def digest(self) -> str:
+        """Return a sha256 of the ids and shapes, and of the vectors of 64 images spread over the files."""
+        rows = np.unique(np.linspace(0, len(self) - 1, 64).astype(np.int64))
+        vectors, lengths = self.take(rows)
+        digest = hashlib.sha256(json.dumps([self.image_ids, self.most, self.width, lengths.tolist()]).encode())
+        digest.update(np.ascontiguousarray(vectors).tobytes())
+        return digest.hexdigest()
+
+    def rows_of(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return the rows of images, for `take`."""
+        rows = np.array([self._row.get(name, -1) for name in image_ids], np.int64)
+        if len(lacking := np.flatnonzero(rows < 0)):
+            first = ", ".join(str(image_ids[i]) for i in lacking[:3])
+            raise FeaturesError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
+        return rows
+
+    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Read B images: (B, R, D) float32 vectors, and the (B,) int64 numbers of vectors that count."""
+        out = np.empty((len(rows), self.most, self.width), np.float32)
+        # One gather per file; float16 is widened on the way.
+        file = np.searchsorted(self._starts, rows, side="right") - 1
+        for n in np.unique(file).tolist():
+            of_file = np.flatnonzero(file == n)
+            out[of_file] = self._arrays[n][rows[of_file] - self._starts[n]]
+        return out, self._lengths[rows]
+
+    def __getitem__(self, image_ids: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Read B images by id, as `take`; raises as `rows_of`."""
+        return self.take(self.rows_of(image_ids))
+
+
+def open_features(
+    folder: str | Path,
+    *,
+    namespace: str | None = None,
+    ids: Literal["image", "position"] = "image",
+    verify: bool = False,
+) -> Features:
+    """Open a folder of features: one with `features.json`, or one with SCAN's `{split}_ims.npy`.
+
+    `namespace`: SCAN: put before every id, as `relabel ingest` did (`coco:`). `ids`: SCAN: read image ids from
+    `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as `relabel ingest --ids position`
+    does. `verify`: proxy features: compare every byte with the sha256 in `manifest.json`.
+    """
+    path = Path(folder)
+    if (path / DESCRIPTION).is_file():
+        return open_proxy(path, verify)
+    return open_scan(path, namespace, ids)
+
+
+def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "position"]) -> Features:
+    """Open SCAN's files: `{split}_ims.npy`, (M, R, D) floats, with each image once or once per caption."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in _SPLITS:
+        path = folder / f"{name}_ims.npy"
+        if path.is_file() and not (name == "test" and "testall" in arrays):  # `testall` begins with `test`
+            arrays[name] = _map(path)
+    if not arrays:
+        names = ", ".join(f"{name}_ims.npy" for name in _SPLITS)
+        todo = f"Give a folder of SCAN's features, or one with `{DESCRIPTION}`."
+        raise FileNotFoundError(f"{folder}: no {DESCRIPTION} and none of {names}. {todo}")
+    shapes = {name: array.shape[1:] for name, array in arrays.items()}
+    if len(set(shapes.values())) > 1:
+        raise FeaturesError(f"{folder}: files differ in (regions, width): {shapes}")
+    all_ids: list[str] = []
+    for split, array in list(arrays.items()):
+        image_ids, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
+        # A file with a row per caption repeats each image: a strided view reads it once.
+        arrays[split] = array[::step]
+        all_ids += [f"{namespace}:{name}" if namespace else name for name in image_ids]
+    if len(set(all_ids)) < len(all_ids):
+        twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
+        raise FeaturesError(f"{folder}: image {twice} occurs twice")
+    about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "stand_in": None}
+    return Features(list(arrays.values()), all_ids, None, about, _Reopen(str(folder), namespace, ids))
+
+
+def open_proxy(folder: Path, verify: bool = False) -> Features:
+    """Open features of captions that stand in for images: `features.json`, float16 shards, lengths, image ids."""
+    path = folder / DESCRIPTION
+    if verify:
+        _verify(folder)
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        files, names = list(about["files"]), list(about["image_ids"])
+        shape = about["vectors"], about["width"]
+        version = about["format"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        raise FeaturesError(f"{path}: not a description of features ({reason}). Make it again.") from error
+    if version != FORMAT:
+        raise FeaturesError(f"{path}: expected format {FORMAT}, found {str(version)[:40]}. Make it again.")
+    if not files or not all(isinstance(name, str) and name for name in [*files, *names]):
+        raise FeaturesError(f"{path}: expected names of files and of images. Make it again.")
+    arrays = [_map(folder / file) for file in files]
+    for file, array in zip(files, arrays, strict=True):
+        if array.shape[1:] != shape:
+            raise FeaturesError(f"{folder / file}: expected (images, {shape[0]}, {shape[1]}), found {array.shape}")
+    lengths = _array(folder / "lengths.npy")
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise FeaturesError(
+            f"{folder / 'lengths.npy'}: expected a row of counts, found {lengths.dtype} {lengths.shape}"
+        )
+    if not sum(map(len, arrays)) == len(names) == len(lengths):
+        counts = f"{sum(map(len, arrays)):,} vectors' rows, {len(names):,} ids, {len(lengths):,} lengths"
+        raise FeaturesError(f"{folder}: {counts}; they must be as many. Make it again.")
+    if lengths.min() < 0 or lengths.max() > shape[0]:
+        raise FeaturesError(f"{folder / 'lengths.npy'}: expected counts from 0 to {shape[0]}. Make it again.")
+    if len(set(names)) < len(names):
+        raise FeaturesError(f"{path}: an image occurs twice. Make it again.")
+    return Features(arrays, names, lengths, about, _Reopen(str(folder), None, "image"))
+
+
+def _verify(folder: Path) -> None:
+    """Compare every file with its sha256."""
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        for name, entry in files.items():
+            check_sha256(folder / name, entry["sha256"])
+    except (LookupFileError, TypeError, LookupError, AttributeError) as error:
+        raise FeaturesError(str(error)) from error
+
+
+class _Reopen:
+    """Function that opens a folder again; the pickle of features."""
+
+    def __init__(self, folder: str, namespace: str | None, ids: Literal["image", "position"]) -> None:
+        self.folder, self.namespace, self.ids = folder, namespace, ids
+
+    def __call__(self) -> Features:
+        return open_features(self.folder, namespace=self.namespace, ids=self.ids)
+
+
+def _map(path: Path) -> NDArray[Any]:
+    """Map an array and check a few of its images."""
+    array = _array(path)
+    if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
+        raise FeaturesError(f"{path}: expected (images, regions, width) floats, found {array.dtype} {array.shape}")
+    # Images spread over the file: a transfer that was cut short leaves zeros or noise somewhere in it.
+    for i in np.unique(np.linspace(0, len(array) - 1, _CHECKED).astype(np.int64)).tolist():
+        if not np.isfinite(array[i]).all():
+            raise FeaturesError(f"{path}: image {i} has a value that is not finite")
+    return array
+
+
+def _array(path: Path) -> NDArray[Any]:
+    """Map an array; raise the errors of features."""
+    try:
+        return map_npy(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: file not found. Make the features again.") from None
+    except ValueError as error:
+        raise FeaturesError(f"{path}: {error}") from error
+
+
+def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], int]:
+    """Return the id of each image, and the number of array rows per image."""
+    if ids == "position":
+        return [f"{split}-{i}" for i in range(rows)], 1
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        todo = 'Put it there, or take ids="position", as the captions were ingested.'
+        raise FileNotFoundError(f"{path}: file not found; it names the images. {todo}") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise FeaturesError(f"{path}: cannot be read as UTF-8 ({error})") from error
+    if "" in lines:
+        raise FeaturesError(f"{path}: line {lines.index('') + 1} is an empty id")
+    images = list(dict.fromkeys(lines))
+    # Captions of one image are neighbours, so there are as many runs of equal ids as images.
+    runs = 1 + sum(a != b for a, b in pairwise(lines))
+    if runs != len(images):
+        raise FeaturesError(f"{path}: an image comes back after another image")
+    each, rest = divmod(rows, len(images)) if images else (0, 1)
+    if rest or (each > 1 and len(lines) not in (len(images), rows)):
+        raise FeaturesError(
+            f"{path}: {len(lines):,} ids of {len(images):,} images do not go with the {rows:,} rows of {split}_ims.npy"
+        )
+    return images, each

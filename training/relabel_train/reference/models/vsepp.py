@@ -1,0 +1,48 @@
+"""VSE++ on regions: the baseline of the papers on listwise and graded losses.
+
+Faghri et al., VSE++, BMVC 2018; with bottom-up regions as Li et al. (S-NDCG) train it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru, unit
+
+
+class VSEPP(Model):
+    """Regions: a linear layer, the largest over regions, length 1. Captions: the last state of a GRU, length 1.
+
+    `width`: D of an image's vectors. `embed`, `word`: E, and the width of word vectors; 1024 and 300 in the papers.
+
+    Linear layer: Xavier-uniform, bias 0. Words: uniform in -0.1..0.1. The GRU as torch makes it. No dropout.
+    """
+
+    def __init__(self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.fc = nn.Linear(width, embed)
+        self.words = nn.Embedding(len(vocabulary), word)
+        self.gru = nn.GRU(word, embed, batch_first=True)
+        nn.init.xavier_uniform_(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
+        return self.vocabulary(texts)
+
+    def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
+        mask = counted(lengths, features.shape[1])[:, :, None]
+        # Padding is below every region in the maximum.
+        regions = self.fc(features).masked_fill(~mask, -torch.inf)
+        return unit(regions.amax(dim=1))
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
+        _, last = run_gru(self.gru, self.words(tokens), lengths)
+        return unit(last[0])

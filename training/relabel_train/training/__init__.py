@@ -1,1 +1,0 @@
-"""Parts of `relabel_train.fit`, one idea per file."""
