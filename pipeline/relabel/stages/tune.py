@@ -73,7 +73,7 @@ def int8_encoder(project: Project, label: str) -> Job:
     """Prepare to quantise the sentence encoder of a label, on captions of the dataset that needs it first."""
     source = project.config.source(label)
     assert isinstance(source, Sbert)
-    recipe = source.quantize(project.corpus, project.config.ingest.dataset, project.runtime)
+    recipe = source.int8_recipe(project.corpus, project.config.ingest.dataset, project.runtime)
     return Job(project, model_folder(project, INT8, label), recipe, project.command("encode", label=label))
 
 

@@ -1,13 +1,14 @@
 """Forward passes of a transformer over tokenized texts: by OpenVINO on CPUs, by torch elsewhere.
 
-Texts of equal length share a batch, so a batch needs neither padding nor an attention mask. A model without a mask has a
-smaller graph, which OpenVINO fuses and quantises better. It runs one batch per CPU thread at a time (a stream), so that
-threads never wait for each other inside a layer, and a vector depends on its batch only.
+Texts of equal length share a batch, so a batch needs neither padding nor an attention mask. A model without a mask has
+a smaller graph, which OpenVINO fuses and quantises better. It runs one batch per CPU thread at a time (a stream), so
+that threads never wait for each other inside a layer, and a vector depends on its batch only.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -32,9 +33,11 @@ _HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 
 
 class Forward(Protocol):
-    """A model in inference: returns the (N, D) float32 outputs of N texts."""
+    """A model in inference, with (N, D) float32 outputs of N texts."""
 
-    def __call__(self, features: Features, done: Done) -> Outputs: ...
+    def __call__(self, features: Features, done: Done) -> Outputs:
+        """Return the outputs of N texts."""
+        ...
 
 
 class TorchForward:
@@ -44,6 +47,7 @@ class TorchForward:
         self.model, self.device, self.dtype, self.threads = model, device, dtype, threads
 
     def __call__(self, features: Features, done: Done) -> Outputs:
+        """Return the outputs of N texts."""
         outputs: dict[int, Outputs] = {}
         with torch.inference_mode(), products(self.device, self.dtype), inner_threads(self.threads):
             for numbers, inputs in batches(features, _TOKENS[self.device]):
@@ -65,6 +69,7 @@ class OpenVinoForward:
         self._queue = openvino.AsyncInferQueue(self._compiled, threads)
 
     def __call__(self, features: Features, done: Done) -> Outputs:
+        """Return the outputs of N texts."""
         outputs: dict[int, Outputs] = {}
 
         def collect(request: Any, numbers: NDArray[np.int64]) -> None:
@@ -90,7 +95,8 @@ def convert(model: nn.Module, names: Sequence[str]) -> Any:
     """Convert a model of torch, whose arguments are `names`, (B, L) int64 each, into one of OpenVINO."""
     openvino = import_openvino()
     example = {name: torch.ones((2, 8), dtype=torch.int64) for name in names}
-    with torch.inference_mode():
+    # Tracing warns of each branch that the example decides; a comparison with torch finds those that matter.
+    with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
         return openvino.convert_model(model, example_input=example, input=[(name, [-1, -1]) for name in names])
 
 

@@ -35,7 +35,7 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import model_step, record_model
-from relabel.sources.sbert.quantize import KIND, MODEL, draw_sample, quantize
+from relabel.sources.sbert.quantize import KIND, MODEL, draw_sample, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
@@ -162,7 +162,7 @@ class Sbert(VectorSource[SbertParams]):
         digest = hashlib.sha256(json.dumps([p.model, p.revision, p.prompt, p.max_length]).encode()).hexdigest()
         return data / INT8 / f"{Path(p.model).name}-{digest[:8]}"
 
-    def quantize(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
+    def int8_recipe(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
         """Return the recipe of the int8 model. A model that another dataset has calibrated is used as it is."""
         p, files, folder = self.params, self._files(runtime), self.int8_folder(runtime.data)
         recorded = None
@@ -171,7 +171,7 @@ class Sbert(VectorSource[SbertParams]):
             if made.is_current and made.inputs["base"] == files.sha256():
                 recorded = made.semantic["sample"]
         other = recorded if recorded and recorded["dataset"] != dataset else None
-        return quantize(files, p.prompt, p.max_length, draw_sample(corpus, dataset), corpus, runtime, other)
+        return int8_recipe(files, p.prompt, p.max_length, draw_sample(corpus, dataset), corpus, runtime, other)
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
         """Load the model."""

@@ -11,13 +11,12 @@ import hashlib
 import json
 import logging
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
@@ -31,6 +30,7 @@ MODEL = "model.xml"
 _CAPTIONS = 300  # nncf's recommendation; more did not raise a cosine
 _PAIRS = 2000  # judged pairs of each task of CxC
 _LEAST_COSINE = 0.997  # mean over the sample, of captions that nobody has judged
+_TODO = "Use dtype float32 or bfloat16."
 _LARGEST_LOSS = 0.002  # of Pearson's r with human scores
 
 
@@ -51,7 +51,7 @@ def draw_sample(corpus: Corpus, dataset: str) -> Sample:
     return Sample(dataset, [corpus.texts[row] for row in np.sort(rows).tolist()])
 
 
-def quantize(
+def int8_recipe(
     files: ModelFiles,
     prompt: str | None,
     max_length: int | None,
@@ -75,7 +75,9 @@ def quantize(
         from relabel.sources.models.forward import import_openvino
 
         encoder = SentenceEncoder(files.folder, prompt, max_length, "float32", runtime)
-        openvino, model = import_openvino(), _quantize(encoder.convert(), encoder.tokens(sample.texts)[0])
+        if encoder.backend != "openvino":
+            raise UsageError(f"{files.name} cannot run in int8 ({'; '.join(encoder.left_out)})", todo=_TODO)
+        openvino, model = import_openvino(), quantize_model(encoder.convert(), encoder.tokens(sample.texts)[0])
         int8 = SentenceEncoder(files.folder, prompt, max_length, "int8", runtime, model)
         work.facts |= _check(encoder, int8, sample, corpus, files.name)
         work.runtime |= {"model": files.record(), "processor": openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")}
@@ -85,7 +87,7 @@ def quantize(
     return Recipe(KIND, f"{files.name} in int8", semantic, {"base": files.sha256}, fill)
 
 
-def _quantize(model: Any, tokens: list[list[int]]) -> Any:
+def quantize_model(model: Any, tokens: list[list[int]]) -> Any:
     """Quantise a model of OpenVINO whose only input is token ids."""
     try:
         import nncf
@@ -117,7 +119,7 @@ def _check(encoder: Any, int8: Any, sample: Sample, corpus: Corpus, name: str) -
     for what, value, least in measured:
         if value < least:
             message = f"{name} loses too much in int8: {what} is {value:.4f}, and has to be {least:.4f}"
-            raise CheckError(message, todo="Use dtype float32 or bfloat16.")
+            raise CheckError(message, todo=_TODO)
     return figures
 
 
