@@ -13,7 +13,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.stages.tune import check_model, model_folder, tuned_model
+from relabel.stages.tune import build_int8, check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
@@ -30,7 +30,7 @@ def encode(project: Project, label: str, split: str) -> Job:
 
     def semantic() -> Values:
         for model in project.config.params(label).tuned_models():
-            check_model(project, model)
+            check_model(project, model, label)
         return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
@@ -66,7 +66,7 @@ def encoding_steps(project: Project, label: str, split: str) -> Iterator[Step]:
 def model_steps(project: Project, label: str, part: str) -> Iterator[Step]:
     """Yield the models of `part`, which `label` needs."""
     for model in project.config.params(part).tuned_models():
-        yield Step(label, "tune", model, model_folder(project, model), partial(tuned_model, project, model))
+        yield Step(label, "tune", model, model_folder(project, model, part), partial(tuned_model, project, model, part))
 
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
@@ -75,8 +75,9 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
 
 
 def build_inputs(project: Project, label: str, split: str) -> None:
-    """Build the encodings that a label is made of or gated by, with their models."""
+    """Build the int8 model of a label, and the encodings that it is made of or gated by, with their models."""
     source = project.config.source(label)
+    build_int8(project, label)
     if parts := source.input_labels():
         # Whatever the label itself lacks is reported before minutes of work on its parts.
         source.fingerprint_params(project.corpus, project.corpus.rows(project.splits(split)), project.runtime)

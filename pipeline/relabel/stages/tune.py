@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import MissingError, UsageError
+from relabel.sources.sbert import INT8, Sbert
 from relabel.sources.words.params import TUNED
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
@@ -69,31 +69,49 @@ def model_job(project: Project, name: str, recipe: Recipe, out: Path | None = No
     return Job(project, out, recipe, project.command(f"tune {name}"), partial(section_values, section=f"tune.{name}"))
 
 
-def check_model(project: Project, name: str) -> None:
-    """Raise unless a model of `SourceParams.tuned_models` is that of the current captions and parameters."""
+def int8_encoder(project: Project, label: str) -> Job:
+    """Prepare to quantise the sentence encoder of a label, on captions of the dataset that needs it first."""
+    source = project.config.source(label)
+    assert isinstance(source, Sbert)
+    recipe = source.int8_recipe(project.corpus, project.config.ingest.dataset, project.runtime)
+    return Job(project, model_folder(project, INT8, label), recipe, project.command("encode", label=label))
+
+
+def build_int8(project: Project, label: str) -> None:
+    """Build the int8 model of a label that needs one."""
+    if INT8 in project.config.params(label).tuned_models():
+        tuned_model(project, INT8, label).run()
+
+
+def check_model(project: Project, name: str, label: str) -> None:
+    """Raise unless a label's model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
     # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
-    if name == "cbow" or (model_folder(project, name) / MANIFEST).exists():
-        (cross_encoder if name == "bert_sts" else _TUNED[name])(project).open()
+    if name == "cbow" or (model_folder(project, name, label) / MANIFEST).exists():
+        (cross_encoder(project) if name == "bert_sts" else tuned_model(project, name, label)).open()
 
 
-def tuned_model(project: Project, name: str) -> Job:
-    """Prepare to train a model of `SourceParams.tuned_models`.
+def tuned_model(project: Project, name: str, label: str) -> Job:
+    """Prepare to make a label's model of `SourceParams.tuned_models`.
 
     A project whose captions are a subset of another project's uses the models of its parent, so that a label, and a
     fuse of it, is the same in both.
     """
     project = project.parent or project
-    # Word vectors need a corpus.
-    if name == "cbow" and not project.folder("corpus", MANIFEST).exists():
+    if name == "bert_sts":
+        return tune_bert_sts(project)
+    # Word vectors need a corpus, and so does a calibration.
+    if not project.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(project)
-    return _TUNED[name](project)
+    return int8_encoder(project, label) if name == INT8 else tune_cbow(project)
 
 
-def model_folder(project: Project, name: str) -> Path:
-    """Return the folder in which labels find the model of a block of `tune`."""
+def model_folder(project: Project, name: str, label: str = "") -> Path:
+    """Return the folder in which labels find the model of a block of `tune`, or the int8 model of a label."""
+    data = project.runtime.data
+    if name == INT8:
+        source = project.config.source(label)
+        assert isinstance(source, Sbert)
+        return source.int8_folder(data)
     places = {"cbow": f"{TUNED}/{(project.parent or project).config.ingest.dataset}", "sbert": "sbert-cxc"}
-    return project.runtime.data / places.get(name, name)
-
-
-_TUNED: dict[str, Callable[[Project], Job]] = {"cbow": tune_cbow, "bert_sts": tune_bert_sts}
+    return data / places.get(name, name)

@@ -24,7 +24,7 @@ from relabel.core.parameters import check_name
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"
 """Versions of formats and sources."""
-MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
+MODELS = frozenset({"word_vectors", "sentence_encoder", "int8_encoder", "fuse_model", "cross_encoder"})
 """Kinds of models. The name of a model is a description, and its folder is the user's choice."""
 
 

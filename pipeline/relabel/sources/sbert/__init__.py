@@ -6,8 +6,10 @@ name their checkpoint.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +20,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Paths, SourceParams
@@ -33,8 +35,10 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import model_step, record_model
+from relabel.sources.sbert.quantize import KIND, MODEL, draw_sample, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
-from relabel.store.manifest import Manifest
+from relabel.store.artefact import Recipe
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
@@ -45,6 +49,8 @@ TUNED = "tuned"
 """Name of the model that `relabel tune sbert` makes."""
 TUNED_FOLDER = "sbert-cxc"
 """Folder of that model among the fetched files."""
+INT8 = "int8"
+"""Name of the model that labels of type int8 need."""
 
 _NOT_FINITE = "the model gives no finite vector"
 _TRIED = 8  # captions that are encoded first, to distinguish a broken model from a broken caption
@@ -66,8 +72,14 @@ class SbertParams(SourceParams):
     max_length: int | None = Field(
         None, ge=3, le=1_000_000, description="Tokens a caption is truncated to; null for the model's limit."
     )
-    dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
+    dtype: ComputeType | Literal["int8"] = Field(
+        "float32", description="Type of matrix products: float32, bfloat16, or int8 (on CPUs, by openvino)."
+    )
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
+
+    @override
+    def tuned_models(self) -> tuple[str, ...]:
+        return (INT8,) if self.dtype == INT8 else ()
 
 
 class Sbert(VectorSource[SbertParams]):
@@ -84,7 +96,8 @@ class Sbert(VectorSource[SbertParams]):
         """Return the parameters, with the model identified by the sha256 of its files."""
         files = self._files(runtime)
         params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype", "stored"})
-        return params | {"model": {"sha256": files.sha256()}, "unit_length": True}
+        made = {} if self.params.dtype != INT8 else {INT8: read_manifest(self.int8_folder(runtime.data), KIND).identity}
+        return params | made | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
@@ -143,22 +156,40 @@ class Sbert(VectorSource[SbertParams]):
         """Find the model's files."""
         return find_model(self.params.model, self.params.revision, runtime.progress)
 
+    def int8_folder(self, data: Path) -> Path:
+        """Return the folder of the int8 model. Labels with the same model, prompt and limit share it."""
+        p = self.params
+        digest = hashlib.sha256(json.dumps([p.model, p.revision, p.prompt, p.max_length]).encode()).hexdigest()
+        return data / INT8 / f"{Path(p.model).name}-{digest[:8]}"
+
+    def int8_recipe(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
+        """Return the recipe of the int8 model. A model that another dataset has calibrated is used as it is."""
+        p, files, folder = self.params, self._files(runtime), self.int8_folder(runtime.data)
+        recorded = None
+        if (folder / MANIFEST).exists():
+            made = read_manifest(folder, KIND)
+            if made.is_current and made.inputs["base"] == files.sha256():
+                recorded = made.semantic["sample"]
+        other = recorded if recorded and recorded["dataset"] != dataset else None
+        return int8_recipe(files, p.prompt, p.max_length, draw_sample(corpus, dataset), corpus, runtime, other)
+
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
         """Load the model."""
         from relabel.sources.models.encoder import SentenceEncoder
+        from relabel.sources.models.forward import read_openvino
 
         p = self.params
-        return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime)
+        quantized = read_openvino(self.int8_folder(runtime.data) / MODEL) if p.dtype == INT8 else None
+        return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime, quantized)
 
     def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
         """Return an encoder of new texts, which loads the model when needed and checks that it is still the same."""
-        p = self.params
 
         @cache
         def encoder() -> SentenceEncoder:
             files = self._files(runtime)
-            sha256 = files.check_unchanged(manifest)
-            return _load_encoder(files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads)
+            files.check_unchanged(manifest)
+            return self._encoder(files, runtime)
 
         def encode(text: str) -> NDArray[np.float32]:
             # A terminal can pass surrogates, which no tokenizer accepts.
@@ -167,19 +198,3 @@ class Sbert(VectorSource[SbertParams]):
             return vector
 
         return encode
-
-
-@lru_cache(maxsize=2)
-def _load_encoder(
-    folder: Path,
-    sha256: str,  # noqa: ARG001  (part of the cache's key)
-    prompt: str | None,
-    max_length: int | None,
-    dtype: ComputeType,
-    device: Device,
-    threads: int,
-) -> SentenceEncoder:
-    """Load a model for new texts, once for all labels that share it."""
-    from relabel.sources.models.encoder import SentenceEncoder
-
-    return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))

@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +42,7 @@ from relabel.core.runtime import ProgressBar, Runtime, pick_device
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
+from relabel.sources.models.tasks import save_model
 from relabel.sources.sbert.tune_data import (
     OTHER_IMAGES,
     Batch,
@@ -199,7 +198,7 @@ class _Tuner:
         epochs = [epoch_batches(self.judged, self.weights, images, p.seed, epoch) for epoch in range(p.epochs)]
         losses = train(encoder, epochs, p, self.runtime, title)
         with encoder.complete():
-            self._save(work, prefix, encoder.model)
+            _save(work, prefix, encoder.model)
         steps = sum(map(len, epochs))
         text = json.dumps({"dtype": encoder.dtype, "losses": losses, "images": len(images), "steps": steps})
         work.file(prefix + TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
@@ -214,18 +213,7 @@ class _Tuner:
         with torch.no_grad():
             for weights in zip(*(model.parameters() for model in models), strict=True):
                 weights[0].copy_(torch.stack(weights).mean(0))
-        self._save(work, "", models[0])
-
-    def _save(self, work: Work, prefix: str, model: Any) -> None:
-        """Write the model with sentence-transformers to a temporary folder, and commit its files one by one."""
-        from relabel.sources.models.loading import quiet
-
-        with tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as folder:
-            with quiet():
-                model.save(folder, create_model_card=False)
-            for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()):
-                name = prefix + file.relative_to(folder).as_posix()
-                work.file(name, lambda path, file=file: shutil.copyfile(file, path))  # type: ignore[misc]
+        _save(work, "", models[0])
 
     def _table(self, folders: Sequence[Path], fold: Numbers) -> pa.Table:
         """Score the pairs inside each fold with the model in its folder (see `cosine_table`)."""
@@ -238,6 +226,14 @@ class _Tuner:
                 encoder = SentenceEncoder(folder, None, None, "float32", self.runtime)
                 vectors.append(encoder.encode([self.judged.texts[i] for i in part], bar.advance).vectors)
         return cosine_table(self.judged, np.concatenate(vectors)[np.argsort(np.concatenate(parts))], fold)
+
+
+def _save(work: Work, prefix: str, model: Any) -> None:
+    """Write a model as sentence-transformers saves it."""
+    from relabel.sources.models.loading import quiet
+
+    with quiet():
+        save_model(work, lambda folder: model.save(str(folder), create_model_card=False), prefix)
 
 
 class UpperLayers:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from relabel.sources.models.packed_layers import can_pack
 from sentence_transformers import CrossEncoder
 
 from relabel.core.errors import CheckError, UsageError
@@ -17,7 +18,6 @@ from relabel.sources.bert_sts import scorer as module
 from relabel.sources.bert_sts.scorer import Output, PairScorer
 from relabel.sources.bert_sts.token_pairs import Texts, truncated_lengths
 from relabel.sources.cosine import ComputeType
-from relabel.sources.models.packed_layers import can_pack
 
 TEXTS = [
     "A man rides a bike.",
