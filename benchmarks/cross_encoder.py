@@ -16,8 +16,8 @@ from sentence_transformers import CrossEncoder
 
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Runtime
+from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.models.files import find_model
 
 PEER = "CrossEncoder.predict"
@@ -29,20 +29,19 @@ def main() -> None:
     images = list(dict.fromkeys(image for _, image, _ in captions))
     chosen = set(np.random.default_rng(0).permutation(images)[: args.images].tolist())
     texts = list(dict.fromkeys(text.strip() for _, image, text in captions if image in chosen))
-    first, second = (a.reshape(-1) for a in np.mgrid[: len(texts), : len(texts)])
-    first, second = first[first != second], second[first != second]
+    pairs = [(a, b) for a in texts for b in texts if a != b]
+    first, second = zip(*pairs, strict=True)
     peer = CrossEncoder(str(folder), device="cpu")
     peer.float()
     runtime = Runtime(device="cpu", threads=1)
-    scorers = {d: PairScorer(folder, None, None, None, d, runtime) for d in ("float32", "bfloat16")}  # type: ignore[arg-type]
+    scorers = {d: PairScorer(folder, BertStsParams(dtype=d), runtime) for d in ("float32", "bfloat16")}
 
     def predicted() -> NDArray[np.float64]:
-        pairs = [(texts[a], texts[b]) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
         return np.asarray(peer.predict(pairs, show_progress_bar=False), np.float64)
 
     works = {PEER: predicted}
     for dtype, scorer in scorers.items():
-        works[dtype] = lambda s=scorer: s.score(Texts.of(s.tokenize(texts)), first, second)  # type: ignore[misc]
+        works[dtype] = lambda s=scorer: s.score(first, second)  # type: ignore[misc]
     with inner_threads(1):
         predicted()
         costs = alternate(works, args.repeats)

@@ -23,7 +23,7 @@ ingest:
   {{dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: {tokenizer}, rows_per_shard: 90}}
 tune:
   cbow: {{splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
-  bert_sts: {{base: models/tiny, epochs: 1, batch_size: 8, checkpoints: 2, precision: float32}}
+  bert_sts: {{base: models/tiny, epochs: 1, batch_size: 8, precision: float32}}
   sbert: {{base: models/tiny, folds: 2, epochs: 1, layers: 1}}
   fuse: {{parts: [tuned, sbert, cbow, cider], folds: 2}}
 encode: {{rows_per_shard: 90}}

@@ -38,7 +38,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
         ("offline", partial(_extra, "offline"), "sbert downloads its model from the hub"),
         ("faiss", _faiss, "no `export faiss` and no approximate neighbours; exact search works"),
-        ("tune", partial(_extra, "tune"), "`relabel tune cbow` or `relabel tune bert_sts` cannot run"),
+        ("tune", partial(_extra, "tune"), "`relabel tune cbow` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
         ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),

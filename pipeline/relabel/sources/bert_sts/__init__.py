@@ -10,78 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
-from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders, Output
-from relabel.sources.bert_sts.token_pairs import Texts
-from relabel.sources.cosine import ComputeType
+from relabel.sources.base import OpenEncoding, Source, SourceSpec
+from relabel.sources.bert_sts.params import TUNED, BertStsParams
+from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.models.files import ModelFiles, find_model
 from relabel.sources.models.tasks import model_step, record_model
-from relabel.sources.shards import Shards
-from relabel.store.manifest import MANIFEST, Manifest, read_parts
+from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
-
-
-TUNED = "tuned"
-"""Name of the model that `relabel tune bert_sts` makes."""
-
-
-class BertStsParams(SourceParams):
-    """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
-
-    paths: ClassVar[Paths] = {"model": {TUNED: None}}
-    source: Literal["bert_sts"] = "bert_sts"
-    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
-    model: str = Field(
-        TUNED,
-        description="A cross-encoder with one label: `tuned` (made by `relabel tune bert_sts`), a folder, or a name on "
-        "the hub.",
-    )
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
-    gate: str | None = Field(
-        "cbow", description="Label of vectors that decides which pairs are refined; null refines all pairs."
-    )
-    threshold: float = Field(0.8, ge=-1000, le=1000, description="Least score by the gate for a pair to be refined.")
-    below: Below = Field("zero", description="Relevance of other pairs: zero, or the gate's score clipped to 0..1.")
-    orders: Orders = Field("both", description="both: mean of both orders of a pair; one: the reference first.")
-    output: Output | None = Field(
-        None, description="Mapping of the model's output: sigmoid or raw; null for the one in its configuration."
-    )
-    scale: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="Divisor of a score, which is then clipped to 0..1; null: 5 for raw outputs, else 1.",
-    )
-    max_length: int | None = Field(
-        None, ge=8, le=1_000_000, description="Tokens a pair is truncated to; null for the model's limit."
-    )
-    dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
-    max_pairs: int | None = Field(
-        10_000_000,
-        ge=1,
-        le=10**15,
-        description="Refuse to refine more pairs for one artefact; null for no limit.",
-    )
-
-    @override
-    def tuned_models(self) -> tuple[str, ...]:
-        return ("bert_sts",) if self.model == TUNED else ()
 
 
 class BertSts(Source[BertStsParams]):
@@ -127,44 +75,22 @@ class BertSts(Source[BertStsParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of token ids without special tokens: row int32, ids list<int32>. Pairs are scored when needed."""
-        p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
-        # torch is loaded by the work, not with the parameters.
-        from relabel.sources.bert_sts.scorer import check_labels
-
-        check_labels(files.folder)
-        scorer = cache(partial(self._scorer, files, runtime))
+        """Load and check the model. Nothing is stored of a caption: pairs are scored when needed."""
+        files = self._files(runtime)
 
         def load_model() -> tuple[dict[str, Any], dict[str, Any]]:
-            properties = {"max_length": scorer().limit, "output": scorer().output, "scale": scorer().scale}
-            return properties, {name: getattr(scorer(), name) for name in ("backend", "device", "left_out")}
-
-        def make_shard(part: range) -> pa.Table:
-            texts = corpus.texts[part.start : part.stop]
-            # `dict.fromkeys` keeps the order, so shards have the same bytes in every run.
-            distinct = list(dict.fromkeys(texts))
-            ids = dict(zip(distinct, scorer().tokenize(distinct), strict=True))
-            row = np.arange(part.start, part.stop, dtype=np.int32)
-            return pa.table({"row": row, "ids": pa.array([ids[text] for text in texts], pa.list_(pa.int32()))})
+            scorer = self._scorer(files, runtime)
+            properties = {"max_length": scorer.limit, "output": scorer.output, "scale": scorer.scale}
+            return properties, {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
 
         yield model_step(files, load_model)
-        yield shards.step(f"token ids ({files.name})", make_shard)
         record_model(files, len(rows), work)
-        work.facts |= {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
+        work.facts |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})
 
     @override
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:
-        """Open the token ids. The model is loaded for the first pair that passes the gate."""
-        p, column = self.params, read_parts(encoding.folder, encoding.manifest, ["ids"])["ids"].combine_chunks()
-        flat, ends = column.flatten().to_numpy(), np.asarray(column.offsets.to_numpy(), np.int64)
-        numbers: dict[bytes, int] = {}
-        text_of_row = np.empty(len(column), np.int32)
-        for i, (a, b) in enumerate(zip(ends[:-1] - ends[0], ends[1:] - ends[0], strict=True)):
-            # Captions with equal token ids are one text, whatever their spelling.
-            text_of_row[i] = numbers.setdefault(flat[a:b].tobytes(), len(numbers))
-        sizes = np.array([len(ids) // 4 for ids in numbers], np.int64)
-        texts = Texts(np.frombuffer(b"".join(numbers), np.int32), np.concatenate([[0], np.cumsum(sizes)]))
-        coarse = None if p.gate is None else encoding.inputs[p.gate]
+        """Return the relevance, which loads the model for the first pair that passes the gate."""
+        coarse = None if self.params.gate is None else encoding.inputs[self.params.gate]
 
         @cache
         def scorer() -> PairScorer:
@@ -175,16 +101,12 @@ class BertSts(Source[BertStsParams]):
         return BertStsRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
-            pooling=p.pooling,
-            failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
-            texts=texts,
-            text=text_of_row,
-            gate=Gate(p.gate, p.threshold, p.below),
+            pooling=self.params.pooling,
+            params=self.params,
             coarse=coarse,
-            orders=p.orders,
             scorer=scorer,
-            max_pairs=p.max_pairs,
             runtime=encoding.runtime,
+            failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:
@@ -199,7 +121,7 @@ class BertSts(Source[BertStsParams]):
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
         """Load the model."""
+        # torch is loaded by the work, not with the parameters.
         from relabel.sources.bert_sts.scorer import PairScorer
 
-        p = self.params
-        return PairScorer(files.folder, p.max_length, p.output, p.scale, p.dtype, runtime)
+        return PairScorer(files.folder, self.params, runtime)

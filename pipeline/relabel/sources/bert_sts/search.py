@@ -1,209 +1,155 @@
-"""Exact neighbours of bert_sts, for which each pair that passes the gate is refined once.
+"""Exact neighbours of bert_sts, for which each pair of texts that passes the gate is refined once.
 
-All other pairs have the relevance that the label defines. With `below: zero`, all candidates that do not pass tie at 0
-and are ordered by row. With `below: gate`, the best of them are found by the gate's vectors. The cost is that of the
-pairs that pass; it is logged before the search starts.
+All other pairs have the relevance that the label defines. With `below: zero`, they tie at 0 and are ordered by row.
+With `below: gate`, each query scores all candidates by the gate. The refined pairs of all queries are in memory, with
+24 bytes per pair.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from typing_extensions import override
 
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.numeric.csr import group
+from relabel.core.runtime import Advance
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.sources.bert_sts.pair_table import DistinctCaptions, PairTable
+from relabel.corpus import References
+from relabel.sources.bert_sts.relevance import BertStsRelevance, Keys, rows_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
-from relabel.store.workdir import Step, Work
+from relabel.store.workdir import Step, Work, table_task
 
-if TYPE_CHECKING:
-    from relabel.sources.bert_sts.relevance import BertStsRelevance
-
-I8 = NDArray[np.int64]
-_QUERIES = 1 << 13  # queries whose refined pairs are read at once
+_SAMPLE = 256  # texts of queries whose pairs are counted for the estimate
+_PAIRS = 1 << 13  # approximate number of pairs per file: about a minute of one thread
+_QUERIES, _SLAB = 1 << 10, 1 << 13  # most texts of queries and of candidates in one matrix product
 
 
 class GatedFinder(Finder):
-    """Finder of the neighbours of reference sets by bert_sts."""
+    """Finder of the neighbours of reference sets by bert_sts. Texts are identified by their first rows."""
 
-    def __init__(self, relevance: BertStsRelevance, search: Search, pooling: Pooling, runtime: Runtime) -> None:
-        self.relevance, self.search, self.pooling, self.runtime = relevance, search, pooling, runtime
+    def __init__(self, relevance: BertStsRelevance, search: Search, pooling: Pooling) -> None:
+        self.relevance, self.search, self.pooling = relevance, search, pooling
+        failed = np.isin(search.candidates, relevance.failed)
+        encoded = search.candidates[~failed]
+        self._last = np.append(encoded, search.candidates[failed])  # order of candidates without a positive score
+        texts = relevance.text_rows(encoded)
+        self._texts = np.unique(texts)
+        indptr, order = group(texts, relevance.rows.stop)
+        self._captions = References(indptr, encoded[order])  # candidates with each text
+        counted = search.queries.first() if pooling == "paired" else search.queries
+        self._sets = References(counted.indptr, relevance.text_rows(counted.rows))
+        self._queries = np.setdiff1d(self._sets.rows, relevance.failed)
+        self._table: csr_array | None = None
 
     @override
-    def build(self, work: Work) -> Step | None:
-        """Return the step that makes the table of refined pairs."""
-        return self._pair_table.step(work) if len(self._pair_table.owners) else None
+    def build(self, work: Work) -> Step:
+        """Return the step that refines the pairs; log their estimated number, and refuse too many."""
+        self.relevance.check_limit(self._estimate)
+        tasks = [table_task(f, partial(self._refine, part), len(part), plain=True) for f, part in self._parts.items()]
+        return Step("refined pairs", "texts", tasks)
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of some queries from the table of refined pairs."""
+        if self._table is None:
+            self._table = self._read(work)
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
-        for a in range(0, len(queries), _QUERIES):
-            step = range(queries.start + a, min(queries.start + a + _QUERIES, queries.stop))
-            captions = [self._query_captions(q) for q in step]
-            distinct = np.unique(np.concatenate(captions))
-            query, other, refined = (
-                self._pair_table.scores(work, distinct[distinct >= 0]) if len(self._pair_table.owners) else _NO_PAIRS
-            )
-            for i, references in enumerate(captions):
-                exclude = int(self.search.exclude[step[i]])
-                # A failed reference makes every score NaN, so the first candidates fill the list.
-                if (references < 0).any():
-                    best = self.search.candidates[: shape[1] + 1]
-                    best, score = best[best != exclude][: shape[1]], np.full(shape[1], np.nan)
-                else:
-                    cuts = [slice(*np.searchsorted(query, [c, c + 1])) for c in references]
-                    best, score = self._best(references, [(other[c], refined[c]) for c in cuts], exclude)
-                rows[a + i], scores[a + i] = best, score
-            advance(len(step))
+        for i, query in enumerate(queries):
+            rows[i], scores[i] = self._find_one(self._table, query)
+            advance(1)
         return rows, scores
 
-    def _query_captions(self, query: int) -> I8:
-        """Return the distinct captions of the references of a query that count; -1 for a failed row."""
-        rows = self.search.queries[query]
-        return self._captions.numbers(rows[:1] if self.pooling == "paired" else rows)
-
-    def _best(self, references: I8, refined: list[tuple[I8, Scores]], exclude: int) -> tuple[Rows, Scores]:
-        """Find the best candidates of one query.
-
-        `references`: (R,) int64; distinct captions of the query's references. `refined`: list of (others, scores); for
-        each reference, the distinct captions that pass with it and their refined scores. `exclude`: corpus row that is
-        no neighbour; -1 for none.
-        """
-        width = self.search.width
-        captions = np.unique(np.concatenate([self._same_text(references), *(other for other, _ in refined)]))
-        captions = captions[np.isin(captions, self._searched, assume_unique=True)]
-        if self.relevance.gate.below == "gate" and self.relevance.coarse is not None:
-            captions = np.union1d(
-                captions, self._within_reach(references, captions, self._matrix(references, captions, refined))
-            )
-        value = self._pool(self._matrix(references, captions, refined))
-        sizes = np.diff(self._members[0])[np.searchsorted(self._searched, captions)]
-        rows = self._rows_of(captions)
-        score = np.repeat(value, sizes)
-        # Candidates with score 0 tie with all that were never scored, and are ordered by row below.
+    def _find_one(self, table: csr_array, query: int) -> tuple[Rows, Scores]:
+        """Find the neighbours of one query: rows and relevance, (width,) each."""
+        width, exclude, references = self.search.width, self.search.exclude[query], self._sets[query]
+        # A failed reference makes every score NaN, so the first candidates fill the list.
+        if np.isin(references, self.relevance.failed).any():
+            rows = self.search.candidates[: width + 1]
+            return rows[rows != exclude][:width], np.full(width, np.nan)
+        lines = [slice(*table.indptr[text : text + 2]) for text in references]
+        refined = [(table.indices[line], table.data[line]) for line in lines]
+        # All other texts have relevance 0, unless the gate's score counts.
+        others = self._texts if self.relevance.params.below == "gate" else references
+        texts = np.unique(np.concatenate([others, *(found for found, _ in refined)]))
+        score, captions = self._score(references, texts, refined), self._captions.take(texts)
+        rows, score = captions.rows, np.repeat(score, np.diff(captions.indptr))
         positive = (rows != exclude) & (score > 0)
         rows, score = rows[positive], score[positive]
         order = np.lexsort((rows, -score))[:width]
         rows, score = rows[order], score[order]
-        if len(rows) == width:
-            return rows, score
-        # Pad with zeros in row order; up to len(rows) + 1 of these candidates are already listed or excluded.
-        zeros = self._encoded_candidates[: width + len(rows) + 1]
-        zeros = zeros[(zeros != exclude) & ~np.isin(zeros, rows)][: width - len(rows)]
-        rows, score = np.append(rows, zeros).astype(np.int32), np.append(score, np.zeros(len(zeros)))
-        # Failed candidates come last, with NaN.
-        failed = self._failed[self._failed != exclude][: width - len(rows)]
-        return np.append(rows, failed).astype(np.int32), np.append(score, np.full(len(failed), np.nan))
+        # Up to len(rows) + 1 of these are already listed or excluded.
+        rest = self._last[: width + len(rows) + 1]
+        rest = rest[(rest != exclude) & ~np.isin(rest, rows)][: width - len(rows)]
+        none = np.where(np.isin(rest, self.relevance.failed), np.nan, 0.0)
+        return np.append(rows, rest), np.append(score, none)
 
-    def _matrix(self, references: I8, captions: I8, refined: list[tuple[I8, Scores]]) -> Scores:
-        """Score n distinct captions against each of R references, (n, R) float64, equal to `pairs`."""
-        count, distinct, gate = len(references), self._captions, self.relevance.gate
-        out = np.zeros((len(captions), count))
-        for r, (reference, (other, score)) in enumerate(zip(references.tolist(), refined, strict=True)):
-            if gate.below == "gate" and self.relevance.coarse is not None:
-                coarse = distinct.coarse(np.full(len(captions), reference), captions)
-                out[:, r] = gate.rest(coarse, len(captions))
-            position = np.searchsorted(captions, other)
-            present = np.flatnonzero(
-                (position < len(captions)) & (captions[np.minimum(position, max(0, len(captions) - 1))] == other)
-            )
-            out[position[present], r] = score[present]
-            out[distinct.text[captions] == distinct.text[reference], r] = 1.0
-        return out
+    def _score(self, references: Rows, texts: Rows, refined: list[tuple[Rows, Scores]]) -> Scores:
+        """Score n texts against R references, and pool as `pairs` does: (n,) float64.
 
-    def _pool(self, matrix: Scores) -> Scores:
-        """Pool (n, R) scores as `pairs` does."""
-        count, each = matrix.shape
-        return pool(matrix.reshape(-1), np.arange(count + 1, dtype=np.int64) * each, self.pooling)
+        `refined`: for each reference, some of the texts and their refined scores.
+        """
+        one, two = np.tile(references, len(texts)), np.repeat(texts, len(references))
+        scores = self.relevance.gated(self.relevance.keys(one, two))[0]
+        for r, (found, score) in enumerate(refined):
+            scores[np.searchsorted(texts, found) * len(references) + r] = score
+        return pool(scores, np.arange(len(texts) + 1) * len(references), self.pooling)
 
-    def _within_reach(self, references: I8, captions: I8, refined_scores: Scores) -> I8:
-        """Return the distinct captions that can be among the best, by the gate's scores of unrefined pairs."""
-        distinct, searched = self._captions, self._searched
-        scores = np.clip(self._vectors @ distinct.vectors(references).astype(np.float32).T, 0, 1).astype(np.float64)
-        # Refined scores are exact and replace the gate's.
-        scores[np.searchsorted(searched, captions)] = refined_scores
-        value = self._pool(scores)
-        # The excluded row may be among the best.
-        length = self.search.width + 1
-        if length >= len(value):
-            return searched
-        # Every approximate score is within `slack` of the exact one, so twice the slack separates the two sides.
-        bound = np.partition(value, len(value) - length)[len(value) - length] - 2 * distinct.slack
-        within: I8 = searched[value >= bound]
-        return within
+    def _read(self, work: Work) -> csr_array:
+        """Read the table of refined pairs, whose rows and columns are the first rows of texts."""
+        table = pa.concat_tables([pq.read_table(work.folder / file) for file in self._parts])
+        (one, two), score = rows_of(table["key"].to_numpy()), table["score"].to_numpy()
+        if self.relevance.params.orders == "both":
+            one, two, score = np.append(one, two), np.append(two, one), np.tile(score, 2)
+        size = self.relevance.rows.stop
+        return csr_array((score, (one, two)), shape=(size, size))
 
-    def _rows_of(self, captions: I8) -> Rows:
-        """Return the candidate rows of distinct captions, one caption after another."""
-        indptr, rows = self._members
-        position = np.searchsorted(self._searched, captions)
-        sizes = np.diff(indptr)[position]
-        offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        candidates: Rows = rows[np.repeat(indptr[position], sizes) + offsets]
-        return candidates
+    def _refine(self, queries: Rows) -> pa.Table:
+        """Refine the pairs of some texts of queries."""
+        keys = self._passing_pairs(queries)
+        return pa.table({"key": keys, "score": self.relevance.refine(keys)})
 
-    def _same_text(self, references: I8) -> I8:
-        """Return the distinct captions with the same texts."""
-        order, sorted_text = self._by_text
-        text = self._captions.text[references]
-        first, last = np.searchsorted(sorted_text, text, "left"), np.searchsorted(sorted_text, text, "right")
-        return np.concatenate([order[a:b] for a, b in zip(first, last, strict=True)])
+    def _passing_pairs(self, queries: Rows) -> Keys:
+        """Return the pairs of some texts of queries, and any text of a candidate, that pass the gate."""
+        passing = [np.empty(0, np.int64)]
+        for a in range(0, len(self._texts), _SLAB):
+            slab = self._texts[a : a + _SLAB]
+            i, j = np.nonzero(self._may_pass(queries, slab))
+            one, two = queries[i], slab[j]
+            if self.relevance.params.orders == "both":
+                # Of two texts that are both query and candidate, the parity of the sum picks the query.
+                twice = np.isin(two, self._queries) & np.isin(one, self._texts)
+                picked = ~twice | ((one < two) == ((one + two) % 2 == 0))
+                one, two = one[picked], two[picked]
+            keys = self.relevance.keys(one, two)
+            passing.append(keys[self.relevance.gated(keys)[1]])
+        return np.concatenate(passing)
+
+    def _may_pass(self, queries: Rows, texts: Rows) -> NDArray[np.bool_]:
+        """Return a mask of the pairs, (q, n), that can pass the gate, by approximate scores."""
+        vectors = None if self.relevance.coarse is None else self.relevance.coarse.unit_vectors()
+        if vectors is None:
+            return np.ones((len(queries), len(texts)), bool)
+        left, right = (vectors[self.relevance.positions(rows)] for rows in (queries, texts))
+        # Twice the error of a float32 product of two vectors (as in `relabel.topk.bounded_matmul`).
+        slack = 8.2 * (left.shape[1] + 8) * 2.0**-24
+        return np.asarray(left @ right.T >= self.relevance.params.threshold - slack)
 
     @cached_property
-    def _by_text(self) -> tuple[I8, Rows]:
-        """Order of the distinct captions by text, and the texts in that order."""
-        order = np.argsort(self._captions.text, kind="stable")
-        return order, self._captions.text[order]
+    def _estimate(self) -> int:
+        """Number of pairs that pass, estimated from a sample of the texts of queries."""
+        sample = np.random.default_rng(0).permutation(self._queries)[:_SAMPLE]
+        return round(len(self._passing_pairs(sample)) * len(self._queries) / max(1, len(sample)))
 
     @cached_property
-    def _captions(self) -> DistinctCaptions:
-        """Distinct captions of the encoding."""
-        return DistinctCaptions.of(self.relevance)
-
-    @cached_property
-    def _candidates(self) -> I8:
-        """Distinct caption of each candidate; -1 for a failed one."""
-        return self._captions.numbers(self.search.candidates)
-
-    @cached_property
-    def _searched(self) -> I8:
-        """Distinct captions that have candidates, ascending."""
-        return np.unique(self._candidates[self._candidates >= 0])
-
-    @cached_property
-    def _vectors(self) -> NDArray[np.float32]:
-        """Gate's vectors of the captions in `_searched`."""
-        return self._captions.vectors(self._searched)
-
-    @cached_property
-    def _members(self) -> tuple[I8, Rows]:
-        """Candidate rows of each caption in `_searched`, in CSR form, ascending within a caption."""
-        encoded = self._candidates >= 0
-        order = np.argsort(self._candidates[encoded], kind="stable")
-        sizes = np.bincount(np.searchsorted(self._searched, self._candidates[encoded]), minlength=len(self._searched))
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), self.search.candidates[encoded][order]
-
-    @cached_property
-    def _encoded_candidates(self) -> Rows:
-        """Candidates that have not failed."""
-        return self.search.candidates[self._candidates >= 0]
-
-    @cached_property
-    def _failed(self) -> Rows:
-        """Candidates that have failed."""
-        return self.search.candidates[self._candidates < 0]
-
-    @cached_property
-    def _pair_table(self) -> PairTable:
-        """Table of the refined pairs of all queries."""
-        queries = np.unique(np.concatenate([self._query_captions(q) for q in range(len(self.search.queries))]))
-        return PairTable(self._captions, queries[queries >= 0], self._searched)
-
-
-_NO_PAIRS: tuple[I8, I8, Scores] = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    def _parts(self) -> dict[str, Rows]:
+        """Texts of queries of each file of refined pairs."""
+        size = min(_QUERIES, max(1, len(self._queries) * _PAIRS // max(1, self._estimate)))
+        parts = [self._queries[a : a + size] for a in range(0, max(1, len(self._queries)), size)]
+        return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}

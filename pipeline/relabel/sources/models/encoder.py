@@ -22,7 +22,7 @@ from relabel.core.errors import UsageError
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.models.forward import Done, Forward, OpenVinoForward, TorchForward, convert, products
-from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
+from relabel.sources.models.loading import default_prompt, first_line, length_limit, load_model, quiet
 
 Index = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -146,7 +146,7 @@ class SentenceEncoder:
             except (
                 Exception
             ) as error:  # openvino is missing, no tokenizer returns ids, or the model needs more than ids
-                self.left_out.append(f"{name}: {(str(error).strip().splitlines() or [type(error).__name__])[0]}")
+                self.left_out.append(f"{name}: {first_line(error)}")
                 continue
             lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
             difference = float(np.max(1 - np.einsum("nd,nd->n", vectors, expected) / lengths))

@@ -132,7 +132,7 @@ def _snapshot(name: str, revision: str | None, *, offline: bool) -> Path | str:
     # The client takes a tenth of a second to import.
     from huggingface_hub import snapshot_download
 
-    from relabel.sources.models.loading import quiet
+    from relabel.sources.models.loading import first_line, quiet
 
     # The cache of sentence-transformers; None is the hub's own.
     options: dict[str, Any] = {"cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME"), "local_files_only": offline}
@@ -141,4 +141,4 @@ def _snapshot(name: str, revision: str | None, *, offline: bool) -> Path | str:
         with quiet():
             return Path(snapshot_download(name, revision=revision, **options))
     except Exception as error:  # no such model, no network, a proxy, offline mode: errors of several libraries
-        return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        return first_line(error).rstrip(".")

@@ -55,7 +55,7 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
             return load(str(folder), local_files_only=True, trust_remote_code=False, **options)
         except Exception as error:  # damaged and foreign files raise errors of many kinds
             raise CheckError(
-                f"sentence-transformers cannot load this model ({type(error).__name__}: {_first_line(error)})",
+                f"sentence-transformers cannot load this model ({type(error).__name__}: {first_line(error)})",
                 where=str(folder),
                 todo="Fetch it again, or name another model.",
             ) from error
@@ -128,6 +128,6 @@ def training_type(requested: str, device: str) -> Literal["float32", "bfloat16"]
     return "bfloat16" if any(supported() for supported in checks) else "float32"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")

@@ -55,8 +55,7 @@ def _make(folder: Path, minilm: Path, kind: str, labels: int, activation: str | 
 def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
     """Return a function that makes a project of 24 images with 1 to 4 captions each, with label `fine` gated by `near`.
 
-    One caption in four repeats an earlier text. One differs from another by capitals only, which a lower-casing
-    cross-encoder ignores and the gate does not.
+    One caption in four repeats an earlier text. One is in capitals, which make it another text.
     """
 
     def make(threshold: float = 0.5, images: int = 24, **params: Any) -> Project:

@@ -1,5 +1,5 @@
 """Contract: the scorer returns the scores of CrossEncoder.predict for any architecture and length. The score of a pair
-depends on that pair only, not on batch, order or threads. A model without a single score is refused in one line.
+depends on that pair only, up to rounding, not on batch, order or threads. A model without a single score is refused in one line.
 """
 
 from __future__ import annotations
@@ -9,62 +9,52 @@ from typing import Any
 
 import numpy as np
 import pytest
-from relabel.sources.models.packed_layers import can_pack
 from sentence_transformers import CrossEncoder
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
-from relabel.sources.bert_sts.scorer import Output, PairScorer
-from relabel.sources.bert_sts.token_pairs import Texts, truncated_lengths
-from relabel.sources.cosine import ComputeType
+from relabel.sources.bert_sts.params import BertStsParams
+from relabel.sources.bert_sts.scorer import PairScorer
 
 TEXTS = [
     "A man rides a bike.",
     "a",
     "🐶🚲 two dogs 👨‍👩‍👧",
     "שני כלבים",
-    "two men " * 40,
+    "two men" + " two men" * 39,
     "!!!",
-    "A dog runs " * 12,
+    "A dog runs" + " a dog runs" * 11,
     "naïve café",
 ]
 FIRST, SECOND = (a.reshape(-1) for a in np.mgrid[: len(TEXTS), : len(TEXTS)])
-FASTEST = "batches of equal length" + (", packed layers" if can_pack() else "")
 
 
-def load(
-    folder: Path,
-    dtype: ComputeType = "float32",
-    output: Output | None = None,
-    scale: float | None = None,
-    max_length: int | None = None,
-    threads: int = 2,
-) -> PairScorer:
-    return PairScorer(folder, max_length, output, scale, dtype, Runtime(device="cpu", threads=threads))
+def load(folder: Path, threads: int = 2, **params: Any) -> PairScorer:
+    return PairScorer(folder, BertStsParams(**params), Runtime(device="cpu", threads=threads))
 
 
 def expected_scores(folder: Path, **options: Any) -> np.ndarray:
     """Score by sentence-transformers, one pair per batch, as the oracle."""
     model = CrossEncoder(str(folder), device="cpu", **options)
-    pairs = [(TEXTS[a].strip(), TEXTS[b].strip()) for a, b in zip(FIRST, SECOND, strict=True)]
+    pairs = [(TEXTS[a], TEXTS[b]) for a, b in zip(FIRST, SECOND, strict=True)]
     return np.asarray(model.predict(pairs, batch_size=1, show_progress_bar=False), np.float64)
 
 
 def scores(subject: PairScorer) -> np.ndarray:
-    return subject.score(Texts.of(subject.tokenize(TEXTS)), FIRST, SECOND)
+    return subject.score([TEXTS[a] for a in FIRST], [TEXTS[b] for b in SECOND])
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_equals_sentence_transformers(make_cross: Any, kind: str) -> None:
     folder = make_cross(kind)
     subject = load(folder)
-    assert subject.backend == FASTEST, subject.left_out
+    assert subject.backend == "openvino", subject.left_out
     assert subject.output == "sigmoid"
     expected = expected_scores(folder, max_length=subject.limit)
     assert np.ptp(expected) > 0.05, "all pairs score alike: nothing is tested"
     np.testing.assert_allclose(scores(subject), expected, atol=1e-5)
-    half = load(folder, "bfloat16")
+    half = load(folder, dtype="bfloat16")
     np.testing.assert_allclose(scores(half), expected, atol=0.05)
     assert np.abs(scores(half) - expected).max() > 1e-6, "this was not computed in bfloat16"
 
@@ -75,19 +65,6 @@ def test_long_pairs_are_truncated_as_by_tokenizers(make_cross: Any) -> None:
     np.testing.assert_allclose(scores(subject), expected_scores(folder, max_length=21), atol=1e-5)
     with pytest.raises(UsageError, match="66 positions"):
         load(folder, max_length=67)
-
-
-def test_truncation_equals_an_explicit_loop() -> None:
-    first, second = (a.reshape(-1).astype(np.int64) for a in np.mgrid[:12, :12])
-    for room in (5, 8, 9):
-        lengths = truncated_lengths(first, second, room)
-        for a, b, x, y in zip(first.tolist(), second.tolist(), *(f.tolist() for f in lengths), strict=True):
-            if a + b <= room:
-                assert (x, y) == (a, b)
-            else:
-                assert x + y == room
-                assert x >= min(a, room // 2)
-                assert y >= min(b, room // 2)
 
 
 def test_output_of_the_configuration(make_cross: Any) -> None:
@@ -101,15 +78,23 @@ def test_output_of_the_configuration(make_cross: Any) -> None:
         load(make_cross(activation="torch.nn.modules.activation.Tanh"))
 
 
-def test_a_score_depends_on_its_pair_only(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_depends_on_its_pair_up_to_rounding(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = load(make_cross(), threads=1)
-    texts, expected = Texts.of(subject.tokenize(TEXTS)), scores(subject)
-    order = np.random.default_rng(0).permutation(len(FIRST))
-    np.testing.assert_array_equal(subject.score(texts, FIRST[order], SECOND[order]), expected[order])
+    expected, pairs = scores(subject), [(TEXTS[a], TEXTS[b]) for a, b in zip(FIRST, SECOND, strict=True)]
+    order = np.random.default_rng(0).permutation(len(pairs))
+    shuffled = subject.score(*zip(*(pairs[i] for i in order), strict=True))
+    np.testing.assert_allclose(shuffled, expected[order], atol=1e-6)
     for i in order[:12]:
-        np.testing.assert_array_equal(subject.score(texts, FIRST[i : i + 1], SECOND[i : i + 1]), expected[i : i + 1])
-    monkeypatch.setitem(module._TOKENS, "cpu", 200)
-    np.testing.assert_array_equal(scores(load(make_cross(), threads=3)), expected)
+        np.testing.assert_allclose(subject.score([pairs[i][0]], [pairs[i][1]]), expected[i], atol=1e-6)
+    monkeypatch.setattr(module, "_CHUNK", 10)
+    np.testing.assert_allclose(scores(load(make_cross(), threads=3)), expected, atol=1e-6)
+
+
+def test_an_output_that_is_no_number_is_refused(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = load(make_cross())
+    monkeypatch.setattr(subject, "_outputs", lambda forward, first, second: np.array([0.5, np.nan]))
+    with pytest.raises(CheckError, match="not a number for 1 pairs"):
+        subject.score(["a", "b"], ["c", "d"])
 
 
 def test_models_without_a_single_score_are_refused(make_cross: Any, minilm: Path, tmp_path: Path) -> None:
@@ -129,17 +114,20 @@ def test_models_without_a_single_score_are_refused(make_cross: Any, minilm: Path
     assert "\n" not in str(caught2.value)
 
 
-@pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
-def test_incorrect_packed_layers_are_not_used(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any, dtype: Any) -> int:
-        model.classifier.weight.data.neg_()
-        return 1
+def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(module.OpenVinoForward):
+        def __call__(self, features: Any, done: Any) -> np.ndarray:
+            return -super().__call__(features, done)
 
-    monkeypatch.setattr(module, "pack", wrong)
-    subject = load(make_cross())
-    assert subject.backend == "batches of equal length"
-    assert "packed layers" in subject.left_out[0]
-    np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=1e-5)
+    def missing(*_: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'openvino'")
+
+    for instead, reason in ((Wrong, "an output is off by"), (missing, "No module named 'openvino'")):
+        monkeypatch.setattr(module, "OpenVinoForward", instead)
+        subject = load(make_cross())
+        assert subject.backend == "torch"
+        assert reason in subject.left_out[0]
+        np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=1e-5)
 
 
 def test_nothing_is_printed(make_cross: Any, capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,10 +137,10 @@ def test_nothing_is_printed(make_cross: Any, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.05)])
-def test_gpu_equals_cpu(make_cross: Any, dtype: ComputeType, tolerance: float) -> None:
+def test_gpu_equals_cpu(make_cross: Any, dtype: Any, tolerance: float) -> None:
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    subject = PairScorer(make_cross(), None, None, None, dtype, Runtime(device="cuda"))
+    subject = PairScorer(make_cross(), BertStsParams(dtype=dtype), Runtime(device="cuda"))
     np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=tolerance)

@@ -18,7 +18,7 @@ from tests.relabel.sources.sbert.tiny_encoder import small_corpus, tiny_encoder
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
-from relabel.sources.bert_sts.scorer import load_cross_encoder
+from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.sources.models import checks, loading
 from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_from_folder, load_model
@@ -232,7 +232,8 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     from experiments.params import ProxyFeaturesParams
     from experiments.proxy_features import proxy_features
     from relabel.config import Config
-    from relabel.sources.bert_sts import BertSts, BertStsParams
+    from relabel.sources.bert_sts import BertSts
+    from relabel.sources.bert_sts.params import BertStsParams
     from relabel.sources.bert_sts.tune import TuneBertStsParams, tune_bert_sts
     from relabel.sources.sbert import Sbert, SbertParams
     from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
@@ -251,7 +252,7 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     project.__dict__["corpus"] = corpus
     check(folder, file, message, lambda: proxy_features(project, ProxyFeaturesParams(model=name)))
     check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec)
-    check(folder, file, message, lambda: load_cross_encoder(folder, "cpu", None, None, None))
+    check(folder, file, message, lambda: PairScorer(folder, BertStsParams(), runtime))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.sources.bert_sts.tune.find_stsb_files", lambda runtime: {})
         check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), runtime).spec)

@@ -1,0 +1,61 @@
+"""Parameters of bert_sts."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.types import Pooling
+from relabel.sources.base import Paths, SourceParams
+from relabel.sources.cosine import ComputeType
+
+TUNED = "tuned"
+"""Name of the model that `relabel tune bert_sts` makes."""
+Below = Literal["zero", "gate"]
+Orders = Literal["both", "one"]
+Output = Literal["sigmoid", "raw"]
+
+
+class BertStsParams(SourceParams):
+    """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
+
+    paths: ClassVar[Paths] = {"model": {TUNED: None}}
+    source: Literal["bert_sts"] = "bert_sts"
+    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
+    model: str = Field(
+        TUNED,
+        description="A cross-encoder with one label: `tuned` (made by `relabel tune bert_sts`), a folder, or a name on "
+        "the hub.",
+    )
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
+    gate: str | None = Field(
+        "cbow", description="Label of vectors that decides which pairs are refined; null refines all pairs."
+    )
+    threshold: float = Field(0.8, ge=-1000, le=1000, description="Least score by the gate for a pair to be refined.")
+    below: Below = Field("zero", description="Relevance of other pairs: zero, or the gate's score clipped to 0..1.")
+    orders: Orders = Field("both", description="both: mean of both orders of a pair; one: the reference first.")
+    output: Output | None = Field(
+        None, description="Mapping of the model's output: sigmoid or raw; null for the one in its configuration."
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="Divisor of a score, which is then clipped to 0..1; null: 5 for raw outputs, else 1.",
+    )
+    max_length: int | None = Field(
+        None, ge=8, le=1_000_000, description="Tokens a pair is truncated to; null for the model's limit."
+    )
+    dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
+    max_pairs: int | None = Field(
+        10_000_000,
+        ge=1,
+        le=10**15,
+        description="Refuse to refine more pairs for one artefact; null for no limit.",
+    )
+
+    @override
+    def tuned_models(self) -> tuple[str, ...]:
+        return ("bert_sts",) if self.model == TUNED else ()
