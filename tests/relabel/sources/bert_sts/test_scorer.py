@@ -1,5 +1,6 @@
 """Contract: the scorer returns the scores of CrossEncoder.predict for any architecture and length. The score of a pair
-depends on that pair only, up to rounding, not on batch, order or threads. A model without a single score is refused in one line.
+depends on that pair only, up to rounding, not on batch, order or threads. A model without a single score is refused in
+one line.
 """
 
 from __future__ import annotations
