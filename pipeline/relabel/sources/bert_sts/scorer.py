@@ -64,7 +64,8 @@ class PairScorer:
         # A model without a sigmoid gives scores of 0..5, as STS-B has them.
         self.scale = params.scale or (5.0 if self.output == "raw" else 1.0)
         self.left_out: list[str] = []
-        self._forward, self.backend = self._pick_forward(self._reference_outputs(cross_encoder))
+        with quiet():
+            self._forward, self.backend = self._pick_forward(self._reference_outputs(cross_encoder))
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> F8:
         """Score P pairs of texts in the given order: (P,) float64 in 0..1."""
