@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from relabel import stages
 from relabel.core.tables import align
+from relabel.corpus.ingest import report_lines
 from relabel.corpus.params import IngestParams
-from relabel.corpus.report import report_lines
 from relabel_cli.options import verb
 from relabel_cli.shared_options import READ, SharedOptions
 

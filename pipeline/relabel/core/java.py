@@ -104,7 +104,10 @@ class LineProcess:
         # Without a UTF-8 locale Java cannot open a file whose name is not ASCII.
         environment = os.environ | {"LC_ALL": "C.UTF-8"}
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment)
+        # In a session of its own, it does not end when a terminal or a notebook interrupts this process.
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment, start_new_session=True
+        )
         self.close = weakref.finalize(self, self._process.kill)
 
     def ask(self, lines: Sequence[str], answers: int = 1, silence: float = SILENCE) -> list[str]:

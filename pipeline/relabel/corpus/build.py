@@ -205,18 +205,13 @@ def _refuse(
     columns: pa.Table, id_rank: NDArray[np.int64], image_rank: NDArray[np.int64], split: NDArray[np.int8]
 ) -> None:
     """Raise for the first caption, in file order, that repeats an id or has an image of another split."""
-    first_of_id, first_of_image = _first_equal(id_rank), _first_equal(image_rank)
-    repeated = first_of_id < np.arange(len(columns))
-    number = int(np.argmax(repeated | (split != split[first_of_image])))
-    caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
-    if repeated[number]:
-        first = columns["where"][int(first_of_id[number])]
-        raise CheckError(f"caption id {caption.caption_id} appears twice (first: {first})", where=caption.where)
-    splits = f"{SPLITS[split[first_of_image[number]]]} and {caption.split}"
-    raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=caption.where)
-
-
-def _first_equal(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, for every value, the first position with an equal one."""
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    return first[inverse]
+    first_of_id: dict[int, int] = {}
+    split_of_image: dict[int, int] = {}
+    for number, (rank, image, part) in enumerate(zip(id_rank, image_rank, split, strict=True)):
+        first, earlier = first_of_id.setdefault(rank, number), split_of_image.setdefault(image, part)
+        if first != number or earlier != part:
+            caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
+            problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
+            if first != number:
+                problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
+            raise CheckError(problem, where=caption.where)

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT, Runtime
-from relabel.corpus.build import SCHEMA, CaptionRows, arrange
+from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.report import describe
 from relabel.corpus.table import table_digest
 from relabel.corpus.tokenizers import tokenize
 from relabel.store.arrays import map_tables
@@ -30,7 +30,7 @@ _SPILL = ".captions.arrow"  # captions during the work, which may exceed the mem
 def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     """Return the recipe of a corpus, for `Corpus.open`.
 
-    The fact `report` describes the corpus (see `relabel.corpus.report.describe`).
+    The fact `report` describes the corpus (see `describe`).
     """
     opened, source = time.time(), open_input(params, runtime)
     semantic = {
@@ -93,3 +93,25 @@ def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
                     todo="Name captions of your own with --dataset NAME. If the counts are right, give them as "
                     "ingest.expected, or {} for none.",
                 )
+
+
+def describe(captions: CaptionRows) -> dict[str, Any]:
+    """Describe a corpus: `images` and `captions` in total and in `splits`, and the range of `captions_per_image`."""
+    image, per_image = captions.image, np.bincount(captions.image)
+    sizes = {
+        split: {"images": int(image[rows.stop - 1] - image[rows.start]) + 1, "captions": len(rows)}
+        for split, rows in captions.splits.items()
+    }
+    spread = [int(per_image.min()), int(per_image.max())]
+    return {"images": len(per_image), "captions": len(image), "splits": sizes, "captions_per_image": spread}
+
+
+def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a report as pairs of a title and a value, both formatted."""
+    sizes = {split: report["splits"][split] for split in SPLITS if split in report["splits"]} | {"all": report}
+    lines = [(name, f"{size['captions']:,} captions of {size['images']:,} images") for name, size in sizes.items()]
+    lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
+    if skipped := report.get("skipped"):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+        lines.append(("skipped", f"{sum(skipped.values()):,} records ({reasons})"))
+    return lines

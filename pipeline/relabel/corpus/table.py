@@ -185,13 +185,9 @@ class Corpus:
     def find_row(self, caption_id: str, encoded: range) -> int:
         """Return the row of an encoded caption, without the dictionary `row_of`."""
         row: int = pc.index(self.table["caption_id"], caption_id).as_py()
-        if row < 0:
-            todo = f"Ids read like {self.caption(0).caption_id}."
-            raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)
         if row not in encoded:
-            split = self.caption(row).split
-            message = f"caption {caption_id} is in split {split}, which is not encoded"
-            raise UsageError(message, todo=f"Use --split {split}.")
+            todo = f"Ids read like {self.caption(encoded.start).caption_id}."
+            raise UsageError("no such caption in what is encoded", where=caption_id, todo=todo)
         return row
 
     def caption(self, row: int) -> Caption:

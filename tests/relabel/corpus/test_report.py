@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from relabel.corpus.build import Caption, arrange
-from relabel.corpus.report import describe, report_lines
+from relabel.corpus.ingest import describe, report_lines
 
 
 def test_report_equals_a_loop() -> None:

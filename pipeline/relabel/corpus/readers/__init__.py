@@ -1,4 +1,4 @@
-"""Readers of caption formats, and the choice of a reader by the parameters of ingest.
+"""Readers of caption formats, and the choice of a reader by the parameters of ingest or by the path.
 
 A reader is a generator of `relabel.corpus.build.Caption` in file order. It raises for invalid input with file, line and
 reason, and prefixes ids with their namespace (`coco:770337`). `Corpus.from_captions` checks the rules of all formats:
@@ -7,25 +7,41 @@ ids are unique, each caption has an image and a text, splits are known.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from relabel.core.errors import UsageError
-from relabel.core.parsing import check_regular
+from relabel.core.parsing import SPLIT_NAMES, check_regular, read_json
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
-from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams, Split
+from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
 from relabel.corpus.readers.columns import Columns
-from relabel.corpus.readers.formats import ENDINGS, guess_format, split_of_name, table_files
-from relabel.corpus.readers.tables import open_table
+from relabel.corpus.readers.tables import STATUS, arrow_table, open_table
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
 from relabel.store.files import input_sha256
 
+ENDINGS: dict[Format, tuple[str, ...]] = {
+    "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+    "jsonl": (".jsonl", ".jsonl.gz", ".ndjson"),
+    "parquet": (".parquet",),
+    "arrow": (".arrow",),
+    "webdataset": (".tar", ".tar.gz", ".tgz"),
+}
+"""Format to the endings of its files."""
+_SIGNS: dict[str, Format] = {
+    "dataset_dict.json": "arrow",
+    "state.json": "arrow",
+    "captions_train2014.json": "coco",
+    "annotations": "coco",
+    "*_caps.txt": "scan",
+}
+"""Names that tell the format of a folder, the surest first: such folders hold files of other formats as well."""
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
@@ -145,6 +161,62 @@ def _open_table(params: IngestParams, path: Path) -> Input:
                 yield from open_table(file, params, skipped).captions(chosen, params.prefix, counts)
 
     return Input(named, {**semantic, "chosen": columns.__dict__}, captions, sha256, note, skipped)
+
+
+def guess_format(path: Path) -> Format:
+    """Return the format of a file or folder of captions."""
+    if path.is_dir():
+        signs = [form for pattern, form in _SIGNS.items() if any(path.glob(pattern))]
+        found = signs[:1] or [form for form, endings in ENDINGS.items() if _files(path, endings)]
+    else:
+        check_regular(path)
+        found = [form for form, endings in ENDINGS.items() if path.name.lower().endswith(endings)]
+        # Karpathy's and COCO's files share this ending, so the content decides.
+        body = read_json(path) if path.name.endswith((".json", ".json.gz")) else None
+        if isinstance(body, dict) and "images" in body and "annotations" not in body:
+            found = ["karpathy"]
+    # img2dataset writes its metadata as Parquet beside the shards.
+    if "parquet" in found:
+        first = _files(path, ENDINGS["parquet"])[0]
+        if {"key", STATUS} <= set(arrow_table(first, "parquet", Counter()).names):
+            return "img2dataset"
+    if len(found) == 1:
+        return found[0]
+    problem = f"files of several formats: {', '.join(found)}" if found else "no captions of a known format"
+    todo = f"Give the format with --format: one of {', '.join(get_args(Format))}."
+    raise UsageError(problem, where=str(path), todo=todo)
+
+
+def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the file itself, or the files below a folder with one of the endings, sorted by path.
+
+    Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
+    """
+    files = _files(path, endings)
+    if not files:
+        raise UsageError(f"no {' or '.join(endings)} file in this folder", where=str(path))
+    return files
+
+
+def _files(path: Path, endings: Sequence[str]) -> list[Path]:
+    if not path.is_dir():
+        return [check_regular(path)]
+    hidden = (".", "_", "cache-")
+    files = [file for file in path.rglob("*") if file.name.lower().endswith(tuple(endings))]
+    return sorted(file for file in files if not any(part.startswith(hidden) for part in file.relative_to(path).parts))
+
+
+def split_of_name(file: Path, root: Path) -> Split | None:
+    """Return the split that the name of a file, or else of a folder between it and `root`, contains; None without."""
+    # Folders above `root` are the user's, and their names say nothing about the file.
+    inner = file.relative_to(root).parts if root in file.parents else (file.name,)
+    # The nearest name decides: the file, then its folder. A name of two splits decides nothing.
+    for part in reversed(inner):
+        words = re.split(r"[-_.]", part.lower())
+        splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+        if len(splits) == 1:
+            return splits.pop()  # type: ignore[return-value]
+    return None
 
 
 def _splits_of_names(files: Sequence[Path], root: Path) -> dict[Path, Split]:

@@ -16,7 +16,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular, namespaced
 from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
-from relabel.corpus.readers.formats import ENDINGS, table_files
+from relabel.corpus.readers import ENDINGS, table_files
 from relabel.corpus.readers.webdataset import key_in_shard, read_keys
 from relabel.export.params import ExportWdsParams
 from relabel_train.sidecar import Keys

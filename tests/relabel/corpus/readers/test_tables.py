@@ -139,7 +139,7 @@ def test_nulls_are_refused(tmp_path: Path, name: Format, row: tuple[Any, ...], m
     [
         (
             "jsonl",
-            "expected a string or a list .*found float",
+            "expected a string or a list .*found 3.5",
             "expected a string or a whole number, found float",
         ),
         (
@@ -252,7 +252,7 @@ def test_a_row_may_hold_a_list_of_captions(tmp_path: Path, name: Format) -> None
     with pytest.raises(CheckError, match="'ids': expected a list of 2 ids, one per caption"):
         list(read(name, path, Columns("ids")))
     write(path, ("image_id", "captions"), [(7, ["x"]), (8, [])])
-    with pytest.raises(CheckError, match="image 8 has no caption: 'captions' is an empty list"):
+    with pytest.raises(CheckError, match="'captions': expected a string or a list of strings, found \\[\\]"):
         list(read(name, path))
 
 
