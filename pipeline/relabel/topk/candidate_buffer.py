@@ -21,7 +21,6 @@ F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 Tile = NDArray[np.int16] | NDArray[np.int32]
-_COUNTED = 8192  # scores counted in one int16, which holds up to 32767
 _WORD = 64  # scores that are compared with their limits before any is looked at alone
 
 
@@ -179,36 +178,18 @@ def prune(buffer: CandidateBuffer, i: int, keep: int) -> int:
 
 @jit
 def _sort_descending(buffer: CandidateBuffer, i: int) -> None:
-    """Radix sort of a query's candidates by falling low-precision score, from the lowest byte to the highest."""
+    """Sort a query's candidates by falling low-precision score."""
     n = buffer.sizes[i]
-    values, numbers = buffer.values[i, :n], buffer.numbers[i, :n]
-    patterns, source, target = values.view(np.int32), np.empty(n, np.uint64), np.empty(n, np.uint64)
+    numbers, bits, items = buffer.numbers[i, :n], buffer.values[i, :n].view(np.int32), np.empty(n, np.int64)
     for e in range(n):
-        # One 64-bit item per candidate: the inverted key above (ascending items are falling scores), the number below.
-        bits = np.int64(patterns[e])
-        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        source[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(numbers[e])
-    starts = np.empty(257, np.int64)
-    # Only the bytes of the score are sorted: the upper two for bfloat16, whose lower two follow from its sign.
-    for byte in range(8 - buffer.limit.itemsize, 8):
-        shift = np.uint64(8 * byte)
-        # Count each digit; the running sum is then the slot at which its items begin.
-        starts[:] = 0
-        for e in range(n):
-            starts[((source[e] >> shift) & np.uint64(255)) + np.uint64(1)] += 1
-        for digit in range(256):
-            starts[digit + 1] += starts[digit]
-        # A stable distribution keeps the order of the lower bytes.
-        for e in range(n):
-            digit = (source[e] >> shift) & np.uint64(255)
-            target[starts[digit]] = source[e]
-            starts[digit] += 1
-        source, target = target, source
+        # One integer per candidate: the inverted key above (ascending items are falling scores), the number below.
+        key = bits[e] ^ ((bits[e] >> 31) & 0x7FFFFFFF)
+        items[e] = (np.int64(~key) << 32) | numbers[e]
+    items.sort()
     for e in range(n):
-        key = 0x7FFFFFFF - np.int64(source[e] >> np.uint64(32))
+        key, numbers[e] = ~(items[e] >> 32), items[e] & 0xFFFFFFFF
         # The map from bits to keys is its own inverse.
-        numbers[e] = np.int32(source[e] & np.uint64(0xFFFFFFFF))
-        patterns[e] = key ^ ((key >> 31) & 0x7FFFFFFF)
+        bits[e] = key ^ ((key >> 31) & 0x7FFFFFFF)
 
 
 @jit
@@ -299,46 +280,15 @@ def _compare(row: Tile, limit: int, both: bool, limits: Tile, keys: Tile, reache
 
 
 @jit
-def raise_floor(buffer: CandidateBuffer, tile: Tile, i0: int, keep: int) -> None:
+def raise_floor(buffer: CandidateBuffer, scores: F4, i0: int, keep: int) -> None:
     """Raise the floors of queries to the lower bound of their k-th best score in a sample of the candidates.
 
-    `tile`: (m, n) int16 or int32; see `scan`; queries i0, i0 + 1, ... and any n >= `keep` candidates.
+    `scores`: (m, n) float32; low-precision scores of queries i0, i0 + 1, ... and any n >= `keep` candidates.
     """
-    shift = 8 * tile.itemsize - 1
-    single = np.empty(1, np.int32)
-    single_float = single.view(np.float32)
-    for i in range(tile.shape[0]):
-        if buffer.floor[i0 + i] != -np.inf:
-            continue
-        # Bisect for the largest key that `keep` scores reach: the key of the k-th best score of the sample.
-        low, high = -(1 << shift), (1 << shift) - 1
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if _count_reaching(tile[i], middle) >= keep:
-                low = middle
-            else:
-                high = middle - 1
-        # From the key back to the bits, and to float32.
-        bits = low ^ ((low >> shift) & ((1 << shift) - 1))
-        single[0] = bits << (31 - shift)
-        kth = np.float64(single_float[0])
-        # The k-th best of all candidates is no worse than that of a sample.
-        buffer.floor[i0 + i] = kth - buffer.slack[i0 + i] - _half_step(kth, buffer.rounding)
-        _set_limit(buffer, i0 + i)
-
-
-@jit
-def _count_reaching(row: Tile, least: int) -> int:
-    """Count the scores whose keys are at least `least`."""
-    shift = row.dtype.type(8 * row.itemsize - 1)
-    mask, low = row.dtype.type((1 << (8 * row.itemsize - 1)) - 1), row.dtype.type(least)
-    total = 0
-    # All of the inner loop has the row's own type, so that it is compiled to vectors; a chunk's count fits into int16.
-    for start in range(0, len(row), _COUNTED):
-        chunk: Tile = row[start : start + _COUNTED]
-        count = row.dtype.type(0)
-        for j in range(len(chunk)):
-            key = row.dtype.type(chunk[j] ^ row.dtype.type(row.dtype.type(chunk[j] >> shift) & mask))
-            count += row.dtype.type(key >= low)
-        total += int(count)
-    return total
+    at = scores.shape[1] - keep
+    for i in range(len(scores)):
+        if buffer.floor[i0 + i] == -np.inf:
+            # The k-th best of all candidates is no worse than that of a sample.
+            kth = np.float64(np.partition(scores[i], at)[at])
+            buffer.floor[i0 + i] = kth - buffer.slack[i0 + i] - _half_step(kth, buffer.rounding)
+            _set_limit(buffer, i0 + i)

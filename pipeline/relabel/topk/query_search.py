@@ -224,65 +224,32 @@ class GpuSearch:
         with full_float32():
             for first, slab in self._slabs():
                 # The best of all slabs are among the best of each.
-                best = torch.topk(queries @ slab.T, min(count, len(slab)))
+                best = torch.topk(torch.mm(queries, slab.T), min(count, len(slab)))
                 values, numbers = torch.cat([values, best.values], 1), torch.cat([numbers, best.indices + first], 1)
                 top = torch.topk(values, min(count, values.shape[1]))
                 values, numbers = top.values, numbers.gather(1, top.indices)
         return values.cpu().numpy(), numbers.cpu().numpy().astype(np.int32)
 
     def _slabs(self) -> Iterator[tuple[int, Any]]:
-        """Yield the candidates on the device, slab by slab, each with the number of its first candidate.
-
-        Slabs stay on the device for the next queries while they fit into half of its free memory. The others are copied
-        each time, each while the one before it is multiplied.
-        """
-        import torch
-
-        starts = range(0, len(self.processor.positions), _CANDIDATES)
-        copied = None
-        for number, first in enumerate(starts):
-            if number < len(self._resident):
-                yield first, self._resident[number]
-                continue
-            slab = copied if copied is not None else self._copy(first)
-            copied = None
-            # Slabs become resident in order: one that does not fit ends the resident ones.
-            if number == len(self._resident) and slab.nbytes <= self._room():
-                self._resident.append(slab)
-            elif first + _CANDIDATES < len(self.processor.positions):
-                copied = self._copy(first + _CANDIDATES)
-            if self.device != "cpu":
-                torch.cuda.current_stream(self.device).wait_stream(self._copies)
-                slab.record_stream(torch.cuda.current_stream(self.device))
-            yield first, slab
-
-    def _copy(self, first: int) -> Any:
-        """Copy a slab of candidates to the device; to a GPU without waiting, on the stream of copies."""
-        import torch
-
-        positions = self.processor.positions[first : first + _CANDIDATES]
-        vectors = torch.from_numpy(self.processor.vectors[positions])
-        if self.device == "cpu":
-            return vectors
-        with torch.cuda.stream(self._copies):
-            return vectors.pin_memory().to(self.device, non_blocking=True)
-
-    def _room(self) -> int:
-        """Return the bytes that a further slab may take: half of the free memory of a GPU, none of device "cpu"."""
-        import torch
-
-        # The memory of the CPU holds the candidates already.
-        return 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0] // 2
+        """Yield the candidates on the device, slab by slab, each with the number of its first candidate."""
+        for first in range(0, len(self.processor.positions), _CANDIDATES):
+            numbers = slice(first, first + _CANDIDATES)
+            yield first, self._copy(numbers) if self._resident is None else self._resident[numbers]
 
     @cached_property
-    def _resident(self) -> list[Any]:
-        """Slabs that stay on the device."""
-        return []
+    def _resident(self) -> Any:
+        """All candidates on the device, if they take at most half of its free memory; else None."""
+        size = 4 * len(self.processor.positions) * self.processor.vectors.shape[1]
+        return self._copy(slice(None)) if size <= self._free() // 2 else None
 
-    @cached_property
-    def _copies(self) -> Any:
-        """Stream of the copies."""
+    def _copy(self, numbers: slice) -> Any:
+        """Copy candidates to the device."""
         import torch
 
-        stream: Any = torch.cuda.Stream  # untyped
-        return stream(self.device)
+        return torch.from_numpy(self.processor.vectors[self.processor.positions[numbers]]).to(self.device)
+
+    def _free(self) -> int:
+        """Return the free bytes of a GPU; 0 for device "cpu", whose memory holds the candidates already."""
+        import torch
+
+        return 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0]

@@ -15,7 +15,7 @@ import numpy as np
 
 from relabel.core.numeric.threads import one_thread_each
 from relabel.core.runtime import Advance, ignore_progress
-from relabel.topk.bounded_matmul import BoundedMatmul
+from relabel.topk.bounded_matmul import BoundedMatmul, as_floats
 from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
 from relabel.topk.exact_scores import ExactOperands
 
@@ -107,7 +107,7 @@ def raise_floors(products: BoundedMatmul, side: TileOperand, candidates: Any, ke
     def run(start: int) -> None:
         tile = products.empty_tile(step, sample)
         bits = products.multiply(side.values[start : start + step], candidates[:sample], tile)
-        raise_floor(side.buffer, bits, start, keep)
+        raise_floor(side.buffer, as_floats(bits), start, keep)
 
     with products.single_blas_thread():
         list(one_thread_each(run, range(unknown[0], unknown[-1] + 1, step), threads))

@@ -60,25 +60,24 @@ def test_lists_equal_those_of_the_processor(
     assert sum(requests) < len(sets)
 
 
-@pytest.mark.parametrize("room", [0, 2 * 170 * 24 * 4, 1 << 40])
-def test_candidates_are_copied_once_while_they_fit(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the copies of five slabs for six batches of queries: all, all but those that fit, and each slab once."""
+@pytest.mark.parametrize("free", [0, 1 << 40])
+def test_candidates_are_copied_once_if_they_fit(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the copies of five slabs for six batches of queries: each slab for each batch, or all once."""
     monkeypatch.setattr(query_search, "_QUERIES", 50)
     monkeypatch.setattr(query_search, "_CANDIDATES", 170)
     vectors, sets = draw_vectors(700, 24), References.of([[a] for a in range(300)])
     gpu = GpuSearch(QuerySearch(vectors, np.arange(700), 11, "mean", Runtime(), "float32"), "cpu")
-    copies: list[int] = []
+    copies: list[slice] = []
     copy = GpuSearch._copy
 
-    def counted(self: GpuSearch, first: int) -> Any:
-        copies.append(first)
-        return copy(self, first)
+    def counted(self: GpuSearch, numbers: slice) -> Any:
+        copies.append(numbers)
+        return copy(self, numbers)
 
     monkeypatch.setattr(GpuSearch, "_copy", counted)
-    monkeypatch.setattr(GpuSearch, "_room", lambda self: room - sum(slab.nbytes for slab in self._resident))
+    monkeypatch.setattr(GpuSearch, "_free", lambda self: free)
     lists = gpu.search(sets)
-    resident = min(5, room // (170 * 24 * 4))
-    assert len(copies) == resident + 6 * (5 - resident)
+    assert len(copies) == (1 if free else 5 * 6)
     expected = QuerySearch(vectors, np.arange(700), 11, "mean", Runtime()).search(sets)
     for ours, theirs in zip(lists, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)

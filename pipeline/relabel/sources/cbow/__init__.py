@@ -12,8 +12,7 @@ no cosine. Here, every label is a cosine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.corpus.tokenizers import Tokenizer, lower_tokens
+from relabel.corpus.tokenizers import Tokenizer, lower_tokens, tokenize_text
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import (
     StoredType,
@@ -50,8 +49,7 @@ from relabel.sources.words.shards import (
     vectors_of_words,
     vectors_step,
 )
-from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.store.manifest import Manifest
+from relabel.sources.words.vectors import read_word_vectors
 from relabel.store.workdir import Steps, Work
 
 _CAPTIONS = 8192  # captions per product, which bounds the memory for sums
@@ -103,10 +101,9 @@ class Cbow(VectorSource[CbowParams]):
             return {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
 
         def split(part: range, weighted: bool = False) -> WordBags:
-            if self.tokenizer() == "ptb":
-                corpus.ptb_tokens()
-            tokens = None if corpus.table["tokens"].null_count else corpus.read("tokens", part)
-            return self.split_words(corpus.read("text", part), runtime, tokens, weighted)
+            if self.params.weighting == "ladder":
+                return self._tagged(corpus.read("text", part), runtime, weighted)
+            return WordBags.from_texts(corpus.words(self.params.tokenizer, part))
 
         def make_shard(part: range) -> pa.Table:
             bags = split(part, weighted=True)
@@ -139,65 +136,37 @@ class Cbow(VectorSource[CbowParams]):
             encoding.rows,
             self.params.pooling,
             read_vectors(encoding.folder, encoding.manifest),
-            _TextEncoder(self, encoding.manifest, encoding.runtime),
+            self._text_encoder(encoding),
         )
 
-    def split_words(
-        self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None, weighted: bool = True
-    ) -> WordBags:
-        """Split texts into weighted words.
+    def _tagged(self, texts: list[str], runtime: Runtime, weighted: bool = True) -> WordBags:
+        """Split texts into spaCy's words; their weights cost time, and are 1 unless `weighted`."""
+        # Tagging is slow, so each distinct text is tagged once.
+        number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        words = list(noun_weights(list(number), self.params.tagger, runtime.progress, weighted))
+        return WordBags.from_weighted_words(words, np.array([number[text] for text in texts], np.int64))
 
-        `texts`: texts as written. `tokens`: PTB tokens of each text, if they are known. `weighted`: whether the weights
-        are needed, for which weighting `ladder` tags the texts.
-        """
-        if self.params.weighting == "ladder":
-            # Tagging is slow, so each distinct text is tagged once.
-            distinct = list(dict.fromkeys(texts))
-            number = {t: i for i, t in enumerate(distinct)}
-            words = list(noun_weights(distinct, self.params.tagger, runtime.progress, weighted))
-            return WordBags.from_weighted_words(words, np.array([number[t] for t in texts], np.int64))
-        if self.params.tokenizer == "lower_split":
-            return WordBags.from_texts(lower_tokens(texts))
-        if tokens is None:
-            from relabel.corpus.tokenizers import tokenize
+    def _text_encoder(self, encoding: OpenEncoding) -> Callable[[str], NDArray[np.float32]]:
+        """Return the function from a new text to its (D,) unit vector; zeros if no word is known."""
+        runtime, width = encoding.runtime, int(encoding.manifest.facts["width"])
+        known: dict[str, NDArray[np.float64]] = {}
 
-            tokens = tokenize(texts, runtime)
-        return WordBags.from_texts(tokens)
+        def encode(text: str) -> NDArray[np.float32]:
+            # A terminal can pass surrogates, which are no valid text.
+            typed = text.encode(errors="replace").decode()
+            if self.params.weighting == "ladder":
+                bags = self._tagged([typed], runtime)
+            else:
+                tokens = tokenize_text(typed) if self.params.tokenizer == "ptb" else lower_tokens([typed])[0]
+                bags = WordBags.from_texts([tokens])
+            # A file has hundreds of thousands of lines, so only unseen words are looked up.
+            if new := [word for word in bags.vocabulary if word not in known]:
+                read = read_word_vectors(self.params.find_file(runtime.data, encoding.manifest), new)
+                known.update(zip(new, vectors_of_words(read.index, read.vectors, new), strict=True))
+            vectors = np.array([known[word] for word in bags.vocabulary]).reshape(-1, width)
+            return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
 
-
-@dataclass
-class _TextEncoder:
-    """Task vectors of new texts, from the encoding's file of word vectors.
-
-    `word_vectors`: dict of str to (D,) float64; vectors of the words that were looked up.
-    `file`: the file, once it is found.
-    """
-
-    source: Cbow
-    manifest: Manifest
-    runtime: Runtime
-    word_vectors: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    file: WordVectorsFile | None = None
-
-    def __call__(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of a text, (D,) float32; zeros if no word is known."""
-        # A terminal can pass surrogates, which are no valid text.
-        typed = text.encode(errors="replace").decode()
-        bags = self.source.split_words([typed], self.runtime)
-        # A file has hundreds of thousands of lines, so only unseen words are looked up.
-        new = [w for w in bags.vocabulary if w not in self.word_vectors]
-        if new:
-            self.word_vectors |= dict(zip(new, self._read_vectors(new), strict=True))
-        width = int(self.manifest.facts["width"])
-        vectors = np.array([self.word_vectors[w] for w in bags.vocabulary]).reshape(-1, width)
-        return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
-
-    def _read_vectors(self, words: list[str]) -> NDArray[np.float64]:
-        """Read the vectors of words from the file."""
-        if self.file is None:
-            self.file = self.source.params.find_file(self.runtime.data, self.manifest)
-        read = read_word_vectors(self.file, words)
-        return vectors_of_words(read.index, read.vectors, words)
+        return encode
 
 
 @lru_cache(maxsize=1)
@@ -208,14 +177,11 @@ def load_tagger(model: str) -> Any:
     """
     try:
         import spacy
-    except ImportError:
-        todo = "Run `pip install spacy`, or set `weighting: mean`."
-        raise MissingError("weighting `ladder` needs spaCy", todo=todo) from None
-    try:
+
         tagger = spacy.load(model, exclude=_UNUSED)
-    except OSError:
-        todo = f"Run `python -m spacy download {model}`, or set `weighting: mean`."
-        raise MissingError(f"no spaCy model {model}", todo=todo) from None
+    except (ImportError, OSError) as error:
+        todo = f"Run `pip install spacy` and `python -m spacy download {model}`, or set `weighting: mean`."
+        raise MissingError(f"weighting `ladder` needs spaCy and its model {model}", todo=todo) from error
     if not {"tagger", "morphologizer"} & set(tagger.pipe_names):
         raise UsageError(f"spaCy model {model} does not tag parts of speech", todo="Use en_core_web_sm, _md or _lg.")
     return tagger

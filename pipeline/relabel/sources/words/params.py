@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError
+from relabel.datasets import locate
 from relabel.sources.base import Paths, SourceParams
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact
@@ -51,7 +52,7 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     `vectors`: `glove`, a file, or a folder that `relabel tune cbow` wrote. `data`: folder of fetched files.
     """
     if vectors == "glove":
-        return _find_glove(data)
+        return WordVectorsFile.at(locate("glove", None, data))
     todo = "Run `relabel tune cbow`, or set `vectors` to glove or to a file."
     if vectors == TUNED:  # a project replaces the name by the folder of its dataset
         raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)
@@ -63,22 +64,3 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     except MissingError:
         raise MissingError("no word vectors here", where=str(folder), todo=todo) from None
     return WordVectorsFile.at(folder / next(iter(manifest.files)), manifest.name)
-
-
-def _find_glove(data: Path) -> WordVectorsFile:
-    """Find the fetched GloVe file, or else the only one that was put into its folder by hand."""
-    from relabel.datasets import locate
-
-    try:
-        return WordVectorsFile.at(locate("glove", None, data))
-    except MissingError:
-        # Files may have been put there without `relabel fetch`, for example on a machine without network.
-        by_hand = sorted(p for e in ("txt", "txt.gz", "zip") for p in (data / "glove").glob(f"glove.*.{e}"))
-        if not by_hand:
-            raise
-    if len(by_hand) > 1:
-        names = ", ".join(p.name for p in by_hand)
-        raise UsageError(
-            f"several GloVe files: {names}", where=str(data / "glove"), todo="Set `vectors` to one of them."
-        )
-    return WordVectorsFile.at(by_hand[0])

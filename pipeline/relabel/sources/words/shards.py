@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,6 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.sources.shards import Shards
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile
 from relabel.store.workdir import Step, Work, table_task
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 VECTORS_FILE = "words.parquet"
 """File of the words that have a vector, in the order of their source file, and of their vectors."""
@@ -49,11 +46,13 @@ class WordBags:
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         # Split each distinct text once; Arrow keeps the strings outside of Python.
         lists = pc.split_pattern(encoded.dictionary, " ")
-        flat = pc.list_flatten(lists).dictionary_encode()
+        # Splitting an empty text gives the word ''.
+        kept = pc.not_equal(pc.list_flatten(lists), "")
+        sizes = np.bincount(pc.filter(pc.list_parent_indices(lists), kept).to_numpy(), minlength=len(lists))
+        flat = pc.filter(pc.list_flatten(lists), kept).dictionary_encode()
         words = flat.indices.to_numpy()
-        indptr = indptr_of(pc.list_value_length(lists).to_numpy())
-        bags = cls(flat.dictionary.to_pylist(), indptr, words, np.ones(len(words)), encoded.indices.to_numpy())
-        return bags._without_empty_words()
+        indices = encoded.indices.to_numpy()
+        return cls(flat.dictionary.to_pylist(), indptr_of(sizes), words, np.ones(len(words)), indices)
 
     @classmethod
     def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
@@ -84,36 +83,15 @@ class WordBags:
         `vectors`: (V, D) float64; vector of each word of `vocabulary`, zeros for words without one. `captions`: selects
         n of the N captions. Returns (n, D) float32: unit vectors; zeros for a caption without any known word.
         """
+        from scipy.sparse import csr_array
+
+        matrix = csr_array((self.weights, self.words, self.indptr), (len(self.indptr) - 1, len(self.vocabulary)))
         # Captions with the same text share one product.
         texts, back = np.unique(self.text_of[captions], return_inverse=True)
-        total: Any = self._matrix()[texts] @ vectors
+        total: Any = matrix[texts] @ vectors
         length = np.linalg.norm(total, axis=1, keepdims=True)
         unit = np.divide(total, length, out=np.zeros_like(total), where=length > 0).astype(np.float32)
         return np.asarray(unit[back])
-
-    def _matrix(self) -> csr_array:
-        """Return the weights as a sparse matrix, (U, V)."""
-        from scipy.sparse import csr_array
-
-        shape = (len(self.indptr) - 1, len(self.vocabulary))
-        return csr_array((self.weights, self.words, self.indptr), shape=shape)
-
-    def _without_empty_words(self) -> WordBags:
-        """Remove the word '' that results from splitting an empty text."""
-        if "" not in self.vocabulary:
-            return self
-        empty = self.vocabulary.index("")
-        kept = self.words != empty
-        indptr = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
-        words = self.words[kept]
-        return WordBags(
-            [w for w in self.vocabulary if w],
-            indptr,
-            # Words behind the removed one move up by one.
-            words - (words > empty).astype(np.int32),
-            self.weights[kept],
-            self.text_of,
-        )
 
 
 def count_words(shards: Shards, split: Callable[[range], WordBags]) -> Counter[str]:

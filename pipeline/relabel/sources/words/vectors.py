@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
-from itertools import chain, count, islice
+from itertools import chain
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 from zipfile import ZipFile
 
 import numpy as np
@@ -28,7 +29,7 @@ from relabel.store.files import input_sha256
 
 _BUFFER = 1 << 20
 _END = b" \r\n"
-_HEADER = 40  # largest number of bytes of the line `words D`
+_LARGEST = float(np.finfo(np.float32).max)
 _LONGEST = 4 << 20  # limit of a line in bytes: 200,000 numbers of 20 characters
 
 
@@ -100,93 +101,58 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
 
     `wanted`: words to keep; None keeps all. For other words the number of fields is checked, but not the numbers.
     """
-    announced: int | None = None
-
-    def refuse(message: str, line: int | None = None, todo: str | None = None) -> NoReturn:
-        if line == 2 and announced is not None:
-            todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
-        raise CheckError(message, where=f"{file.where}, line {line}" if line else file.where, todo=todo)
-
-    def floats(number: int, rest: bytes) -> list[float]:
-        fields = rest.split(b" ")
-        try:
-            return list(map(float, fields))
-        except ValueError:
-            bad = next(f for f in fields if not _is_number(f))
-            refuse(f"not a number: {bad[:40].decode(errors='replace')!r}", number)
-
     keep = None if wanted is None else frozenset(wanted)
-    index, line_of, numbers, words, duplicates = dict[str, int](), list[int](), array("f"), 0, 0
+    index, numbers, words, duplicates, at = dict[str, int](), array("f"), 0, 0, 1
     with file.open() as stream:
-        lines = _numbered(stream, refuse)
-        head = list(islice(lines, 2))
-        if not head:
-            refuse("an empty file")
-        fields, following = (line.rstrip(_END).split(b" ") for _, line in (*head, (2, b""))[:2])
-        width = len(fields) - 1
-        # The second line distinguishes a header `V D` from a word with one number.
-        digits = width == 1 and fields[0].isdigit() and fields[1].isdigit() and len(head[0][1]) <= _HEADER
-        if digits and (int(fields[1]) == 1 or not (len(following) == 2 and _is_number(following[1]))):
-            announced, width = int(fields[0]), int(fields[1])
-            del head[0]
-        elif width:
-            floats(1, b" ".join(fields[1:]))
-        if width < 1:
-            refuse(
-                "0 columns: no numbers after the word", 1, "Write a word and its numbers per line, with single spaces."
-            )
-        for number, line in chain(head, lines):
-            raw, _, rest = line.partition(b" ")
-            rest = rest.rstrip(_END)
-            # Counting separators is much cheaper than splitting, and most words are not requested.
-            if not rest or rest.count(b" ") + 1 != width:
-                fields = line.rstrip(_END).split(b" ")
-                # A word with spaces leaves more fields than numbers, and the field before the numbers is no number.
-                if len(fields) - 1 <= width or _is_number(fields[-width - 1]):
-                    todo = "The numbers of a line are separated by one space."
-                    refuse(f"a ragged line: expected {width} numbers, found {len(fields) - 1}", number, todo)
-                raw, rest = b" ".join(fields[:-width]), b" ".join(fields[-width:])
-            # Lines are counted even if their word is not requested, for the header's count.
-            words += 1
-            try:
-                word = raw.decode()
-            except UnicodeDecodeError:
-                refuse(f"not UTF-8: {raw[:40]!r}", number)
-            if keep is not None and word not in keep:
-                continue
-            if word in index:  # the first line of a word counts, as in gensim
-                duplicates += 1
-                continue
-            numbers.extend(floats(number, rest))
-            index[word] = len(index)
-            line_of.append(number)
-    if announced not in (None, words):
+        try:
+            first = stream.readline(_LONGEST)
+            header = re.fullmatch(rb"(\d{1,15}) (\d{1,15})\s*", first)
+            width = int(header[2]) if header else len(first.rstrip(_END).split(b" ")) - 1
+            if width < 1:
+                raise ValueError("0 columns: no numbers after the word")
+            lines = iter(partial(stream.readline, _LONGEST), b"")
+            for at, line in enumerate(lines if header else chain([first], lines), 2 if header else 1):  # noqa: B007 - errors name it
+                if line.isspace():
+                    continue
+                word, fields = _split(line, width)
+                # Lines are counted even if their word is not requested, for the header's count.
+                words += 1
+                if keep is not None and word not in keep:
+                    continue
+                if word in index:  # the first line of a word counts, as in gensim
+                    duplicates += 1
+                    continue
+                numbers.extend(_floats(fields))
+                index[word] = len(index)
+        except ValueError as error:
+            todo = "Give the text format of GloVe or word2vec (gensim: `save_word2vec_format`), separated by one space."
+            raise CheckError(str(error)[:200], where=f"{file.where}, line {at}", todo=todo) from error
+    expected = int(header[1]) if header else words
+    if words != max(1, expected):
         todo = "The file is truncated or was edited; fetch it again."
-        refuse(f"the header says {announced} words, found {words}", todo=todo)
-    if not words:
-        refuse("no words")
-    matrix = np.array(numbers, np.float32).reshape(len(index), width)
-    # Checked once at the end: a pass over the matrix is cheaper than a test per line.
-    if len(bad := np.flatnonzero(~np.isfinite(matrix).all(axis=1))):
-        refuse("NaN or infinity, or beyond float32", line_of[bad[0]])
-    return WordVectors(index, matrix, words, duplicates)
+        raise CheckError(f"expected {max(1, expected)} words, found {words}", where=file.where, todo=todo)
+    return WordVectors(index, np.array(numbers, np.float32).reshape(len(index), width), words, duplicates)
 
 
-def _numbered(stream: IO[bytes], refuse: Callable[[str, int], NoReturn]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; blank ones are allowed at its end alone."""
-    blank = 0
-    for number in count(1):
-        line = stream.readline(_LONGEST)
-        if len(line) == _LONGEST:
-            refuse(f"a line of {_LONGEST:,} bytes or more", number)
-        if not line:
-            return
-        if line.isspace():
-            blank = blank or number
-        elif blank:
-            refuse("an empty line", blank)
-        else:
-            yield number, line
+def _split(line: bytes, width: int) -> tuple[str, bytes]:
+    """Split a line into its word and its numbers; raise ValueError unless there are `width` of these."""
+    word, _, numbers = line.rstrip(_END).partition(b" ")
+    # Counting separators is much cheaper than splitting, and most words are not requested.
+    if not numbers or numbers.count(b" ") + 1 != width:
+        # A word with spaces leaves more fields than numbers, and the field before the numbers is no number.
+        word, *fields = line.rstrip(_END).rsplit(b" ", width)
+        if len(fields) != width or b" " not in word or _is_number(word.rpartition(b" ")[2]):
+            raise ValueError(f"a ragged line: expected {width} numbers, found {line.rstrip(_END).count(b' ')}")
+        numbers = b" ".join(fields)
+    return word.decode(), numbers
+
+
+def _floats(fields: bytes) -> list[float]:
+    """Parse numbers; raise ValueError for one that is not finite as a float32."""
+    values = list(map(float, fields.split(b" ")))
+    if not all(abs(value) <= _LARGEST for value in values):
+        raise ValueError("NaN or infinity, or beyond float32")
+    return values
 
 
 def _is_number(text: bytes) -> bool:

@@ -169,16 +169,6 @@ def test_missing_vectors_name_the_command_that_gets_them(tmp_path: Path, monkeyp
         Cbow(CbowParams(pooling="refs"))
 
 
-def test_glove_placed_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    (tmp_path / "data" / "glove").mkdir(parents=True)
-    glove(tmp_path / "data" / "glove", 6)
-    assert encoded(tmp_path, corpus(), vectors="glove")[1].facts["vectors"]["name"] == "glove.6.7d"
-    glove(tmp_path / "data" / "glove", 7)
-    with pytest.raises(UsageError, match="several GloVe files"):
-        encoded(tmp_path, corpus(), vectors="glove")
-
-
 class FakeSpacy(ModuleType):
     """Tagger that marks `dog`, `cats` and `sofa` as nouns; knows one model, and one that does not tag."""
 
