@@ -33,7 +33,6 @@ from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
-from relabel_train.metrics.ranking import kth_largest
 
 Direction = Literal["i2t", "t2i"]
 DIRECTIONS: tuple[Direction, ...] = ("i2t", "t2i")
@@ -293,7 +292,7 @@ class _Ranker:
 def _best(scores: Scores, n: int) -> NDArray[np.int64]:
     """Find the n largest of each row, by (-score, column): (Q, n) int64."""
     # The n-th largest score separates the best from the rest, which need no order.
-    worst = kth_largest(scores, n)
+    worst = np.partition(scores, -n, axis=1)[:, -n]
     out = np.empty((len(scores), n), np.int64)
     for q, row in enumerate(scores):
         above, level = np.flatnonzero(row > worst[q]), np.flatnonzero(row == worst[q])
