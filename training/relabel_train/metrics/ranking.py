@@ -64,7 +64,7 @@ class Ranking:
     """
 
     def __init__(self, scores: Floats, labels: NDArray[Any], ties: Ties = "pessimistic") -> None:
-        # Negated, so that rising order is best first, with NaN behind everything. In rows, as they are sorted and summed.
+        # Negated, so that rising order is best first, with NaN behind everything; in rows, as they are sorted.
         self.negated, self.labels = -np.ascontiguousarray(scores), np.ascontiguousarray(labels)
         self.ties = ties
 
