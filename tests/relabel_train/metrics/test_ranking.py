@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
-from relabel_train.metrics.ranking import kth_largest
 
 
 def order_by_hand(scores: list[float], positive: list[bool], ties: Ties) -> list[int]:
@@ -77,14 +76,6 @@ def test_pessimistic_ties_give_no_chance_hits() -> None:
     positive[0, 0] = True
     assert not ranked_hits(scores, positive, 8)[0].any()
     assert ranked_hits(scores, positive, 8, "row")[0, 0]
-
-
-@pytest.mark.parametrize("items", [5, 64, 1000])
-def test_kth_largest_equals_sorting(items: int) -> None:
-    generator = np.random.default_rng(items)
-    for scores in (generator.normal(size=(4, items)), generator.integers(0, 3, (4, items)) * 1.0, np.zeros((4, items))):
-        for k in {1, 2, items // 2, items}:
-            assert kth_largest(scores, k).tolist() == np.sort(scores, axis=1)[:, items - k].tolist()
 
 
 def test_refusals() -> None:

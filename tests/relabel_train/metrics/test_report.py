@@ -242,7 +242,6 @@ def test_kinds_of_input_agree(case: Any) -> None:
 def test_neither_blocks_nor_threads_change_a_figure(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = retrieval_report(case.scores, case.image, relevance=case.labels, folds=3).to_json()
     monkeypatch.setattr("relabel_train.metrics.scores._CELLS", 80)
-    monkeypatch.setattr("relabel_train.metrics.report._CELLS", 50)
     monkeypatch.setattr("relabel_train.metrics.scores._HELD", 0)
     for threads in (1, 3):
         more = ReportSettings(threads=threads)

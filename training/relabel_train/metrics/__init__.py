@@ -14,22 +14,14 @@ from relabel_train.metrics.binary import (
     recall_percent,
     rsum,
 )
-from relabel_train.metrics.graded import (
-    RankedLabels,
-    Ranking,
-    extended_by_images,
-    extended_by_items,
-    ideal_labels,
-    label_distance,
-    ncs,
-    ndcg,
-)
+from relabel_train.metrics.graded import label_distance, ncs, ndcg
 from relabel_train.metrics.kendall import cs_at_k, kendall_tau
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives, positives_of, read_positives
-from relabel_train.metrics.ranking import Ties, best_ranks, first_hits, ranked_hits
+from relabel_train.metrics.ranking import RankedLabels, Ranking, Ties, ideal_labels, rank_positives, ranked_hits
 from relabel_train.metrics.report import Relevance, retrieval_report
 from relabel_train.metrics.results import Figure, ReportSettings, RetrievalReport
 from relabel_train.metrics.scores import LookupRelevance, open_scores
+from relabel_train.metrics.semantic import extended_by_images, extended_by_items
 
 __all__ = [
     "Figure",
@@ -43,11 +35,9 @@ __all__ = [
     "RetrievalReport",
     "Ties",
     "average_precision_at_r",
-    "best_ranks",
     "cs_at_k",
     "extended_by_images",
     "extended_by_items",
-    "first_hits",
     "ideal_labels",
     "ir_recall",
     "kendall_tau",
@@ -60,6 +50,7 @@ __all__ = [
     "own_positives",
     "positives_of",
     "r_precision",
+    "rank_positives",
     "ranked_hits",
     "read_positives",
     "recall_at_k",

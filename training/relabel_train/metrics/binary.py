@@ -46,7 +46,7 @@ def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
     Parameters
     ----------
     ranks : (Q,) int
-        Rank of the best positive of each query, counted from 0, as `best_ranks` returns it.
+        Rank of the best positive of each query, counted from 0, as `rank_positives` returns it.
     k : int
         1 or more.
 
@@ -158,7 +158,7 @@ def mean_rank(ranks: NDArray[np.integer]) -> float:
     Parameters
     ----------
     ranks : (Q,) int
-        Rank of the best positive of each query, counted from 0, as `best_ranks` returns it.
+        Rank of the best positive of each query, counted from 0, as `rank_positives` returns it.
 
     Examples
     --------

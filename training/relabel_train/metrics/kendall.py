@@ -7,21 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.metrics.graded import Keys, RankedLabels, Ranking
+from relabel_train.metrics.ranking import RankedLabels
 
 Taus = tuple[NDArray[np.float64], NDArray[np.float64]]
-_LISTS = 1 << 17
-"""Items of lists that are sorted per step: 0.5 MiB, so that all levels stay in a cache."""
-_BLOCK = 32
-"""Largest block whose pairs are compared one by one."""
 
 
-def kendall_tau(scores: NDArray[np.floating[Any]], labels: NDArray[np.floating[Any]]) -> Taus:
-    """Return Kendall's tau between the scores and the labels of each query.
+def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]) -> Taus:
+    """Return Kendall's tau between the scores and the labels of each query; needs scipy.
 
     Parameters
     ----------
-    scores, labels : (Q, n) float32 or float64
+    scores, labels : (Q, n) numbers
         Without NaN.
 
     Returns
@@ -43,7 +39,18 @@ def kendall_tau(scores: NDArray[np.floating[Any]], labels: NDArray[np.floating[A
     >>> tau_a.round(4), tau_b.round(4)  # 4 pairs agree, 1 disagrees, 1 is tied
     (array([0.5]), array([0.5477]))
     """
-    return compute_taus(Ranking(scores, labels).best().sorted_keys())
+    # Imported late: nothing else of the package needs scipy.
+    from scipy.stats import kendalltau
+
+    n = scores.shape[1]
+    if n < 2:
+        return np.full(len(scores), np.nan), np.full(len(scores), np.nan)
+    # In float64, since scipy computes in the type of its input.
+    lists = zip(scores.astype(np.float64), labels.astype(np.float64), strict=True)
+    tau_b = np.array([kendalltau(*pair).statistic for pair in lists], np.float64)
+    # C - D is tau-b times this root, and 0 where tau-b is not defined.
+    root = np.sqrt(untied_pairs(scores) * untied_pairs(labels))
+    return np.where(root > 0, tau_b * root, 0) / (n * (n - 1) / 2), tau_b
 
 
 def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
@@ -71,98 +78,12 @@ def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
     >>> cs_at_k(Ranking(scores, labels).best(3), 3)
     array([1.])
     """
-    return compute_taus(ranked.sorted_keys(k))[1]
+    return kendall_tau(ranked.scores[:, :k], ranked.labels[:, :k])[1]
 
 
-def compute_taus(keys: Keys) -> Taus:
-    """Return tau-a and tau-b of keys, (Q, n), in the order of `RankedLabels.sorted_keys`."""
-    queries, n = keys.shape
-    every = n * (n - 1) // 2
-    # The high half is the score alone; equal keys are tied in score and label.
-    tied_scores, tied_both = tied_pairs(keys >> 32), tied_pairs(keys)
-    # Sort by label, with the position in the list in the low 31 bits.
-    by_label = (keys & 0xFFFFFFFF) << 31
-    by_label |= np.arange(n)
-    by_label.sort(axis=1)
-    tied_labels = tied_pairs(by_label >> 31)
-    # Labels rise in this order. Equal labels keep their positions, and equal scores have positions in the order of
-    # labels. So the inversions of positions are exactly the pairs that scores and labels order the same way.
-    concordant = count_inversions(by_label & 0x7FFFFFFF)
-    # Pairs tied in both were subtracted twice. C + D = untied, so C - D = 2 C - untied.
-    untied = every - tied_scores - tied_labels + tied_both
-    difference = (2 * concordant - untied).astype(np.float64)
-    product = (every - tied_scores).astype(np.float64) * (every - tied_labels)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tau_b = np.where(product > 0, difference / np.sqrt(product), np.nan)
-        return (difference / every if every else np.full(queries, np.nan)), tau_b
-
-
-def tied_pairs(ordered: NDArray[Any]) -> NDArray[np.int64]:
-    """Count the pairs of equal items in each row of a sorted array: (Q, n) to (Q,) int64."""
-    same = ordered[:, 1:] == ordered[:, :-1]
-    counts = np.zeros(len(ordered), np.int64)
-    # Scores of a model seldom tie: most rows are skipped.
-    for q in np.flatnonzero(same.any(axis=1)):
-        # A run of r equal items has r (r - 1) / 2 pairs.
-        ends = np.flatnonzero(np.concatenate([[True], ~same[q], [True]]))
-        run = np.diff(ends)
-        counts[q] = (run * (run - 1) // 2).sum()
-    return counts
-
-
-def count_inversions(orders: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count the pairs a < b with orders[a] > orders[b] in each row.
-
-    `orders`: (Q, n) int; each row a permutation of 0..n - 1; n at most 2^30. Returns (Q,) int64.
-
-    Merge counting in which every merge of all lists is one vectorised sort: O(n log^2 n).
-    """
-    queries, n = orders.shape
-    step = max(1, _LISTS // max(1, n))
-    counts = [_count(orders[start : start + step]) for start in range(0, queries, step)]
-    return np.concatenate(counts) if counts else np.zeros(0, np.int64)
-
-
-def _count(orders: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count the inversions of rows that fit a cache: (Q, n) to (Q,) int64."""
-    queries, n = orders.shape
-    # Halve the length until a block has at most _BLOCK items; all blocks get the same width.
-    width, levels = n, 0
-    while width > _BLOCK:
-        width, levels = (width + 1) // 2, levels + 1
-    width = max(1, -(-n // (1 << levels)))
-    padded = width << levels
-    keys = np.empty((queries, padded), np.int32)
-    keys[:, :n] = orders
-    # Padding is larger than everything and in order, so it adds no inversions.
-    keys[:, n:] = np.arange(n, padded)
-    total = _count_within(keys.reshape(queries, -1, width))
-    # The lowest bit marks the half that an item comes from.
-    keys <<= 1
-    while width < padded:
-        halves = keys.reshape(-1, 2, width)
-        halves[:, 0] &= -2
-        halves[:, 1] |= 1
-        # One sort of all pairs of halves merges them. Marks differ only between halves, so the order is by item.
-        keys.reshape(-1, 2 * width).sort(axis=1)
-        # The position of an item of the left half, less its position within that half, is the number of smaller items
-        # of the right half: its inversions. Both sums are taken over all items of a row together.
-        left = np.flatnonzero((keys.reshape(-1) & 1) == 0).reshape(queries, -1)
-        pairs = padded // (2 * width)
-        starts = 2 * width * width * np.arange(queries * pairs, dtype=np.int64).reshape(queries, pairs).sum(axis=1)
-        total += left.sum(axis=1) - starts - pairs * (width * (width - 1) // 2)
-        width *= 2
-    return total
-
-
-def _count_within(blocks: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count the inversions within blocks, (Q, blocks, width), comparing pairs of all blocks in parallel: (Q,) int64."""
-    queries, block_count, width = blocks.shape
-    # Positions along the first axis: one comparison serves item i of every block.
-    across = np.ascontiguousarray(blocks.reshape(-1, width).T)
-    counts = np.zeros(queries * block_count, np.int32)
-    for i in range(width - 1):
-        larger = across[i] > across[i + 1 :]
-        # At most _BLOCK - 1 = 31 per item, which a byte holds.
-        counts += larger.view(np.uint8).sum(axis=0, dtype=np.uint8)
-    return np.asarray(counts.reshape(queries, block_count).sum(axis=1), np.int64)
+def untied_pairs(values: NDArray[np.number[Any]]) -> NDArray[np.float64]:
+    """Count the pairs of different values in each row: (Q, n) to (Q,)."""
+    n = values.shape[1]
+    # Of the pairs of n items, n^2 ordered ones with themselves, those within a group of s equal ones are s^2.
+    groups = [np.unique(row, return_counts=True)[1] for row in values]
+    return np.array([(n * n - int((sizes**2).sum())) / 2 for sizes in groups], np.float64)

@@ -55,13 +55,6 @@ class QueryPositives:
         items = self.items[indptr[0] : indptr[-1]]
         return QueryPositives(self.queries[start:stop], indptr - indptr[0], items, self.total[start:stop])
 
-    def expand(self, count: int) -> QueryPositives:
-        """Return all `count` possible queries in order, most of them without positives; R is not kept."""
-        counts = np.zeros(count, np.int64)
-        counts[self.queries] = np.diff(self.indptr)
-        order = np.argsort(self.queries[self.owner()], kind="stable")
-        return QueryPositives(np.arange(count), _indptr(counts), self.items[order], counts)
-
     def owner(self) -> Ints:
         """Return the position among the queries of each item's query: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))

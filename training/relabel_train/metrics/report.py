@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,13 @@ from relabel_train.metrics.binary import (
     mean_rank,
     median_rank,
     r_precision,
-    recall_at_k,
     recall_percent,
     rsum,
 )
-from relabel_train.metrics.graded import (
-    Items,
-    Ranking,
-    extended_by_images,
-    extended_by_items,
-    ideal_labels,
-    label_distance,
-    ncs,
-    ndcg,
-)
-from relabel_train.metrics.kendall import compute_taus, cs_at_k
+from relabel_train.metrics.graded import label_distance, ncs, ndcg
+from relabel_train.metrics.kendall import cs_at_k, kendall_tau
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives
-from relabel_train.metrics.ranking import best_ranks, first_hits, ranks_and_hits
+from relabel_train.metrics.ranking import Items, Ranking, ideal_labels, rank_positives
 from relabel_train.metrics.results import Figure, ReportSettings, RetrievalReport
 from relabel_train.metrics.scores import (
     DIRECTIONS,
@@ -40,15 +29,17 @@ from relabel_train.metrics.scores import (
     Floats,
     Scores,
     check_ordered,
+    map_blocks,
     open_labels,
     open_scores,
     split_into_folds,
 )
+from relabel_train.metrics.semantic import extended_by_images, extended_by_items
 
 Values = dict[str, NDArray[np.float64]]
 """Metrics by name, one value per query: (Q,) each; NaN for a metric that is not defined."""
-_CELLS = 1 << 18
-"""Labels ranked per step of a thread: 2 MiB of keys."""
+Ranked = list[tuple[NDArray[np.int64], NDArray[np.bool_]]]
+"""Ranks of the best positives and hits, as `rank_positives` returns them, i2t and t2i."""
 _SLACK = 1e-4
 """Rounding that a label may exceed its largest value by, relative to that value."""
 
@@ -130,16 +121,45 @@ def retrieval_report(
 
 def recall_figures(protocol: str, scores: Scores, own: Positives, settings: ReportSettings) -> list[Figure]:
     """Return R@K, RSUM, median and mean rank, and IR recall."""
-    (i2t, i2t_hits), (t2i, t2i_hits) = (
-        ranks_and_hits(scores, d, side, max(settings.recall_ks), settings.ties) for d, side in _sides(own)
-    )
-    # One fold: the complete gallery.
-    figures = _recalls(protocol, [[i2t, t2i]], settings)
-    figures += [
+    ranked = _rank(scores, own, settings, max(settings.recall_ks))
+    recalls = _recalls(protocol, [ranked], settings)
+    (i2t, _), (t2i, _) = ranked
+    ranks = [
         Figure(protocol, name, rank(i2t), rank(t2i), queries=(len(i2t), len(t2i)))
         for name, rank in (("median_rank", median_rank), ("mean_rank", mean_rank))
     ]
-    return figures + _ir_recalls(protocol, "ir_recall", own, [i2t_hits, t2i_hits], settings)
+    return [
+        *recalls,
+        _sum(protocol, "rsum_percent", recalls),
+        *ranks,
+        *_ir_recalls(protocol, "ir_recall", own, ranked, settings),
+    ]
+
+
+def fold_figures(
+    scores: Scores, image_of_caption: NDArray[np.int64], folds: int | ArrayLike, settings: ReportSettings
+) -> list[Figure]:
+    """Return R@K and RSUM as means over folds."""
+    ranked = [
+        _rank(part, own_positives(image, part.shape[0]), settings)
+        for part, image in split_into_folds(scores, image_of_caption, folds)
+    ]
+    recalls = _recalls("folds", ranked, settings)
+    return [*recalls, _sum("folds", "rsum_percent", recalls)]
+
+
+def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:
+    """Return R@K, mAP@R and R-Precision on positives found by people."""
+    if name in settings.recall_only:
+        return _recalls(name, [_rank(scores, positives, settings)], settings)
+    # R-Precision of the query with the most positives needs a list of that length.
+    totals = [side.total for _, side in _sides(positives)]
+    ranked = _rank(scores, positives, settings, max(int(total.max(initial=1)) for total in totals))
+    figures = _recalls(name, [ranked], settings)
+    for metric, function in (("map_at_r", average_precision_at_r), ("r_precision", r_precision)):
+        i2t, t2i = (_mean_percent(function(hits, total)) for (_, hits), total in zip(ranked, totals, strict=True))
+        figures.append(Figure(name, f"{metric}_percent", i2t, t2i, queries=figures[0].queries))
+    return figures
 
 
 def semantic_figures(
@@ -151,88 +171,53 @@ def semantic_figures(
     depth = max(settings.recall_ks)
     for m in settings.semantic_ms:
         paper, code = extended_by_items(labels, own, m), extended_by_images(labels, own, m, depth)
-        for name, sets, without in (
-            ("semantic_recall", paper, (None, None)),
-            ("semantic_recall_code", code, (own.i2t, own.t2i)),
-        ):
-            hits = [
-                first_hits(scores, d, side, depth, settings.ties, removed)
-                for (d, side), removed in zip(_sides(sets), without, strict=True)
-            ]
-            figures += _ir_recalls(protocol, name, sets, hits, settings, f"_m{m}")
+        for name, sets, without in (("semantic_recall", paper, None), ("semantic_recall_code", code, own)):
+            ranked = _rank(scores, sets, settings, depth, without)
+            figures += _ir_recalls(protocol, name, sets, ranked, settings, f"_m{m}")
     return figures
 
 
-def fold_figures(
-    scores: Scores, image_of_caption: NDArray[np.int64], folds: int | ArrayLike, settings: ReportSettings
-) -> list[Figure]:
-    """Return R@K and RSUM as means over folds."""
-    ranks = [
-        _ranks(part, own_positives(image, part.shape[0]), settings)
-        for part, image in split_into_folds(scores, image_of_caption, folds)
+def _rank(
+    scores: Scores, positives: Positives, settings: ReportSettings, length: int = 0, without: Positives | None = None
+) -> Ranked:
+    """Rank the positives of both directions."""
+    removed = (None, None) if without is None else (without.i2t, without.t2i)
+    return [
+        rank_positives(scores, direction, side, length, settings.ties, one, settings.threads)
+        for (direction, side), one in zip(_sides(positives), removed, strict=True)
     ]
-    return _recalls("folds", ranks, settings)
 
 
-def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:
-    """Return R@K, mAP@R and R-Precision on positives found by people."""
-    counts = (len(positives.i2t), len(positives.t2i))
-    if name in settings.recall_only:
-        return _recalls(name, [_ranks(scores, positives, settings)], settings, with_sum=False)
-    values: dict[str, list[float]] = {f"r{k}_percent": [] for k in settings.recall_ks}
-    values |= {"map_at_r_percent": [], "r_precision_percent": []}
-    for direction, side in _sides(positives):
-        # R-Precision of the query with the most positives needs a list of that length.
-        length = max(int(side.total.max(initial=1)), *settings.recall_ks)
-        hits = first_hits(scores, direction, side, length, settings.ties)
-        for k in settings.recall_ks:
-            values[f"r{k}_percent"].append(_mean_percent(recall_at_k(hits, k)))
-        values["map_at_r_percent"].append(_mean_percent(average_precision_at_r(hits, side.total)))
-        values["r_precision_percent"].append(_mean_percent(r_precision(hits, side.total)))
-    return [Figure(name, metric, i2t, t2i, queries=counts) for metric, (i2t, t2i) in values.items()]
+def _recalls(protocol: str, folds: list[Ranked], settings: ReportSettings) -> list[Figure]:
+    """Return R@K as means over folds."""
+    queries = (sum(len(i2t[0]) for i2t, _ in folds), sum(len(t2i[0]) for _, t2i in folds))
+    figures = []
+    for k in settings.recall_ks:
+        i2t, t2i = (float(np.mean([recall_percent(fold[side][0], k) for fold in folds])) for side in (0, 1))
+        figures.append(Figure(protocol, f"r{k}_percent", i2t, t2i, queries=queries))
+    return figures
 
 
 def _ir_recalls(
-    protocol: str,
-    name: str,
-    sets: Positives,
-    hits: list[NDArray[np.bool_]],
-    settings: ReportSettings,
-    suffix: str = "",
+    protocol: str, name: str, sets: Positives, ranked: Ranked, settings: ReportSettings, suffix: str = ""
 ) -> list[Figure]:
     """Return the share of each query's set among its K best items, in percent, for every K."""
-    counts = (len(hits[0]), len(hits[1]))
+    counts = (len(sets.i2t), len(sets.t2i))
     figures = []
     for k in settings.recall_ks:
         i2t, t2i = (
-            _mean_percent(ir_recall(side_hits, side.total, k))
-            for side_hits, (_, side) in zip(hits, _sides(sets), strict=True)
+            _mean_percent(ir_recall(hits, side.total, k))
+            for (_, hits), (_, side) in zip(ranked, _sides(sets), strict=True)
         )
         figures.append(Figure(protocol, f"{name}{k}{suffix}_percent", i2t, t2i, queries=counts))
     return figures
 
 
-def _recalls(
-    protocol: str,
-    folds: list[list[NDArray[np.int64]]],
-    settings: ReportSettings,
-    with_sum: bool = True,
-) -> list[Figure]:
-    """Return R@K as means over folds, given the ranks of both directions per fold, and their sum over K."""
-    queries = (sum(len(i2t) for i2t, _ in folds), sum(len(t2i) for _, t2i in folds))
-    figures = []
-    for k in settings.recall_ks:
-        i2t, t2i = (float(np.mean([recall_percent(fold[side], k) for fold in folds])) for side in (0, 1))
-        figures.append(Figure(protocol, f"r{k}_percent", i2t, t2i, queries=queries))
-    if with_sum:
-        both = rsum(value for f in figures for value in (f.i2t, f.t2i) if value is not None)
-        figures.append(Figure(protocol, "rsum_percent", both=both, queries=queries))
-    return figures
-
-
-def _ranks(scores: Scores, positives: Positives, settings: ReportSettings) -> list[NDArray[np.int64]]:
-    """Return the rank of each query's best positive, i2t and t2i."""
-    return [best_ranks(scores, d, side, settings.ties) for d, side in _sides(positives)]
+def _sum(protocol: str, name: str, figures: Iterable[Figure]) -> Figure:
+    """Return the sum of figures over both directions."""
+    figures = list(figures)
+    total = rsum(value for figure in figures for value in (figure.i2t, figure.t2i) if value is not None)
+    return Figure(protocol, name, both=total, queries=figures[0].queries)
 
 
 def _sides(positives: Positives) -> list[tuple[Direction, QueryPositives]]:
@@ -259,8 +244,8 @@ def graded_figures(
     # Nsum adds NCS at all depths and in both directions, as RSUM adds recalls.
     for part in ("", "_without_gt"):
         names = [f"ncs{k}{part}_percent" for k in settings.ncs_ks]
-        total = sum(value for f in figures if f.name in names for value in (f.i2t, f.t2i) if value is not None)
-        figures.append(Figure(protocol, f"nsum{part}_percent", both=total, queries=scores.shape))
+        total = _sum(protocol, f"nsum{part}_percent", [f for f in figures if f.name in names])
+        figures.append(replace(total, queries=scores.shape))
     return figures
 
 
@@ -294,14 +279,14 @@ def graded_values(
         raise ValueError(f"a label is {labels.max():g}, above label_top = {top:g}. Give the label's largest value.")
     deepest = max([*settings.ncs_ks, *settings.cs_ks, *settings.distance_ks, *(k or 0 for k in settings.ndcg_ks), 1])
     # Complete lists only for metrics of complete lists: a partition is several times faster than a sort.
-    depth = None if None in settings.ndcg_ks or drawn.all() else deepest
+    depth = None if None in settings.ndcg_ks else deepest
     ranking = Ranking(scores, labels, settings.ties)
     best = ranking.best(depth)
-    ranked, ideal = best.labels(), ideal_labels(labels, depth)
+    ranked, ideal = best.labels, ideal_labels(labels, depth)
     values: Values = {}
     # Without GT, the query's own items leave both the ranking and the ideal list.
     shallow = max(settings.ncs_ks, default=1)
-    bare, bare_ideal = ranking.best(shallow, own).labels(), ideal_labels(labels, shallow, own)
+    bare, bare_ideal = ranking.best(shallow, own).labels, ideal_labels(labels, shallow, own)
     for part, retrieved, relevant in (("", ranked, ideal), ("_without_gt", bare, bare_ideal)):
         values |= {f"ncs{k}{part}_percent": ncs(retrieved, relevant, k) * 100 for k in settings.ncs_ks}
     values |= {f"cs{k}": cs_at_k(best, k) for k in settings.cs_ks}
@@ -315,9 +300,8 @@ def graded_values(
         values[f"ndcg_distance{k or ''}"] = ndcg(distances, ideal_distances, k, "inverse_distance")
     values |= {f"label_distance{k}": label_distance(distances, k) for k in settings.distance_ks}
     if settings.kendall_tau:
-        # Tau needs complete lists, so lists of limited depth are ranked again.
-        keys = best.sorted_keys() if depth is None else ranking.best().sorted_keys()
-        for name, taus in zip(("kendall_tau_a", "kendall_tau_b"), compute_taus(keys[drawn]), strict=True):
+        taus_of_drawn = kendall_tau(scores[drawn], labels[drawn])
+        for name, taus in zip(("kendall_tau_a", "kendall_tau_b"), taus_of_drawn, strict=True):
             values[name] = np.full(len(scores), np.nan)
             values[name][drawn] = taus
     return values
@@ -335,25 +319,21 @@ def _all_values(
     direction: Direction, scores: Scores, labels: Scores, own: QueryPositives, settings: ReportSettings
 ) -> Values:
     """Return every metric of graded labels for all queries of a direction, in blocks on several threads."""
-    queries, items = scores.shape if direction == "i2t" else scores.shape[::-1]
+    queries = scores.shape[0 if direction == "i2t" else 1]
     # All images or captions are queries: those without an own item get an empty segment.
     count = np.zeros(queries, np.int64)
     count[own.queries] = np.diff(own.indptr)
     indptr = np.concatenate([[0], np.cumsum(count)])
     drawn = _draw_tau_queries(queries, settings)
-    step = max(1, _CELLS // max(1, items))
 
-    def block_values(start: int) -> Values:
-        block = np.arange(start, min(start + step, queries))
-        mine = own.items[indptr[start] : indptr[block[-1] + 1]]
-        relevance = labels.lists(direction, block)
-        check_ordered(relevance, f"labels, {direction}, queries {start} to {block[-1]}")
-        without = (np.repeat(np.arange(len(block)), count[block]), mine)
-        return graded_values(scores.lists(direction, block), relevance, without, drawn[block], settings)
+    def block_values(block: slice) -> Values:
+        mine, rows = own.items[indptr[block.start] : indptr[block.stop]], np.arange(queries)[block]
+        relevance = labels.lists(direction, rows)
+        check_ordered(relevance, f"labels, {direction}, queries {block.start} to {block.stop - 1}")
+        without = (np.repeat(np.arange(len(rows)), count[block]), mine)
+        return graded_values(scores.lists(direction, rows), relevance, without, drawn[block], settings)
 
-    # numpy sorts without the interpreter's lock; blocks keep their order, so no figure depends on the threads.
-    with ThreadPoolExecutor(settings.threads or _cores()) as pool:
-        parts = list(pool.map(block_values, range(0, queries, step)))
+    parts = map_blocks(block_values, scores, direction, queries, settings.threads)
     return {name: np.concatenate([values[name] for values in parts]) for name in parts[0]} if parts else {}
 
 
@@ -363,9 +343,3 @@ def _draw_tau_queries(queries: int, settings: ReportSettings) -> NDArray[np.bool
     if settings.tau_queries is not None:
         drawn[np.random.default_rng(settings.seed).permutation(queries)[settings.tau_queries :]] = False
     return drawn
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

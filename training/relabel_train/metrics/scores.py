@@ -3,114 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+T = TypeVar("T")
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Direction = Literal["i2t", "t2i"]
 DIRECTIONS: tuple[Direction, ...] = ("i2t", "t2i")
-_CELLS = 1 << 22
-"""Scores per block: 16 MiB of float32."""
+_CELLS = 1 << 18
+"""Scores per block: 2 MiB of 64-bit keys, which fit a cache."""
 _HELD = 1 << 30
 """Largest size of float32 scores that are computed once and held, in bytes; larger ones are computed per block.
 5,000 x 25,000 are half of it. float64 is never held."""
 
 
-class Scores(Protocol):
-    """A score matrix read in blocks. One call scores the complete gallery of a query, so that its scores compare."""
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of images and captions, which are its rows and columns, computed a block at a time.
+
+    One call scores the complete gallery of a query, so that its scores compare.
+
+    `function`: of (m,) images and (n,) captions, by number; gives (m, n) float32 or float64.
+    """
+
+    function: Callable[[Ints, Ints], Floats]
+    images: Ints
+    captions: Ints
+
+    @classmethod
+    def of(cls, matrix: Floats) -> Scores:
+        """Wrap a matrix. Consecutive images and captions are views of it."""
+        images, captions = (np.arange(n) for n in matrix.shape)
+        return cls(lambda rows, columns: _take(_take(matrix, rows).T, columns).T, images, captions)
 
     @property
     def shape(self) -> tuple[int, int]:
         """(M, N): images and captions."""
-        ...
+        return len(self.images), len(self.captions)
 
     def lists(self, direction: Direction, queries: Ints) -> Floats:
         """Score the complete gallery for some queries: (Q, N) for images, (Q, M) for captions."""
-        ...
+        if direction == "i2t":
+            return self.function(self.images[queries], self.captions)
+        return self.function(self.images, self.captions[queries]).T
 
     def part(self, images: Ints, captions: Ints) -> Scores:
         """Select some images and captions."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixScores:
-    """Scores in memory: (M, N) float32 or float64."""
-
-    matrix: Floats
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)."""
-        return self.matrix.shape[0], self.matrix.shape[1]
-
-    def lists(self, direction: Direction, queries: Ints) -> Floats:
-        """Return a view for consecutive queries, else a copy."""
-        return _take(self.matrix, queries) if direction == "i2t" else _take(self.matrix.T, queries)
-
-    def part(self, images: Ints, captions: Ints) -> MatrixScores:
-        """Return a view if both are consecutive."""
-        return MatrixScores(_take(_take(self.matrix, images).T, captions).T)
-
-
-@dataclass(frozen=True, eq=False)
-class VectorScores:
-    """Scores that are products of vectors: (M, D) and (N, D), both float32 or both float64."""
-
-    images: Floats
-    captions: Floats
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)."""
-        return len(self.images), len(self.captions)
-
-    def lists(self, direction: Direction, queries: Ints) -> Floats:
-        """Compute one product. Its last bits may differ between directions, which never compare."""
-        vectors, gallery = (self.images, self.captions) if direction == "i2t" else (self.captions, self.images)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = _take(vectors, queries) @ gallery.T
-        check_ordered(scores, "scores of images and captions")
-        return scores
-
-    def part(self, images: Ints, captions: Ints) -> VectorScores:
-        """Select some images and captions."""
-        return VectorScores(_take(self.images, images), _take(self.captions, captions))
-
-
-@dataclass(frozen=True, eq=False)
-class ComputedScores:
-    """Labels computed by a function of images and captions, of which these are the rows and columns."""
-
-    function: Callable[[Ints, Ints], Any]
-    images: Ints
-    captions: Ints
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)."""
-        return len(self.images), len(self.captions)
-
-    def lists(self, direction: Direction, queries: Ints) -> Floats:
-        """Compute complete rows or complete columns."""
-        # The function always sees (images, captions), so caption queries read a transpose.
-        if direction == "i2t":
-            return self._block(self.images[queries], self.captions)
-        return self._block(self.images, self.captions[queries]).T
-
-    def part(self, images: Ints, captions: Ints) -> ComputedScores:
-        """Select some images and captions."""
-        return ComputedScores(self.function, self.images[images], self.captions[captions])
-
-    def _block(self, images: Ints, captions: Ints) -> Floats:
-        block = as_floats(self.function(images, captions), "relevance")
-        if block.shape != (len(images), len(captions)):
-            raise ValueError(f"relevance gave {block.shape} for {len(images)} images and {len(captions)} captions")
-        return block
+        return Scores(self.function, self.images[images], self.captions[captions])
 
 
 class Lookup(Protocol):
@@ -170,15 +114,17 @@ def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
     """Wrap a matrix of labels, or a function of images and captions, which is evaluated once if all labels fit."""
     # A matrix has no call; a tensor, also of a subclass that has one, is a matrix.
     if not callable(relevance) or hasattr(relevance, "detach"):
-        labels: Scores = MatrixScores(as_floats(relevance, "relevance"))
+        relevance = as_floats(relevance, "relevance")
+        stated, labels = relevance.shape, Scores.of(relevance)
     else:
-        stated = getattr(relevance, "shape", shape)
-        if tuple(stated) != shape:
-            raise ValueError(f"scores are {shape}, relevance is {tuple(stated)}")
-        labels = _hold(ComputedScores(relevance, np.arange(shape[0]), np.arange(shape[1])))
-    if labels.shape != shape:
-        raise ValueError(f"scores are {shape}, relevance is {labels.shape}")
-    return labels
+
+        def block(images: Ints, captions: Ints) -> Floats:
+            return as_floats(relevance(images, captions), "relevance")
+
+        stated, labels = getattr(relevance, "shape", shape), Scores(block, np.arange(shape[0]), np.arange(shape[1]))
+    if tuple(stated) != shape:
+        raise ValueError(f"scores are {shape}, relevance is {tuple(stated)}")
+    return labels if isinstance(relevance, np.ndarray) else _hold(labels)
 
 
 def open_scores(scores: Any) -> Scores:
@@ -201,7 +147,7 @@ def open_scores(scores: Any) -> Scores:
     array([[0.6, 0.8]], dtype=float32)
     """
     if not isinstance(scores, tuple | list):
-        return MatrixScores(as_floats(scores, "scores"))
+        return Scores.of(as_floats(scores, "scores"))
     if len(scores) != 2:
         raise ValueError(f"scores are a matrix or a pair (image vectors, caption vectors), not {len(scores)} things")
     images, captions = as_floats(scores[0], "image vectors"), as_floats(scores[1], "caption vectors")
@@ -211,10 +157,14 @@ def open_scores(scores: Any) -> Scores:
         if not np.isfinite(vectors).all():
             bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
             raise ValueError(f"the vector of {name} {bad} is not finite")
-    # A product of float32 and float64 would be computed in float64 anyway.
-    if images.dtype != captions.dtype:
-        images, captions = images.astype(np.float64), captions.astype(np.float64)
-    return _hold(VectorScores(images, captions))
+
+    def products(rows: Ints, columns: Ints) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore"):
+            block: Floats = _take(images, rows) @ _take(captions, columns).T
+        check_ordered(block, "scores of images and captions")
+        return block
+
+    return _hold(Scores(products, np.arange(len(images)), np.arange(len(captions))))
 
 
 def as_floats(values: Any, name: str) -> Floats:
@@ -243,11 +193,15 @@ def check_ordered(array: Floats, name: str) -> None:
         raise ValueError(f"{name}: {'NaN' if np.isnan(array[row, column]) else '+inf'} at row {row}, column {column}")
 
 
-def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:
-    """Cut `count` queries into blocks whose lists stay small."""
+def map_blocks(
+    compute: Callable[[slice], T], scores: Scores, direction: Direction, count: int, threads: int | None = None
+) -> list[T]:
+    """Return the results of a function of blocks of `count` queries, whose lists fit a cache."""
     step = max(1, _CELLS // max(1, scores.shape[1 if direction == "i2t" else 0]))
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+    slices = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+    # numpy sorts without the interpreter's lock; blocks keep their order, so no figure depends on the threads.
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(compute, slices))
 
 
 def split_into_folds(
@@ -280,20 +234,16 @@ def split_into_folds(
         yield scores.part(rows, columns), number[image_of_caption[columns]]
 
 
-def consecutive(indices: Ints) -> bool:
-    """Return whether indices are a, a + 1, a + 2, ..."""
-    return len(indices) > 0 and bool((np.diff(indices) == 1).all())
-
-
 def _hold(scores: Scores) -> Scores:
     """Compute everything once if it fits into `_HELD` bytes of float32."""
     images, captions = scores.shape
     if not images or 4 * images * captions > _HELD:
         return scores
-    parts = [scores.lists("i2t", np.arange(block.start, block.stop)) for block in blocks(scores, "i2t", images)]
-    return MatrixScores(np.concatenate(parts)) if parts[0].dtype == np.float32 else scores
+    parts = map_blocks(lambda block: scores.lists("i2t", np.arange(images)[block]), scores, "i2t", images, 1)
+    return Scores.of(np.concatenate(parts)) if parts[0].dtype == np.float32 else scores
 
 
 def _take(array: Floats, indices: Ints) -> Floats:
     """Select rows: a view for consecutive ones, else a copy."""
-    return array[indices[0] : indices[-1] + 1] if consecutive(indices) else array[indices]
+    consecutive = len(indices) > 0 and bool((np.diff(indices) == 1).all())
+    return array[indices[0] : indices[-1] + 1] if consecutive else array[indices]
