@@ -49,7 +49,7 @@ def main() -> None:
     for dtype, cost in costs.items():
         apart = agree(dtype, cost.result, theirs.result, 1e-4 if dtype == "float32" else 1)
         table.add(dtype, "pairs/s", len(first) / cost.cpu, PEER, len(first) / theirs.cpu, apart=apart)
-    table.end("cross_encoder", args.save, "torch", "sentence-transformers", "transformers")
+    table.end("cross_encoder", args.save, "openvino", "torch", "sentence-transformers", "transformers")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("python", lambda: f"{platform.python_version()}, {os.cpu_count()} CPUs", ""),
         ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
         ("offline", partial(_extra, "offline"), "sbert downloads its model from the hub"),
-        ("faiss", _faiss, "no `export faiss` and no approximate neighbours; exact search works"),
+        ("faiss", _faiss, "no indexes of faiss, or encoders on torch, at half the speed; exact search works"),
         ("tune", partial(_extra, "tune"), "`relabel tune cbow` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
