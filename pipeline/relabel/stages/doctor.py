@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -65,9 +64,11 @@ def report(checks: list[CheckResult]) -> str:
 
 def missing_distributions(extra: str) -> list[str]:
     """Return the distributions of an extra of the package that are not installed."""
-    # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
-    wanted = [text for text in requires("relabel-itr") or () if re.search(rf"extra == .{extra}\b", text)]
-    names = [re.split(r"[^\w.-]", text)[0].lower() for text in wanted]
+    from packaging.requirements import Requirement
+
+    # Markers also leave out what a machine cannot have.
+    wanted = [one for one in map(Requirement, requires("relabel-itr") or ()) if one.marker]
+    names = [one.name for one in wanted if one.marker and one.marker.evaluate({"extra": extra})]
     return [name for name in names if not is_installed(name)]
 
 
