@@ -195,11 +195,7 @@ class Lookup:
             If the source does not support the pooling, `out` does not fit, or a caption or a reference of an image
             has no encoding; names it.
         """
-        how = pooling or self.about.pooling
-        if how not in self.about.poolings:
-            fine = ", ".join(self.about.poolings)
-            raise ValueError(f"{self.about.label} ({self.about.source}) has no pooling {how!r}. Use one of {fine}.")
-        images = self._positions(rows)
+        how, images = self._pooling(pooling), self._positions(rows)
         captions = images if columns is None else self._positions(columns)
         shape = (len(images), len(captions))
         if out is None:
@@ -212,17 +208,30 @@ class Lookup:
         if high < len(images) and step > high:
             step = high = max(1, int((_CELLS / most) ** 0.5))
         for a in range(0, len(images), high):
-            references = References.of(self._image, self._indptr, images[a : a + high], most, how == "paired")
+            references = self._references(images[a : a + high], how)
             for b in range(0, len(captions), max(1, step)):
                 self._blocks.fill(references, captions[b : b + step], how, out[a : a + high, b : b + step])
             if self.about.failed:
-                self._put_missing(references.positions, out[a : a + high], missing)
+                out[a : a + high][self._check_failed(references.positions, missing)] = np.nan
         if self.about.failed:
-            self._put_missing(captions[None], out.T, missing)
+            out[:, self._check_failed(captions[None], missing)] = np.nan
         return out
 
-    def _put_missing(self, positions: NDArray[np.int64], out: NDArray[Any], missing: Missing) -> None:
-        """Put NaN into the rows of `out`, (B, C), for which one of (W, B) positions has no encoding, or raise."""
+    def _pooling(self, pooling: Pooling | None) -> Pooling:
+        """Return a pooling that the label supports, its default for None; raises ValueError for another one."""
+        how = pooling or self.about.pooling
+        if how not in self.about.poolings:
+            fine = ", ".join(self.about.poolings)
+            raise ValueError(f"{self.about.label} ({self.about.source}) has no pooling {how!r}. Use one of {fine}.")
+        return how
+
+    def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> References:
+        """Return the references that stand for the images of captions."""
+        most = self.about.references
+        return References.of(self._image, self._indptr, positions, most, pooling == "paired")
+
+    def _check_failed(self, positions: NDArray[np.int64], missing: Missing) -> NDArray[np.bool_]:
+        """Mark the columns of (W, B) positions in which one has no encoding, or raise for the first one."""
         failed = self.failed[positions]
         if missing == "raise" and failed.any():
             position = positions[failed][0]
@@ -231,7 +240,7 @@ class Lookup:
             raise ValueError(
                 f"{self.about.label}: caption {name} (row {position + self.rows.start}) has no encoding. {todo}"
             )
-        out[failed.any(axis=0)] = np.nan
+        return np.asarray(failed.any(axis=0))
 
     def same_image(self, rows: ArrayLike, columns: ArrayLike | None = None) -> NDArray[np.bool_]:
         """Mark the captions of the image itself, by id: (B_images, B_captions) bool."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.nn.functional import all_gather
 
 from relabel_train.reference.options import FitError
 
@@ -44,13 +44,11 @@ class Processes:
         """
         if self.world == 1:
             return vectors
-        gathered: Tensor = _Gather.apply(vectors, count, self.rank, self.world)
-        return gathered
-
-    def barrier(self) -> None:
-        """Wait for all processes."""
-        if self.world > 1:
-            dist.barrier()
+        sizes = [count // self.world + (rank < count % self.world) for rank in range(self.world)]
+        # all_gather needs equal shapes: shares are padded to the longest one, and cut again.
+        padding = vectors.new_zeros(max(sizes) - len(vectors), *vectors.shape[1:])
+        gathered = all_gather(torch.cat([vectors, padding]))  # type: ignore[no-untyped-call]
+        return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
 
 
 def launched() -> tuple[int, int]:
@@ -87,25 +85,3 @@ def join_processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, place)
     finally:
         dist.destroy_process_group()
-
-
-class _Gather(torch.autograd.Function):
-    """All-gather whose gradient is added up over the processes."""
-
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor, count: int, rank: int, world: int) -> Tensor:
-        sizes = [count // world + (r < count % world) for r in range(world)]
-        # all_gather needs equal shapes: shares are padded to the longest one, and cut again.
-        padded = vectors.new_zeros(max(sizes), *vectors.shape[1:])
-        padded[: len(vectors)] = vectors
-        gathered = [torch.empty_like(padded) for _ in range(world)]
-        dist.all_gather(gathered, padded)
-        start = sum(sizes[:rank])
-        ctx.own = slice(start, start + sizes[rank])
-        return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total[ctx.own], None, None, None
