@@ -156,10 +156,10 @@ class LineProcess:
         """Return the end of the program as an error."""
         self.close()
         code = self._process.wait()
-        end = f"was silent for {silence:g} s or out of memory" if code == -SIGKILL else f"ended with exit code {code}"
+        end = f"said nothing for {silence:g} s or was killed" if code == -SIGKILL else f"ended with exit code {code}"
         self._errors.seek(0)
         last = self._errors.read().decode("utf-8", "replace").strip()[-400:]
-        return JavaError(f"Java {end}; its last words: {last!r}", answered=answered)
+        return JavaError(f"Java {end} (its last words: {last!r})", answered=answered)
 
 
 def _encoded(lines: Sequence[str]) -> bytes:

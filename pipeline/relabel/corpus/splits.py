@@ -55,7 +55,7 @@ def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
 def coco_test_captions(path: Path) -> Ids:
     """Read eccv_caption's `coco_test_ids.npy`: the 25,000 ids of the first five captions of each test image, int64."""
     try:
-        ids = map_npy(check_regular(path))
-    except ValueError as error:
-        raise CheckError(f"not an array of numbers: {error}", where=str(path), todo="Fetch it again.") from error
-    return np.array(ids, np.int64).reshape(-1)
+        # Only whole numbers are cast without loss; numpy refuses any others.
+        return map_npy(check_regular(path)).astype(np.int64, casting="same_kind").reshape(-1)
+    except (ValueError, TypeError) as error:
+        raise CheckError(f"not an array of ids: {error}", where=str(path), todo="Fetch it again.") from error

@@ -59,8 +59,8 @@ def test_bad_ids_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=re.escape(str(path))):
         coco_test_captions(path)
     path.write_bytes(b"\x80\x04K\x01.")
-    with pytest.raises(CheckError, match="not an array of numbers"):
+    with pytest.raises(CheckError, match="not an array of ids"):
         coco_test_captions(path)
     np.save(path, np.array(["x"], object), allow_pickle=True)
-    with pytest.raises(CheckError, match="not an array of numbers"):
+    with pytest.raises(CheckError, match="not an array of ids"):
         coco_test_captions(path)

@@ -118,7 +118,7 @@ def test_chunks_and_duplicates(
             "line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line",
             "4 lines went in, and the 4 that came out are not those",
         ),
-        ("if 'poison' in line: time.sleep(600)", "silent for 1 s"),
+        ("if 'poison' in line: time.sleep(600)", "said nothing for 1 s"),
     ],
 )
 def test_the_captions_at_fault_are_named(
