@@ -73,6 +73,15 @@ class VectorsParams(SourceParams):
     )
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
+    def files(self) -> dict[str, tuple[Path, Path | None]]:
+        """Return the files of vectors that are set, by side, each with the file of its ids."""
+        sides = {"captions": (self.captions, self.caption_ids), "images": (self.images, self.image_ids)}
+        return {
+            side: (Path(file).expanduser(), None if ids is None else Path(ids).expanduser())
+            for side, (file, ids) in sides.items()
+            if file is not None
+        }
+
     @model_validator(mode="before")
     @classmethod
     def _compare_images(cls, values: Any) -> Any:
@@ -106,14 +115,12 @@ class Vectors(VectorSource[VectorsParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the files identified by their sha256."""
-        p = self.params
-        self._check_files()
-        params = p.model_dump(include={"source", "tensor", "length", "stored"})
-        for side, file, ids in (("captions", p.captions, p.caption_ids), ("images", p.images, p.image_ids)):
-            params[side] = (
-                None if file is None else vector_file_digests(_path(file), None if ids is None else _path(ids))
-            )
-        return params
+        if not (files := self.params.files()):
+            message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
+            raise UsageError(message, where="source vectors", todo=todo)
+        params = self.params.model_dump(include={"source", "tensor", "length", "stored"})
+        digests = {side: vector_file_digests(*paths) for side, paths in files.items()}
+        return params | {"captions": None, "images": None} | digests
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
@@ -122,30 +129,28 @@ class Vectors(VectorSource[VectorsParams]):
         Without vectors of captions, a caption has that of its image.
         """
         p, shards = self.params, Shards(corpus, rows, rows_per_shard)
-        self._check_files()
-        captions, images = cache(self._opener(p.captions, p.caption_ids)), cache(self._opener(p.images, p.image_ids))
+        files = p.files()
         numbers = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
+
+        @cache
+        def read(side: str) -> ExternalVectors:
+            return read_vector_file(*files[side], p.tensor)
 
         def sides() -> list[tuple[ExternalVectors, list[str], str]]:
             """Each file of vectors, with the ids it must hold and their name in messages."""
-            found = []
-            if p.captions is not None:
-                found.append((captions(), corpus.caption_ids[rows.start : rows.stop], "captions"))
-            if p.images is not None:
-                found.append((images(), corpus.image_ids[numbers.start : numbers.stop], "images"))
-            return found
+            ids = {"captions": corpus.caption_ids[rows.start : rows.stop]}
+            ids["images"] = corpus.image_ids[numbers.start : numbers.stop]
+            return [(read(side), ids[side], side) for side in files]
 
         def image_table() -> pa.Table:
-            vectors = _unit_vectors(images(), np.array(numbers), corpus.image_ids, p.length)
+            vectors = _unit_vectors(read("images"), np.array(numbers), corpus.image_ids, p.length)
             return make_vector_table(numbers, vectors, p.stored)
 
         def make_shard(part: range) -> pa.Table:
-            if p.captions is None:
-                owners = corpus.image[part.start : part.stop]
-                vectors = _unit_vectors(images(), owners, corpus.image_ids, p.length)
-            else:
-                vectors = _unit_vectors(captions(), np.arange(part.start, part.stop), corpus.caption_ids, p.length)
-            return make_vector_table(part, vectors, p.stored)
+            side, ids, at = "captions", corpus.caption_ids, np.arange(part.start, part.stop, dtype=np.int32)
+            if side not in files:
+                side, ids, at = "images", corpus.image_ids, corpus.image[part.start : part.stop]
+            return make_vector_table(part, _unit_vectors(read(side), at, ids, p.length), p.stored)
 
         # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
         for side, ids, kind in sides():
@@ -179,26 +184,10 @@ class Vectors(VectorSource[VectorsParams]):
             first = int(encoding.corpus.image[rows.start])
         return ExternalVectorRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
 
-    def _opener(self, file: str | None, ids: str | None) -> Callable[[], ExternalVectors]:
-        """Return a function that opens a file of vectors."""
-        return lambda: read_vector_file(_path(str(file)), None if ids is None else _path(ids), self.params.tensor)
-
-    def _check_files(self) -> None:
-        """Raise if no file of vectors is set."""
-        if self.params.captions is None and self.params.images is None:
-            raise UsageError(
-                "no file of vectors is set", where="source vectors", todo="Set `captions`, `images`, or both."
-            )
-
 
 def _read_image_vectors(folder: Path) -> NDArray[np.float32]:
     """Read the vectors of the images of an encoding, (M, D) float32."""
     return vectors_from_table(pq.read_table(folder / IMAGES, columns=["vector"]))
-
-
-def _path(text: str) -> Path:
-    """Return a path with the home folder expanded."""
-    return Path(text).expanduser()
 
 
 def _no_text(_: str) -> NDArray[np.float32]:
@@ -214,16 +203,12 @@ def _unit_vectors(
     # In float64: float16 vectors of a model may have lengths that overflow in their own type.
     raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
     where = str(source.path)
-    if len(bad := np.flatnonzero(~np.isfinite(raw).all(axis=1))):
-        raise CheckError(f"{len(bad):,} vectors hold NaN or infinity; first {names[bad[0]]}", where=where)
-    if len(bad := np.flatnonzero(~raw.any(axis=1))):
-        raise CheckError(f"{len(bad):,} vectors are zero; first {names[bad[0]]}", where=where)
-    # Lengths out of range overflow to inf or underflow to 0, and are refused below.
+    # Lengths out of range overflow to inf or underflow to 0.
     with np.errstate(over="ignore", under="ignore"):
         norm = np.linalg.norm(raw, axis=1, keepdims=True)
     if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
-        message = f"{len(bad):,} vectors are too long or too short to have a length; first {names[bad[0]]}"
-        raise CheckError(message, where=where, todo=f"Scale them: lengths from {_SHORTEST:.0e} on are read.")
+        message = f"{len(bad):,} vectors are zero, not finite, or too long or short to have a length"
+        raise CheckError(f"{message}; first {names[bad[0]]}", where=where)
     if length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT_TOLERANCE)):
         message = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
         raise CheckError(message, where=where, todo="Set `length: normalise`, or divide them by their length.")

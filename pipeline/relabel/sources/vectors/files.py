@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -24,7 +24,6 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
 from relabel.store.files import input_sha256
-from relabel.store.manifest import combine_chunks
 from relabel_train.files import map_npy
 
 IDS = (".ids.txt", ".ids.json", ".ids.npy")
@@ -132,26 +131,16 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
         names = ", ".join(sorted(missing))
         raise CheckError(f"no column {names}; it has {', '.join(schema.names)}", where=str(path))
     check_column(schema, "id", str(path))
-    list_type = schema.field("vector").type
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    numbers = (pa.types.is_floating, pa.types.is_integer)
-    if not (any(test(list_type) for test in lists) and any(test(list_type.value_type) for test in numbers)):
-        raise CheckError(f"column 'vector': expected lists of numbers, found {list_type}", where=str(path))
-    table = pq.read_table(path, columns=["id", "vector"]).combine_chunks()
-    column = combine_chunks(table["vector"])
+    table = pq.read_table(path, columns=["id", "vector"])
     ids = _id_names(table["id"].to_pylist(), path)
+    # A null or a list of another length would shift all vectors behind it.
+    sizes = pc.list_value_length(table["vector"]).to_pylist()
+    if (odd := next((i for i, size in enumerate(sizes) if size is None or size != sizes[0]), None)) is not None:
+        message = f"vectors of unequal width: expected {sizes[0]} numbers, found {sizes[odd]} for {ids[odd]}"
+        raise CheckError(message, where=str(path))
     if not ids:
         raise CheckError("no vectors in this file", where=str(path))
-    sizes = np.diff(column.offsets.to_numpy()) if not pa.types.is_fixed_size_list(column.type) else None
-    # A null or a list of another length would shift all vectors behind it.
-    if column.null_count or (sizes is not None and len(set(sizes.tolist())) > 1):
-        outlier = int(np.flatnonzero(sizes != sizes[0])[0]) if sizes is not None and not column.null_count else None
-        difference = "a vector is null"
-        if sizes is not None and outlier is not None:
-            difference = f"expected {sizes[0]} numbers, found {sizes[outlier]} for {ids[outlier]}"
-        raise CheckError(f"vectors of unequal width: {difference}", where=str(path))
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    return ids, flat.reshape(len(ids), -1)
+    return ids, pc.list_flatten(table["vector"]).to_numpy().reshape(len(ids), -1)
 
 
 def _find_ids_file(path: Path, ids: Path | None) -> Path:

@@ -107,11 +107,13 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
         try:
             first = stream.readline(_LONGEST)
             header = re.fullmatch(rb"(\d{1,15}) (\d{1,15})\s*", first)
-            width = int(header[2]) if header else len(first.rstrip(_END).split(b" ")) - 1
+            width = int(header[2]) if header else first.rstrip(_END).count(b" ")
             if width < 1:
                 raise ValueError("0 columns: no numbers after the word")
             lines = iter(partial(stream.readline, _LONGEST), b"")
             for at, line in enumerate(lines if header else chain([first], lines), 2 if header else 1):  # noqa: B007 - errors name it
+                if len(line) == _LONGEST:
+                    raise ValueError(f"a line of {_LONGEST:,} bytes or more")
                 if line.isspace():
                     continue
                 word, fields = _split(line, width)
