@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
-
-from pydantic import Field, create_model
+from typing import TypeVar
 
 from relabel.core.parameters import Parameters, validate, with_settings
 from relabel_cli.shared_options import OUTPUT, SharedOptions
+from relabel_train.reference import options
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Parameters)
 SHARED = ("set", "device", "threads", *OUTPUT)
 
 
-def parameter_model(options: type) -> type[Parameters]:
-    """Return a pydantic model of a dataclass of the trainer, which checks the bounds of numbers by itself."""
-    hints = get_type_hints(options)
-    definitions: dict[str, Any] = {}
-    for one in fields(options):
-        default = ... if one.metadata["needed"] else one.default
-        definitions[one.name] = hints[one.name], Field(default, description=one.metadata["help"])
-    return create_model(options.__name__, __base__=Parameters, **definitions)
+class FitParameters(Parameters, options.FitOptions):
+    """Options of a training run, with the checks of all parameters."""
 
 
-def parse(options: type[T], common: SharedOptions) -> T:
-    """Return the dataclass of the options of the verb and of --set, and set the number of threads."""
-    given = validate(parameter_model(options), with_settings({}, common.set, common.overrides), "command line")
-    parsed = options(**given.model_dump())
+class EvalParameters(Parameters, options.EvalOptions):
+    """Options of an evaluation, with the checks of all parameters."""
+
+
+def parse(model: type[T], common: SharedOptions) -> T:
+    """Return the options of the verb and of --set, and set the number of threads."""
+    parsed = validate(model, with_settings({}, common.set, common.overrides), "command line")
     if common.threads is not None:
         import torch
 

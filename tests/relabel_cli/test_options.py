@@ -15,8 +15,7 @@ from relabel.core.errors import UsageError
 from relabel_cli.exceptions import report
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import parse
-from relabel_train.reference.options import EvalOptions, FitOptions
+from relabel_cli.trainer import EvalParameters, FitParameters, parse
 
 
 class Section(BaseModel):
@@ -96,7 +95,7 @@ def test_shared_options_reach_the_runtime() -> None:
 def test_the_trainer_takes_every_parameter_by_set() -> None:
     given = {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]}
     settings = ["lr=1e-4", "loss_set=[margin=0.1, triplet.margin=0.2]", "val=test"]
-    assert parse(FitOptions, SharedOptions(set=settings, overrides=given)) == FitOptions(
+    assert parse(FitParameters, SharedOptions(set=settings, overrides=given)) == FitParameters(
         data=Path("d"),
         captions=Path("c"),
         loss=("bcls", "triplet:0.5"),
@@ -105,7 +104,7 @@ def test_the_trainer_takes_every_parameter_by_set() -> None:
         val="test",
     )
     with pytest.raises(UsageError, match="run: Field required"):
-        parse(EvalOptions, SharedOptions())
+        parse(EvalParameters, SharedOptions())
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ without bounds fails this test.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -18,12 +17,13 @@ from relabel.config import Config
 from relabel.core.parameters import Parameters
 from relabel.sources import SOURCES, source_class
 from relabel_cli.shared_options import SharedOptions
-from relabel_train.reference.options import EvalOptions, FitError, FitOptions, check_bounds
+from relabel_cli.trainer import EvalParameters, FitParameters
 
 
 def models() -> dict[str, type[BaseModel]]:
     sources = {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
-    return {"params.yaml": Config, **sources, "every verb": SharedOptions}
+    verbs = {"every verb": SharedOptions, "fit": FitParameters, "eval": EvalParameters}
+    return {"params.yaml": Config, **sources, **verbs}
 
 
 def numbers(schema: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,17 +75,3 @@ def test_a_field_of_numbers_accepts_only_numbers_in_its_bounds(model: type[BaseM
         for field_value in (value, [value]):
             with pytest.raises(ValidationError, match=rf"(?m)^{field}"):
                 model(**{field: field_value})
-
-
-@pytest.mark.parametrize("options", [FitOptions, EvalOptions])
-def test_the_trainer_checks_its_own_bounds(options: type) -> None:
-    """Check the options of `relabel_train`, which is also used without the command line."""
-    default = options(run=None, data=None, captions=None) if options is EvalOptions else options()
-    hints = get_type_hints(options)
-    bounded = [one for one in fields(options) if {int, float} & {hints[one.name], *get_args(hints[one.name])}]
-    assert bounded
-    for one in bounded:
-        for value in (one.metadata["least"] - 1, one.metadata["most"] + 1, float("nan")):
-            with pytest.raises(FitError, match=f"^{one.name} is"):
-                options(**{**vars(default), one.name: value})
-    check_bounds(default)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from relabel.stages.training import check_labels
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, parameter_model, parse
-from relabel_train.reference.options import EvalOptions
+from relabel_cli.trainer import SHARED, EvalParameters, parse
 
 NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
 
 
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
-    parsed = parse(EvalOptions, common)
+    parsed = parse(EvalParameters, common)
     check_labels(parsed.captions, parsed.labels, common.runtime())
     from relabel_train.reference.evaluate import evaluate
 
@@ -21,4 +20,4 @@ def eval(common: SharedOptions) -> None:
     common.show(report.to_json(), report.text())
 
 
-app = verb(eval, SHARED, parameter_model(EvalOptions), NAMES)
+app = verb(eval, SHARED, EvalParameters, NAMES)

@@ -7,15 +7,14 @@ from dataclasses import asdict
 from relabel.stages.training import check_labels
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import SHARED, parameter_model, parse
-from relabel_train.reference.options import FitOptions
+from relabel_cli.trainer import SHARED, FitParameters, parse
 
 NAMES = "data captions labels plan out model loss epochs batch_size split namespace scale"
 
 
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
-    run = parse(FitOptions, common)
+    run = parse(FitParameters, common)
     folders = [path for path in (run.labels, run.plan) if path is not None]
     check_labels(run.captions, folders, common.runtime())
     from relabel_train.reference.distributed import launched
@@ -29,4 +28,4 @@ def fit(common: SharedOptions) -> None:
     common.show({**asdict(result), "out": str(run.out)}, f"{outcome}\nrun {run.out}: the same command resumes it")
 
 
-app = verb(fit, SHARED, parameter_model(FitOptions), NAMES)
+app = verb(fit, SHARED, FitParameters, NAMES)

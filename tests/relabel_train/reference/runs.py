@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,22 +13,17 @@ from relabel_train.reference.fit import LAST
 from relabel_train.reference.options import EvalOptions, FitOptions
 
 PROGRAM = """
-import sys, json, torch
-from pathlib import Path
+import sys, torch
 from relabel_train.reference.fit import fit
 from relabel_train.reference.options import FitOptions
 torch.set_num_threads(1)
-given = json.loads(sys.argv[1])
-given = {k: Path(v) if k in ("data", "captions", "out", "labels") else tuple(v) if isinstance(v, list) else v
-         for k, v in given.items()}
-fit(FitOptions(**given), "cpu", lambda line: print(line, flush=True))
+fit(FitOptions.model_validate_json(sys.argv[1]), "cpu", lambda line: print(line, flush=True))
 """
 """Trains with the options in its argument, a JSON object."""
 
 
 def child(options: FitOptions) -> list[str]:
-    values = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
-    return [sys.executable, "-c", PROGRAM, json.dumps(values)]
+    return [sys.executable, "-c", PROGRAM, options.model_dump_json()]
 
 
 def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def test_mismatches_are_named(run: Callable[..., FitOptions], tmp_path: Path) ->
         batches(run(namespace="other"))
     with pytest.raises(FitError, match=r"graded batches: group is 1"):
         batches(run(sampler="graded", sampler_set=("group=1", "depth=8")))
-    with pytest.raises(FitError, match="need neighbours"):
+    with pytest.raises(ValueError, match="need neighbours"):
         run(sampler="graded", labels=None)
-    with pytest.raises(FitError, match="batch_size is 1"):
+    with pytest.raises(ValueError, match="batch_size"):
         run(batch_size=1)

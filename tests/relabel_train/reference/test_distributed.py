@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +57,7 @@ def fit_under_torchrun(options: FitOptions, **more: str) -> str:
 @pytest.mark.slow
 def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
     options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
-    values = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
+    values = {name: one.model_dump(mode="json") for name, one in options.items()}
     (tmp_path / "told.json").write_text(json.dumps(values), encoding="utf-8")
     torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
     for name in options:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,8 @@ def test_a_killed_run_equals_an_uninterrupted_one(
 def test_more_epochs_continue_a_run(run: Callable[..., FitOptions]) -> None:
     short, long = run("short", epochs=1), run("long", epochs=3, evaluate_every=4)
     fit(short, "cpu")
-    fit(replace(short, epochs=3), "cpu")
-    fit(replace(long, evaluate_every=0), "cpu")
+    fit(short.model_copy(update={"epochs": 3}), "cpu")
+    fit(long.model_copy(update={"evaluate_every": 0}), "cpu")
     assert_same(state(short)["model"], state(long)["model"])
 
 

@@ -49,9 +49,7 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
 def main(folder: Path) -> None:
     options_of: dict[str, FitOptions] = {}
     for name, values in json.loads((folder / "told.json").read_text(encoding="utf-8")).items():
-        paths = {key: Path(values[key]) for key in ("data", "captions", "labels", "out")}
-        lists = {key: tuple(values[key]) for key in ("loss", "loss_set", "sampler_set")}
-        options_of[name] = FitOptions(**{**values, **paths, **lists})
+        options_of[name] = FitOptions(**values)
     # Before the process group exists: nothing of this process's computation may depend on the other one.
     alone = {n: gradients(options, Processes(0, 1, torch.device("cpu"))) for n, options in options_of.items()}
     with join_processes("cpu") as processes:

@@ -57,22 +57,13 @@ class Split:
 
 def read_split(folder: Path, split: str, features: Features) -> Split:
     """Read a split of a corpus, without the images that have no features."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = sorted(folder.glob("part-*.parquet"))
+    parts = sorted(map(str, folder.glob("part-*.parquet")))
     if not parts:
         raise FileNotFoundError(f"{folder}: no corpus found. Make one with `relabel ingest`.")
-    columns = ["caption_id", "image_id", "text"]
-    table: dict[str, list[str]] = {name: [] for name in columns}
-    for part in parts:
-        try:
-            shard = pq.read_table(part, columns=columns, filters=[("split", "=", split)])
-        except (pa.ArrowException, OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0][:200]
-            raise FitError(f"{part}: not a shard of a corpus ({reason}). Make it with `relabel ingest`.") from error
-        for name in columns:
-            table[name] += shard[name].to_pylist()
+    shards = pq.ParquetDataset(parts, filters=[("split", "=", split)])
+    table: dict[str, list[str]] = shards.read(columns=["caption_id", "image_id", "text"]).to_pydict()
     if not table["text"]:
         raise FitError(f"{folder}: no captions of split {split!r}")
     # Proxy features lack images whose only caption stands in for them; wrong ids lack all images.

@@ -158,33 +158,19 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
     if verify:
         _verify(folder)
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        files, names = list(about["files"]), list(about["image_ids"])
-        shape = about["vectors"], about["width"]
-        version = about["format"]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {str(error)[:100]}"
-        raise FeaturesError(f"{path}: not a description of features ({reason}). Make it again.") from error
-    if version != FORMAT:
-        raise FeaturesError(f"{path}: expected format {FORMAT}, found {str(version)[:40]}. Make it again.")
-    if not files or not all(isinstance(name, str) and name for name in [*files, *names]):
-        raise FeaturesError(f"{path}: expected names of files and of images. Make it again.")
-    arrays = [_map(folder / file) for file in files]
-    for file, array in zip(files, arrays, strict=True):
-        if array.shape[1:] != shape:
-            raise FeaturesError(f"{folder / file}: expected (images, {shape[0]}, {shape[1]}), found {array.shape}")
+        about = json.loads(path.read_bytes())
+        if about["format"] != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {about['format']!r:.40}")
+        arrays = [_map(folder / file) for file in about["files"]]
+        names, shape = list(about["image_ids"]), (about["vectors"], about["width"])
+    except FeaturesError:
+        raise
+    except (ValueError, TypeError, LookupError) as error:
+        raise FeaturesError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
     lengths = _array(folder / "lengths.npy")
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
-        raise FeaturesError(
-            f"{folder / 'lengths.npy'}: expected a row of counts, found {lengths.dtype} {lengths.shape}"
-        )
-    if not sum(map(len, arrays)) == len(names) == len(lengths):
-        counts = f"{sum(map(len, arrays)):,} vectors' rows, {len(names):,} ids, {len(lengths):,} lengths"
-        raise FeaturesError(f"{folder}: {counts}; they must be as many. Make it again.")
-    if lengths.min() < 0 or lengths.max() > shape[0]:
-        raise FeaturesError(f"{folder / 'lengths.npy'}: expected counts from 0 to {shape[0]}. Make it again.")
-    if len(set(names)) < len(names):
-        raise FeaturesError(f"{path}: an image occurs twice. Make it again.")
+    found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
+    if found != ([shape] * len(arrays), (len(names), len(names))):
+        raise FeaturesError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. Make the features again.")
     return Features(arrays, names, lengths, about, _Reopen(str(folder), None, "image"))
 
 
