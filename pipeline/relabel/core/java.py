@@ -108,7 +108,7 @@ class LineProcess:
         self._process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment, start_new_session=True
         )
-        self.close = weakref.finalize(self, self._process.kill)
+        self.close = weakref.finalize(self, _end, self._process)
 
     def ask(self, lines: Sequence[str], answers: int = 1, silence: float = SILENCE) -> list[str]:
         """Send at most `LINES` lines, and return the lines that answer them: `answers` for each.
@@ -155,11 +155,16 @@ class LineProcess:
     def _error(self, silence: float, answered: int = 0) -> JavaError:
         """Return the end of the program as an error."""
         self.close()
-        code = self._process.wait()
+        code = self._process.returncode
         end = f"said nothing for {silence:g} s or was killed" if code == -SIGKILL else f"ended with exit code {code}"
         self._errors.seek(0)
         last = self._errors.read().decode("utf-8", "replace").strip()[-400:]
         return JavaError(f"Java {end} (its last words: {last!r})", answered=answered)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _encoded(lines: Sequence[str]) -> bytes:

@@ -194,7 +194,7 @@ def test_no_tokens(tmp_path: Path) -> None:
 
 
 def test_no_java(no_java: None, tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"no Java that runs.*relabel-itr\[java\]"):
+    with pytest.raises(MissingError, match=r"no Java.*relabel-itr\[java\]"):
         opened(corpus_of([["a dog"], ["a cat"]], list), tmp_path / "meteor")
 
 

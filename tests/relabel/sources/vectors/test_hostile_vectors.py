@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel.sources.vectors.files import read_vector_file
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
@@ -169,9 +169,9 @@ def test_paths_that_are_not_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "null.npy").symlink_to("/dev/zero")
     with pytest.raises(MissingError):
         read_vector_file(tmp_path / "folder.npy")
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(MissingError, match="not a regular file"):
         read_vector_file(tmp_path / "null.npy")
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(MissingError, match="not a regular file"):
         WordVectorsFile.at("/dev/zero")
 
 
