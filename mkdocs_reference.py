@@ -10,7 +10,6 @@ import typer
 from pydantic import BaseModel
 
 from relabel.config import DEFAULT_SOURCES, Config
-from relabel.core.tables import markdown_row
 from relabel.sources import SOURCES, source_class
 from relabel_cli.options import SHARED
 from relabel_cli.root import VERBS, app
@@ -80,4 +79,9 @@ def _parameters(model: type[BaseModel]) -> list[tuple[str, str]]:
 
 def _table(name: str, rows: list[tuple[str, str]]) -> Iterator[str]:
     if rows:
-        yield from ["", f"| {name} | |", "|---|---|", *(markdown_row([f"`{key}`", text]) for key, text in rows)]
+        yield from ["", f"| {name} | |", "|---|---|", *(_row(f"`{key}`", text) for key, text in rows)]
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
