@@ -7,8 +7,8 @@ SPICE's jar.
 
 Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 
-Relevance is 0 where the references or the caption have no tuples, and NaN only where a row failed. The jar's separate
-scores of objects, attributes or relations are NaN where the references have none (see `SceneGraphRelevance.counts`).
+Relevance is 0 where the references or the caption have no tuples, and NaN only where a row failed. The jar's NaN
+belongs to its separate scores of objects, attributes and relations.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 from typing_extensions import override
@@ -26,9 +27,9 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import Shards, read_failed_rows
-from relabel.sources.spice.encode import SHARD, WORDS, collapsed, encoding_steps
+from relabel.sources.spice.encode import SHARD, WORDS, collapsed, encoding_steps, spelled, words_table
 from relabel.sources.spice.parse_cache import cached_parser
-from relabel.sources.spice.parser import ParseFailure, parser_files
+from relabel.sources.spice.parser import ParseFailure, Tuples, parser_files
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import input_sha256
 from relabel.store.manifest import read_parts
@@ -37,7 +38,6 @@ from relabel.store.workdir import Steps, Work
 if TYPE_CHECKING:
     from relabel.sources.spice.load import Scenes
     from relabel.sources.spice.relevance import SceneGraphRelevance
-    from relabel.sources.spice.scene_graph import TupleRows, Words
 
 
 class SpiceParams(SourceParams):
@@ -89,20 +89,27 @@ class Spice(Source[SpiceParams]):
         from relabel.sources.spice.relevance import SceneGraphRelevance
 
         tuples = read_parts(encoding.folder, encoding.manifest, ["tuples"])["tuples"]
+        words = pq.read_table(encoding.folder / WORDS)
+
+        def with_text(text: str) -> Scenes:
+            parsed = pa.chunked_array([pa.array([self._parse(text, encoding.runtime)], tuples.type)])
+            # Words that no caption has; concepts are numbered anew, which takes as long as opening the encoding.
+            new = set(spelled(parsed)[2].to_pylist()).difference(words["word"].to_pylist())
+            table = pa.concat_tables([words, words_table(new, find_meteor_jar()).cast(words.schema)])
+            return scenes_of(pa.chunked_array([*tuples.chunks, *parsed.chunks]), table)
+
         return SceneGraphRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
-            scenes=scenes_of(tuples, pq.read_table(encoding.folder / WORDS)),
-            new_text=lambda text, scenes: self._parsed(text, scenes, encoding.runtime),
+            scenes=scenes_of(tuples, words),
+            with_text=with_text,
             threads=encoding.runtime.threads,
             failed=read_failed_rows(encoding.folder, encoding.manifest),
         )
 
-    def _parsed(self, text: str, scenes: Scenes, runtime: Runtime) -> tuple[TupleRows, Words]:
+    def _parse(self, text: str, runtime: Runtime) -> Tuples:
         """Parse a new text; raise UsageError if the parser fails."""
-        from relabel.sources.spice.load import rows_of_text
-
         if self.params.text == "ptb":
             from relabel.corpus.tokenizers import tokenize_text
 
@@ -115,4 +122,4 @@ class Spice(Source[SpiceParams]):
             parser.close()
         if isinstance(parsed, ParseFailure):
             raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", todo="Rephrase the text.")
-        return rows_of_text(parsed, scenes, find_meteor_jar())
+        return parsed

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, eye_array, hstack
 
 from relabel.core.numeric.csr import indptr_of, owners
 from relabel.core.numeric.kernels import jit
-from relabel.sources.spice.encode import spelled, words_table
+from relabel.sources.spice.encode import spelled
 from relabel.sources.spice.scene_graph import (
     ATTRIBUTES,
     I4,
@@ -39,17 +38,11 @@ class Scenes(NamedTuple):
 
     `concepts`: number of concepts in the graphs.
     `size`: (N, 4) int64; bound on the size of each caption's graph; see `ReferenceGraph.of`.
-    `spelling`: words by number.
-    `numbers`: (S,) int32; WordNet's number of each synonym set, ascending.
-    `multiple`: (start, words); words of each concept that has more than one word, as CSR rows.
     """
 
     captions: Captions
     concepts: int
     size: I8
-    spelling: pa.Array
-    numbers: I4
-    multiple: tuple[I8, I4]
 
 
 def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
@@ -61,7 +54,7 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     rows = rows_of(tuples, spelling)
     held = pc.list_value_length(table["synsets"]).to_numpy()
     start = indptr_of(held)
-    numbers, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
+    _, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
     sets = synsets.reshape(-1).astype(np.int32)
     # The concepts near a word are unknown until the graphs are merged, which does not need them.
     empty = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
@@ -69,9 +62,8 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     size = sizes_of(rows, words)
     graphs, multiple = _merged_graphs(rows, words, size)
     concepts = len(spelling) + len(multiple[0]) - 1
-    near = near_concepts(words, np.arange(len(spelling), dtype=np.int32), words, len(numbers), *multiple)
-    words = words._replace(near_start=near[0], near=near[1])
-    return Scenes(Captions(rows, words, graphs), concepts, size, spelling, numbers.astype(np.int32), multiple)
+    near_start, near = near_concepts(words, *multiple)
+    return Scenes(Captions(rows, words._replace(near_start=near_start, near=near), graphs), concepts, size)
 
 
 def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
@@ -195,20 +187,14 @@ def _number_word_sets(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8
     return np.array(numbers, np.int32), (indptr_of([len(key) for key in distinct]), members)
 
 
-def near_concepts(
-    words: Words, itself: I4, corpus: Words, synsets: int, multiple_start: I8, multiple: I4
-) -> tuple[I8, I4]:
+def near_concepts(words: Words, multiple_start: I8, multiple: I4) -> tuple[I8, I4]:
     """List, for every word, the concepts that contain it or share a synonym set with it, as CSR rows.
 
-    `words`: V words. The corpus does not have their synonym sets from number `synsets` on. `itself`: (V,) int32; number
-    of each word in the corpus, -1 if it is not in the corpus. `corpus`: words of the corpus. `synsets`: number of
-    synonym sets of the corpus. `multiple_start`, `multiple`: see Scenes.
+    `multiple_start`, `multiple`: words of each concept that has more than one word, as CSR rows.
     """
-    count, width = len(corpus.signature), 1 + int(max(words.synsets.max(initial=synsets - 1), synsets - 1))
-    shared = _incidence(words.start, words.synsets, width) @ _incidence(corpus.start, corpus.synsets, width).T
-    known = np.flatnonzero(itself >= 0)
-    same = csr_array((np.ones(len(known), np.int32), (known, itself[known])), shape=(len(itself), count))
-    similar = shared + same
+    count = len(words.signature)
+    synsets = _incidence(words.start, words.synsets, 1 + int(words.synsets.max(initial=-1)))
+    similar = synsets @ synsets.T + eye_array(count, dtype=np.int32, format="csr")
     # A similar word makes every concept similar that contains it.
     near = hstack([similar, similar @ _incidence(multiple_start, multiple, count).T], format="csr")
     return near.indptr.astype(np.int64), near.indices.astype(np.int32)
@@ -216,25 +202,3 @@ def near_concepts(
 
 def _incidence(start: I8, columns: I4, width: int) -> csr_array:
     return csr_array((np.ones(len(columns), np.int32), columns, start), shape=(len(start) - 1, width))
-
-
-def rows_of_text(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[TupleRows, Words]:
-    """Make the single row of a new text, and its words with the corpus's concepts that they match.
-
-    `tuples`: tuples in the parser's order. `scenes`: of the corpus. `jar`: METEOR's jar, which contains the synonym
-    sets.
-    """
-    column = pa.chunked_array([pa.array([tuples], pa.list_(pa.list_(pa.string())))])
-    table = words_table(spelled(column)[2].to_pylist(), jar)
-    spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
-    itself = pc.fill_null(pc.index_in(spelling, value_set=scenes.spelling), -1).to_numpy().astype(np.int32)
-    held = pc.list_value_length(table["synsets"]).to_numpy()
-    start = indptr_of(held)
-    names = pc.list_flatten(table["synsets"]).to_numpy()
-    # Sets that the corpus lacks are numbered after its own: they still relate the words of the text to each other.
-    every = np.concatenate([scenes.numbers, np.setdiff1d(names, scenes.numbers).astype(np.int32)])
-    order = np.argsort(every, kind="stable")
-    synsets = order[np.searchsorted(every, names, sorter=order)].astype(np.int32)
-    words = Words(start, synsets, signatures(start, synsets), np.zeros(len(held) + 1, np.int64), np.empty(0, np.int32))
-    near = near_concepts(words, itself, scenes.captions.words, len(scenes.numbers), *scenes.multiple)
-    return rows_of(column, spelling), words._replace(near_start=near[0], near=near[1])

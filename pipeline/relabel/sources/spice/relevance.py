@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +17,9 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.spice.load import Scenes, sizes_of
-from relabel.sources.spice.scene_graph import I8, Captions, ReferenceGraph, TupleRows, Words
-from relabel.sources.spice.scoring import BEST, MEAN, MERGED, count_pairs, score_block, score_pairs
+from relabel.sources.spice.load import Scenes
+from relabel.sources.spice.scene_graph import I8, ReferenceGraph
+from relabel.sources.spice.scoring import BEST, MEAN, MERGED, score_block, score_pairs
 from relabel.sources.spice.tuple_search import (
     Counts,
     TupleIndex,
@@ -33,8 +33,6 @@ from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
 _QUERIES = 128  # queries per task of a thread
-NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
-_SETS = 4096  # sets whose matches are listed together
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,14 +43,14 @@ class SceneGraphRelevance(Relevance):
     the references or the caption have no tuples, relevance is 0, as in the jar.
 
     `scenes`: the encoded rows.
-    `new_text`: parses a new text.
+    `with_text`: parses a new text; returns the encoded rows followed by it.
     """
 
     corpus: Corpus
     rows: range
     pooling: Pooling
     scenes: Scenes
-    new_text: NewText
+    with_text: Callable[[str], Scenes]
     threads: int
     failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
@@ -93,27 +91,14 @@ class SceneGraphRelevance(Relevance):
             out[:, self.failed_mask[candidates]] = np.nan
         return out
 
-    def counts(self, references: References, captions: Rows) -> I8:
-        """Count the tuples of P pairs, with the references of each pair merged.
-
-        Returns (P, 3, 3) int64: objects, attributes and relations; each with the numbers of matching tuples, of the
-        caption's tuples and of the references' tuples. The jar's F1 of a category is NaN where the references have no
-        tuple in it, whereas `f1` is 0.
-        """
-        sets, candidates = self.set_positions(references, "refs"), self.positions(captions).astype(np.int32)
-        out = np.empty((len(candidates), 3, 3), np.int64)
-        indptr, graph = self.graph(sets, MERGED, 0, len(sets))
-        count_pairs(indptr, sets.rows, self.scenes.captions, candidates, graph, out)
-        return out
-
     @override
     def query(self, text: str, captions: Rows) -> Scores:
         """Score N captions against one new text, which is parsed first; this takes seconds."""
-        rows, words = self.new_text(text, self.scenes)
+        extended = replace(self, scenes=self.with_text(text))
+        sets = References.single(np.array([len(self.rows)], np.int32))
         candidates, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
-        graph = ReferenceGraph.of(words, self.scenes.concepts, sizes_of(rows, words)[0])
-        sets, known = References.single(np.zeros(1, np.int32)), Captions(rows, words, self.scenes.captions.graphs)
-        score_block(sets.indptr, sets.rows, MERGED, known, candidates, graph, out)
+        indptr, graph = extended.graph(sets, MERGED, 0, 1)
+        score_block(indptr, sets.rows, MERGED, extended.scenes.captions, candidates, graph, out)
         out[:, self.failed_mask[candidates]] = np.nan
         scores: Scores = out[0]
         return scores
@@ -239,27 +224,10 @@ def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, 
     captions = References.single(np.arange(rows.start, rows.stop, dtype=np.int32))
     for name, references in (("caption", captions), ("image", corpus.references(images))):
         sets = relevance.set_positions(references, "refs")
-        sizes, counts, matches = _matches(relevance, sets, table)
+        _, graph = relevance.graph(sets, MERGED, 0, len(sets))
+        sizes, counts, matches = list_matches(sets.indptr, sets.rows, scenes.captions, table, graph)
         write_array(work, f"scene_graphs.{name}_indptr", indptr_of(counts))
         write_array(work, f"scene_graphs.{name}_matches", matches)
         if name == "image":
             write_array(work, "scene_graphs.image_size", sizes.astype(np.int32))
     return {"tuples": len(table.concepts)}
-
-
-def _matches(
-    relevance: SceneGraphRelevance, sets: References, table: TupleTable
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Return each set's number of tuples, its number of matching distinct tuples, and these tuples, end to end."""
-    sizes, counts = np.empty((2, len(sets)), np.int64)
-    pieces, buffer = [np.empty(0, np.int32)], np.empty(len(table.concepts) + 1, np.int32)
-    _, graph = relevance.graph(sets, MERGED, 0, len(sets))
-    for a in range(0, len(sets), _SETS):
-        b = min(a + _SETS, len(sets))
-        args = (sets.indptr[a : b + 1], sets.rows, relevance.scenes.captions, table, graph, buffer)
-        # The first pass counts, the second one fills an array of exactly that size.
-        list_matches(*args, sizes[a:b], counts[a:b], np.empty(0, np.int32))
-        piece = np.empty(int(counts[a:b].sum()), np.int32)
-        list_matches(*args, sizes[a:b], counts[a:b], piece)
-        pieces.append(piece)
-    return sizes, counts, np.concatenate(pieces)

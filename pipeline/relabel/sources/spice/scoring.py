@@ -195,24 +195,3 @@ def score_pairs(
             hi += 1
         _score_set(refs, mode, captions, candidates[lo:hi], graph, out[lo:hi])
         lo = hi
-
-
-@jit
-def count_pairs(indptr: I8, sets: I4, captions: Captions, candidates: I4, graph: ReferenceGraph, out: I8) -> None:
-    """Count tuples of reference set p and candidate ``candidates[p]``.
-
-    `out` is (P, 3, 3): objects, attributes, relations; matched, of the candidate, of the references.
-    """
-    start, concepts = captions.graphs
-    out[:] = 0
-    for p in range(len(candidates)):
-        open_refs(sets[indptr[p] : indptr[p + 1]], captions, graph)
-        for t in range(start[candidates[p]], start[candidates[p] + 1]):
-            first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
-            kind = int(second >= 0) + int(third >= 0)  # 0: object, 1: attribute, 2: relation
-            out[p, kind, 0] += int(matches(first, second, third, graph.bits, graph.limbs[0], graph.limbs[1]))
-            out[p, kind, 1] += 1
-        out[p, 0, 2] = graph.used[NODES]
-        out[p, 1, 2] = graph.used[ATTRIBUTES]
-        out[p, 2, 2] = graph.used[RELATIONS]
-        close_refs(graph)

@@ -226,28 +226,21 @@ def search(
 
 @jit
 def list_matches(
-    indptr: I8,
-    sets: I4,
-    captions: Captions,
-    table: TupleTable,
-    graph: ReferenceGraph,
-    buffer: I4,
-    sizes: I8,
-    counts: I8,
-    out: I4,
-) -> None:
+    indptr: I8, sets: I4, captions: Captions, table: TupleTable, graph: ReferenceGraph
+) -> tuple[I8, I8, I4]:
     """List the distinct tuples of candidates that M reference sets match.
 
-    `indptr`, `sets`, `captions`, `table`, `graph`: see `search`. `buffer`: (D + 1,) int32; scratch memory.
-    `sizes`, `counts`: (M,) int64; filled with the number of tuples of each merged set, and the number of distinct
-    tuples that match it. `out`: (counts.sum(),) int32; filled set by set, ascending within a set. If it is empty,
-    tuples are counted only.
+    `indptr`, `sets`, `captions`, `table`, `graph`: see `search`. Returns `sizes`, `counts`, (M,) int64: the number of
+    tuples of each merged set, and of distinct tuples that match it; and these tuples, set by set, ascending within one.
     """
-    at = 0
-    for m in range(len(indptr) - 1):
+    sizes, counts, found = np.empty(len(indptr) - 1, np.int64), np.empty(len(indptr) - 1, np.int64), 0
+    buffer, out = np.empty(len(table.concepts) + 1, np.int32), np.empty(1, np.int32)
+    for m in range(len(sizes)):
         sizes[m] = open_refs(sets[indptr[m] : indptr[m + 1]], captions, graph)
         counts[m] = _matching(table, graph, buffer)
         close_refs(graph)
-        if len(out):
-            out[at : at + counts[m]] = np.sort(buffer[: counts[m]])
-            at += counts[m]
+        if found + counts[m] > len(out):
+            out = np.concatenate((out, np.empty(len(out) + counts[m], np.int32)))
+        out[found : found + counts[m]] = np.sort(buffer[: counts[m]])
+        found += counts[m]
+    return sizes, counts, out[:found].copy()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.sources.spice.counts import counts
 
 from relabel.core.errors import RelabelError
 from relabel.core.java import find_java, java_version
@@ -88,7 +89,7 @@ def test_the_jars_command_line_agrees(
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = json.loads((tmp_path / "out.json").read_text())
-    counted = relevance.counts(references, captions)
+    counted = counts(relevance, references, captions)
     scores = relevance.pairs(references, captions)
     for i, item in enumerate(theirs):
         assert item["image_id"] == i
@@ -121,14 +122,14 @@ def judged(mirror: Path, relevance: SceneGraphRelevance) -> tuple[Any, Any, dict
 def test_every_judged_pair_equals_the_jar(text: str, coco: Coco, mirror: Path, jar_f1: Callable[..., float]) -> None:
     relevance = coco(text)
     references, captions, figures = judged(mirror, relevance)
-    counted, scores = relevance.counts(references, captions), relevance.pairs(references, captions)
+    counted, scores = counts(relevance, references, captions), relevance.pairs(references, captions)
     assert len(captions) == 44_833
     tossed = (figures["image_id"] == TOSSED) & (text == "raw")
     every = np.concatenate([counted, counted.sum(axis=1, keepdims=True)], axis=1)
     for k, kind in enumerate(("object", "attribute", "relation", "all")):
         matched, candidate, reference = every[:, k].T
-        counts = {"tp": matched, "fp": candidate - matched, "fn": reference - matched}
-        for name, column in counts.items():
+        figure = {"tp": matched, "fp": candidate - matched, "fn": reference - matched}
+        for name, column in figure.items():
             theirs = figures[f"{text}_{kind}_{name}"]
             same = column == theirs
             assert same[~tossed].all(), (kind, name)

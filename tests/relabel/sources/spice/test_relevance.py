@@ -10,16 +10,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.sources.spice.counts import counts
 
 from relabel.corpus import References
 from relabel.export.lookup import ArtefactRef, lookup_parameters, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice.load import rows_of_text
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import read_manifest
@@ -66,7 +67,7 @@ def test_more_tuples_than_a_machine_word_has_bits(opened: Opened, oracle: Any) -
     long = [[f"thing{i}", f"thing{i + 1}", "on"] for i in range(150)] + [[f"thing{i}", f"kind{i}"] for i in range(140)]
     short = [["thing149", "thing150", "on"], ["thing139", "kind139"], ["thing2", "thing3", "under"]]
     relevance = opened([[long, [["man"]]], [short]])
-    counted = relevance.counts(References.of([[0, 1]] * 3), np.arange(3, dtype=np.int32))
+    counted = counts(relevance, References.of([[0, 1]] * 3), np.arange(3, dtype=np.int32))
     assert counted.tolist() == [oracle.counts([long, [["man"]]], c) for c in (long, [["man"]], short)]
     assert counted[2].tolist() == [[5, 5, 152], [1, 1, 140], [1, 2, 150]]
 
@@ -75,8 +76,8 @@ def test_merging_depends_on_the_order_of_tuples(opened: Opened, oracle: Any) -> 
     tie = [["commode"], ["bathroom"], ["toilet"], ["bathroom", "toilet", "with"], ["bathroom", "commode", "with"]]
     relevance = opened([[tie, tie[::-1]]])
     for row, tuples in enumerate((tie, tie[::-1])):
-        counts = relevance.counts(References.of([[row]]), np.array([row], np.int32))[0].tolist()
-        assert counts == oracle.counts([tuples], tuples)
+        found = counts(relevance, References.of([[row]]), np.array([row], np.int32))[0].tolist()
+        assert found == oracle.counts([tuples], tuples)
 
 
 def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened) -> None:
@@ -97,12 +98,15 @@ def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened
         np.testing.assert_array_equal(scores.reshape(3, 5), expected)
 
 
-def test_a_new_text_is_scored_as_a_caption(opened: Opened, drawn: Any, oracle: Any, meteor_jar: Path) -> None:
+def test_a_new_text_is_scored_as_a_caption(
+    opened: Opened, drawn: Any, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(8)
     images = [[drawn(rng)] for _ in range(30)]
     tuples = [["hombre"], ["gentleman", "girl", "be beside"], ["girl", "blue"], ["gentleman", "road", "on"], ["woman"]]
     relevance = opened(images)
-    object.__setattr__(relevance, "new_text", lambda text, scenes: rows_of_text(tuples, scenes, meteor_jar))
+    parser = SimpleNamespace(parse=lambda texts: [tuples], close=lambda: None)
+    monkeypatch.setattr("relabel.sources.spice.cached_parser", lambda *_: parser)
     scores = relevance.query("as told", np.arange(30, dtype=np.int32))
     expected = [oracle.f1([tuples], image[0]) for image in images]
     assert max(expected) > 0
