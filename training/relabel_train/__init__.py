@@ -1,5 +1,5 @@
-"""Graded labels in a trainer: lookups, batches, losses and metrics. Depends on numpy, pyarrow and torch alone.
+"""Graded labels in a trainer, with numpy and torch alone.
 
-`lookup` reads labels, `batches` composes batches, `losses` learns from labels, `metrics` evaluates scores. `fit` and
-`evaluate` are a reference trainer made of these parts, with `models`, `features` and `training`.
+`lookup` reads labels, `samplers` and `plan` compose batches, `losses` learns from labels, `metrics` evaluates scores,
+`webdataset` joins labels to shards. `reference` is a trainer made of these parts.
 """

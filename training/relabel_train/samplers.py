@@ -157,21 +157,7 @@ class Sampler(ABC):
     ValueError
         If a parameter is invalid.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.samplers import Captions, Sampler
-    >>> class InOrder(Sampler):
-    ...     name = "in_order"
-    ...     def epoch(self, epoch):
-    ...         return self._cut(np.arange(len(self.captions)))
-    ...     def __len__(self):
-    ...         return self._count(len(self.captions))
-    >>> sampler = InOrder(Captions.of(np.arange(5)), batch_size=2, seed=0, drop_last=False)
-    >>> [rows.tolist() for rows in sampler]
-    [[0, 1], [2, 3], [4]]
-    >>> [rows.tolist() for rows in sampler.batches(0, rank=1, world_size=2)]
-    [[2, 3]]
+    Subclasses implement `epoch` and `__len__`.
     """
 
     name: ClassVar[str]

@@ -9,24 +9,14 @@ from numpy.typing import NDArray
 
 
 def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
-    """Return R@K of each query as retrieval papers use it: 1 if any of the K best items is positive.
+    """Return R@K of each query as retrieval papers use it: 1 if any of the K best items is positive, else 0.
 
     Parameters
     ----------
     hits : (Q, L) bool
         Whether the item at each position is positive, best first.
     k : int
-        1..L.
-
-    Returns
-    -------
-    (Q,) float64
-        0 or 1; R@K is its mean.
-
-    Raises
-    ------
-    ValueError
-        If `k` is not in 1..L.
+        1..L, else ValueError.
 
     Examples
     --------
@@ -41,19 +31,9 @@ def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
 
 
 def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
-    """Return R@K over queries, 0..100: the share of queries with a positive among their K best items.
+    """Return R@K, 0..100: the share of queries with a positive among their K best items; NaN for no queries.
 
-    Parameters
-    ----------
-    ranks : (Q,) int
-        Rank of the best positive of each query, counted from 0, as `rank_positives` returns it.
-    k : int
-        1 or more.
-
-    Returns
-    -------
-    float
-        NaN for no queries.
+    `ranks`, (Q,) int, of the best positive of each query, counted from 0, as `rank_positives` returns them.
 
     Examples
     --------
@@ -68,26 +48,8 @@ def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
 def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -> NDArray[np.float64]:
     """Return the share of each query's positives among its K best items (Biten et al., WACV 2022, Eq. 1).
 
-    With five captions per image it cannot exceed K/5; with one positive per query it is R@K.
-
-    Parameters
-    ----------
-    hits : (Q, L) bool
-        Whether the item at each position is positive, best first.
-    positives : (Q,) int
-        Number of positives of each query; at least 1.
-    k : int
-        1..L.
-
-    Returns
-    -------
-    (Q,) float64
-        0..1.
-
-    Raises
-    ------
-    ValueError
-        If `k` is not in 1..L or a query has no positive.
+    With five captions per image it cannot exceed K/5; with one positive per query it is R@K. Parameters are those of
+    `recall_at_k` and `r_precision`.
 
     Examples
     --------
@@ -103,24 +65,14 @@ def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -
 
 
 def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the precision of the R best items of each query, with R its number of positives.
+    """Return the precision of the R best items of each query, with R its number of positives: (Q,), 0..1.
 
     Parameters
     ----------
     hits : (Q, L) bool
-        Whether the item at each position is positive, best first; L is at least the largest R.
+        Whether the item at each position is positive, best first; ValueError if L is less than the largest R.
     positives : (Q,) int
-        R of each query, positives outside the list included; at least 1.
-
-    Returns
-    -------
-    (Q,) float64
-        0..1.
-
-    Raises
-    ------
-    ValueError
-        If a list is shorter than its R or an R is below 1.
+        R of each query, positives outside the list included; ValueError for less than 1.
 
     Examples
     --------
@@ -136,8 +88,8 @@ def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDAr
 def average_precision_at_r(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the average precision at R of each query: (1 / R) sum over k <= R of hit_k times precision at k.
 
-    mAP@R, its mean, is of Musgrave et al., A Metric Learning Reality Check, ECCV 2020. Parameters, range and errors are
-    those of `r_precision`, which is an upper bound.
+    mAP@R, its mean, is of Musgrave et al., A Metric Learning Reality Check, ECCV 2020. Parameters and errors are those
+    of `r_precision`, which is an upper bound.
 
     Examples
     --------
@@ -153,12 +105,7 @@ def average_precision_at_r(hits: NDArray[np.bool_], positives: NDArray[np.intege
 
 
 def mean_rank(ranks: NDArray[np.integer]) -> float:
-    """Return the mean of ranks, counted from 1; NaN for no queries.
-
-    Parameters
-    ----------
-    ranks : (Q,) int
-        Rank of the best positive of each query, counted from 0, as `rank_positives` returns it.
+    """Return the mean of ranks, counted from 1; NaN for no queries. `ranks` are those of `recall_percent`.
 
     Examples
     --------
@@ -172,8 +119,6 @@ def mean_rank(ranks: NDArray[np.integer]) -> float:
 
 def median_rank(ranks: NDArray[np.integer]) -> float:
     """Return the median of ranks, counted from 1 and rounded down, as VSE++ prints it; NaN for no queries.
-
-    Parameters are those of `mean_rank`.
 
     Examples
     --------

@@ -25,14 +25,6 @@ class RankedLabels(NamedTuple):
         NaN behind the end of a list.
     labels : (Q, k) float64
         0 behind the end of a list.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import Ranking
-    >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
-    >>> Ranking(scores, labels).best(3).labels  # of the two tied scores the less relevant item comes first
-    array([[0.25, 0.75, 1.  ]])
     """
 
     scores: NDArray[np.floating[Any]]
@@ -56,6 +48,8 @@ class Ranking:
     >>> import numpy as np
     >>> from relabel_train.metrics import Ranking
     >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
+    >>> Ranking(scores, labels).best(3).labels  # of the two tied scores the less relevant item comes first
+    array([[0.25, 0.75, 1.  ]])
     >>> Ranking(scores, labels, ties="row").best(3).labels
     array([[0.25, 1.  , 0.75]])
     >>> without = np.array([0]), np.array([0])  # item 0 of query 0
@@ -159,10 +153,6 @@ def ranked_hits(
         0..N.
     ties : "pessimistic" or "row"
         "pessimistic" gives no chance hits, which flatter a coarse score. "row" equals a stable sort.
-
-    Returns
-    -------
-    (Q, length) bool
 
     Raises
     ------

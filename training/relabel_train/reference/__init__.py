@@ -1,1 +1,1 @@
-"""Parts of `relabel_train.reference.fit`, one idea per file."""
+"""The reference training: models, features, one loop that trains, and the evaluation."""
