@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from relabel.judge.figures import set_figures
-from relabel.judge.scores import score_judgements
 from scipy.stats import kendalltau
 
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.datasets.judged import JudgedSet, Judgements, set_names
+from relabel.judge.figures import set_figures
+from relabel.judge.scores import score_judgements
 from relabel.stages import Project, judged
 from relabel.stages.correlate import correlate
 
