@@ -18,7 +18,7 @@ Required methods of a `Source` are `fingerprint_params`, `steps` and `open`. Req
 Override these methods to add a capability:
 
 - finding exact neighbours: `Relevance.finder`, or give the reason why not in `SourceSpec.refused`;
-- scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.block_scorer`;
+- scoring blocks faster than pair by pair: `Relevance.block`;
 - exporting lookups: `Relevance.write_lookup`, or give the reason why not;
 - searching with faiss: kind "vectors", `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;

@@ -30,7 +30,6 @@ ComputeType = Literal["float32", "bfloat16"]
 REFUSED_POOLINGS: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
 STORED = {"float32": "<f4", "float16": "<f2"}
 """Types of the values of a `.npy` file, by the name of the type in the parameters."""
-_ROUNDED_CELLS = 1 << 22  # float64 cosines in memory while a block is rounded: 32 MiB
 _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
 
@@ -96,46 +95,6 @@ class VectorRelevance(Relevance):
             cosine = self.vectors[self.positions(sets.rows)] @ right
             out[a : a + step] = pool(cosine, sets.indptr, pooling or self.pooling)
         return out
-
-    @override
-    def rounded_block(
-        self, references: References, captions: Rows, pooling: Pooling | None = None
-    ) -> NDArray[np.float32]:
-        # BLAS adds products in an unspecified order, so float64 sums differ in their last bits. Only a sum near the
-        # midpoint of two float32 numbers can be rounded differently; such a pair is scored by itself.
-        how, count = pooling or self.pooling, len(references)
-        right = self.vectors[self.positions(captions)].astype(np.float64).T
-        # Twice the bound on the difference between two orders of summation, for unit vectors.
-        slack = 4 * len(right) * 2.0**-53
-        out = np.empty((count, len(captions)), np.float32)
-        step = max(1, _ROUNDED_CELLS * count // max(1, len(references.rows) * len(captions)))
-        for a in range(0, count, step):
-            sets = references.take(np.arange(a, min(a + step, count)))
-            cosines = self.vectors[self.positions(sets.rows)].astype(np.float64) @ right
-            scores: Scores = pool(cosines, sets.indptr, how)
-            rounded = out[a : a + step]
-            rounded[:] = scores
-            # Both ends of the error interval round to the same float32 unless a midpoint lies between them.
-            unsure = (scores - slack).astype(np.float32) != (scores + slack).astype(np.float32)
-            for i, j in np.argwhere(unsure & ~np.isnan(scores)).tolist():
-                one = sets.take(np.array([i]))
-                rounded[i, j] = VectorRelevance.pairs(self, one, captions[j : j + 1], how)[0]
-        return out
-
-    @override
-    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
-        def score(references: References, pooling: Pooling) -> Scores:
-            if pooling != "paired":
-                return self.block(references, captions, pooling)
-            from relabel.topk.exact_scores import all_dots
-
-            # A matrix product is not bit-identical to `pairs`, so `paired` uses the kernel of `pairs`.
-            left = self.positions(references.rows[references.indptr[:-1]])
-            out = np.empty((len(left), len(captions)))
-            all_dots(np.ascontiguousarray(self.vectors), left, self.positions(captions), out)
-            return out
-
-        return score
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:

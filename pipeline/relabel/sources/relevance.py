@@ -8,7 +8,6 @@ than a specialised one (`block`, `set_pairs`) or states that the capability is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +21,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.finder import Finder, Search
 from relabel.store.workdir import Work
 
-_BLOCK = 1 << 18  # pairs of single captions that `Relevance.block` scores in one call of `pairs`
+_BLOCK = 1 << 18  # pairs of single captions that `block_of_pairs` scores in one call of `pairs`
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Relevance(ABC):
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption.
 
-        These scores define the source: `block` agrees with them, and neighbours are ordered by them. The score of a
+        These scores define the source: `block` approximates them, and neighbours are ordered by them. The score of a
         pair must not depend on the other pairs of the call, nor on threads or device.
 
         Parameters
@@ -134,34 +133,14 @@ class Relevance(ABC):
 
         Returns
         -------
-        (M, N) float64, equal to `pairs` on each pair.
+        (M, N) float64, within `block_error` of `pairs` on each pair.
         """
-        out = np.empty((len(references), len(captions)))
-        # The largest set bounds the number of single captions that one pair expands to.
-        largest = int(np.diff(references.indptr).max(initial=1))
-        step = max(1, _BLOCK // max(1, len(captions) * largest))
-        for a in range(0, len(references), step):
-            sets = np.arange(a, min(a + step, len(references)))
-            repeated = references.take(np.repeat(sets, len(captions)))
-            scores = self.pairs(repeated, np.tile(captions, len(sets)), pooling)
-            out[a : a + step] = scores.reshape(len(sets), len(captions))
-        return out
+        return block_of_pairs(self, references, captions, pooling)
 
-    def rounded_block(
-        self, references: References, captions: Rows, pooling: Pooling | None = None
-    ) -> NDArray[np.float32]:
-        """Score a block in float32: the value of `pairs` rounded once, independent of threads. (M, N) float32."""
-        return self.block(references, captions, pooling).astype(np.float32)
-
-    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
-        """Prepare N captions for scoring against many reference sets.
-
-        Returns
-        -------
-        callable
-            Takes M reference sets and a pooling, and returns their block: (M, N) float64.
-        """
-        return lambda references, pooling: self.block(references, captions, pooling)
+    @property
+    def block_error(self) -> float:
+        """Bound of the difference between `block` and `pairs`."""
+        return 1e-6
 
     def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of two reference sets, for example of two images.
@@ -251,6 +230,20 @@ class Relevance(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Stop helper processes. They start again when needed."""
+
+
+def block_of_pairs(relevance: Relevance, references: References, captions: Rows, pooling: Pooling | None) -> Scores:
+    """Score each of M reference sets against each of N captions by `pairs`: (M, N) float64."""
+    out = np.empty((len(references), len(captions)))
+    # The largest set bounds the number of single captions that one pair expands to.
+    largest = int(np.diff(references.indptr).max(initial=1))
+    step = max(1, _BLOCK // max(1, len(captions) * largest))
+    for a in range(0, len(references), step):
+        sets = np.arange(a, min(a + step, len(references)))
+        repeated = references.take(np.repeat(sets, len(captions)))
+        scores = relevance.pairs(repeated, np.tile(captions, len(sets)), pooling)
+        out[a : a + step] = scores.reshape(len(sets), len(captions))
+    return out
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:

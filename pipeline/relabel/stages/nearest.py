@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
-from relabel.sources.relevance import Relevance
+from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.stages import Project, open_label
 
 
@@ -103,6 +103,6 @@ def _best(
         scores = relevance.query(query, captions)
     else:
         reference = References.single(np.array([query], np.int32))
-        scores = relevance.block(reference, captions, "paired")[0]
+        scores = block_of_pairs(relevance, reference, captions, "paired")[0]
     order = np.lexsort((captions, -scores))[:k]
     return captions[order], scores[order]

@@ -88,16 +88,3 @@ def _score_pairs(exact: ExactOperands, out: F8) -> None:
     vectors, indptr, members, candidates, pooling = exact
     for i in range(len(out)):
         out[i] = score(vectors, members, indptr[i], indptr[i + 1], candidates[i], pooling)
-
-
-@jit
-def all_dots(vectors: F4, left: I8, right: I8, out: F8) -> None:
-    """Write the dot products of M and N vectors, bit-identical to those of single pairs.
-
-    `vectors`: (V, D) float32, C-contiguous. `left`, `right`: (M,) and (N,) int64; positions in `vectors`. `out`: (M, N)
-    float64.
-    """
-    # The inner loop runs over the left vectors, so the right one stays in the cache.
-    for j in range(len(right)):
-        for i in range(len(left)):
-            out[i, j] = dot(vectors, left[i], right[j])

@@ -45,8 +45,6 @@ def test_a_block_equals_its_pairs(pooling: Pooling, most: int, monkeypatch: pyte
     relevance.calls.clear()
     assert relevance.block(sets, captions, pooling).tolist() == expected
     assert max(relevance.calls) <= max(most, 3 * len(captions))
-    assert relevance.block_scorer(captions)(sets, pooling).tolist() == expected
-    assert relevance.rounded_block(sets, captions, pooling).tolist() == np.float32(expected).tolist()
     assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Advance, Progress
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
-from relabel.sources.relevance import Relevance
+from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.store.arrays import save_array
 from relabel.store.workdir import Step, Task
 
@@ -49,11 +49,10 @@ def references_of(corpus: Corpus, numbers: NDArray[np.integer[Any]], pooling: Po
 def block_of(relevance: Relevance, rows: Rows, pooling: Pooling) -> Block:
     """Score a batch.
 
-    `rows`: (B,) int32. Returns (B, B) float32: the scores of `Relevance.pairs`, rounded once; the bits do not depend on
-    threads or BLAS.
+    `rows`: (B,) int32. Returns (B, B) float32: the scores of `Relevance.pairs`, rounded once.
     """
     references = references_of(relevance.corpus, owners(relevance.corpus, rows, pooling), pooling)
-    return relevance.rounded_block(references, rows, pooling)
+    return block_of_pairs(relevance, references, rows, pooling).astype(np.float32)
 
 
 class HasRelevance(Protocol):

@@ -174,10 +174,6 @@ class CiderRelevance(Relevance):
         return self.index(captions).block(references, pooling)
 
     @override
-    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
-        return self.index(captions).block
-
-    @override
     def write_lookup(self, work: Work) -> LookupArrays:
         from relabel.sources.cider.export import write_features
 

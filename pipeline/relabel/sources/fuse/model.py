@@ -52,6 +52,11 @@ class Head:
         """Feature of each curve."""
         return tuple(curve.feature for curve in self.curves)
 
+    @property
+    def steepness(self) -> float:
+        """Sum of the steepest slopes: a change of every feature by d changes a score by at most this times d."""
+        return float(sum(np.max(np.abs(np.diff(c.values) / np.diff(c.knots)), initial=0) for c in self.curves))
+
     def score(self, features: Iterable[Scores]) -> Scores:
         """Score pairs by their features, arrays of one shape; NaN where a feature is."""
         terms = (np.interp(x, c.knots, c.values) for c, x in zip(self.curves, features, strict=True))

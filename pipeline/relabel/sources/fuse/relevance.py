@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources import source_class
 from relabel.sources.finder import Finder, Search
-from relabel.sources.fuse.features import Score, compute_features, pair_features
+from relabel.sources.fuse.features import compute_features, pair_features
 from relabel.sources.fuse.model import FuseModel, Head
 from relabel.sources.relevance import LookupArrays, Relevance, pool
 from relabel.store.workdir import Step, Work
@@ -67,31 +66,28 @@ class FuseRelevance(Relevance):
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        return self.block_scorer(captions)(references, pooling or self.pooling)
-
-    @override
-    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
-        scorers = {label: part.block_scorer(captions) for label, part in self.parts.items()}
+        mode = pooling or self.pooling
+        if mode in ("max", "mean"):
+            return pool(self.block(References.single(references.rows), captions, "paired"), references.indptr, mode)
+        sets = references.first() if mode == "paired" else references
+        out = np.empty((len(sets), len(captions)))
 
         def score(part: str, asked: References, pooling: Pooling) -> Scores:
-            return scorers[part](asked, pooling)
+            return self.parts[part].block(asked, captions, pooling)
 
-        return lambda references, pooling: self._block(score, references, len(captions), pooling)
-
-    def _block(self, score: Score, references: References, count: int, mode: Pooling) -> Scores:
-        """Score M sets against `count` candidates, (M, count) float64."""
-        if mode in ("max", "mean"):
-            single = self._block(score, References.single(references.rows), count, "paired")
-            return pool(single, references.indptr, mode)
-        sets = references.first() if mode == "paired" else references
-        out = np.empty((len(sets), count))
         # As many sets at a time as have `_CELLS` scores of single references, and at least one.
-        step = max(1, _CELLS // max(1, count * int(np.diff(sets.indptr).max(initial=1))))
+        step = max(1, _CELLS // max(1, len(captions) * int(np.diff(sets.indptr).max(initial=1))))
         for head, chosen in self._by_head(sets):
             for a in range(0, len(chosen), step):
                 some = chosen[a : a + step]
                 out[some] = head.score(compute_features(head.features, sets.take(some), score))
         return out
+
+    @property
+    @override
+    def block_error(self) -> float:
+        steepness = max(head.steepness for head in self.model.heads.values())
+        return steepness * max(part.block_error for part in self.parts.values())
 
     def _by_head(self, references: References) -> Iterator[tuple[Head, NDArray[np.int64]]]:
         """Yield each head with the sets that it scores: sets of one caption for the single head, else the set head."""
@@ -171,23 +167,29 @@ class FuseFinder(Finder):
         for a in range(0, len(queries) if width else 0, step):
             batch = range(queries.start + a, min(queries.start + a + step, queries.stop))
             if self.gate is None:
-                candidates = np.broadcast_to(every, (len(batch), len(every)))
-                found = self._scorer(self.search.queries.take(np.arange(batch.start, batch.stop)), self.pooling)
+                candidates = self._within_reach(batch)
             else:
                 # Rows are sorted, because `select_best` breaks ties by their order. Queries count once they are scored.
-                candidates = np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1)
-                sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), candidates.shape[1]))
-                found = self.relevance.pairs(sets, candidates.reshape(-1), self.pooling).reshape(candidates.shape)
-            for i, query in enumerate(batch):
-                best = select_best(found[i], candidates[i], int(self.search.exclude[query]), width)
+                candidates = list(np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1))
+            sizes = [len(some) for some in candidates]
+            sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), sizes))
+            found = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
+            for i, one in enumerate(np.split(found, np.cumsum(sizes)[:-1])):
+                best = select_best(one, candidates[i], int(self.search.exclude[batch[i]]), width)
                 rows[a + i], scores[a + i] = best
             advance(len(batch))
         return rows, scores
 
-    @cached_property
-    def _scorer(self) -> Callable[[References, Pooling], Scores]:
-        """Scorer against all candidates, prepared once for all queries."""
-        return self.relevance.block_scorer(self.search.candidates)
+    def _within_reach(self, queries: range) -> list[Rows]:
+        """Return the candidates of each query that can be among its best, by the block of all candidates; ascending."""
+        every, sets = self.search.candidates, self.search.queries.take(np.arange(queries.start, queries.stop))
+        block = self.relevance.block(sets, every, self.pooling)
+        block[np.isnan(block)] = -np.inf
+        block[self.search.exclude[queries.start : queries.stop, None] == every] = -np.inf
+        best = np.partition(block, len(every) - self.search.width, axis=1)[:, len(every) - self.search.width]
+        # A candidate and the worst of the best may each be off by the error of a block.
+        floor = best - 2 * self.relevance.block_error
+        return [every[row >= least] for row, least in zip(block, floor, strict=True)]
 
 
 def select_best(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Rows, Scores]:

@@ -251,12 +251,6 @@ class ExternalVectorRelevance(VectorRelevance):
         return super().block(*self._sides(references, captions, pooling or self.pooling))
 
     @override
-    def rounded_block(
-        self, references: References, captions: Rows, pooling: Pooling | None = None
-    ) -> NDArray[np.float32]:
-        return super().rounded_block(*self._sides(references, captions, pooling or self.pooling))
-
-    @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
         queries, _, how = self._sides(search.queries, search.candidates, pooling or self.pooling)
         return super().finder(replace(search, queries=queries), how, runtime)

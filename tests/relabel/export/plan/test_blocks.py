@@ -1,5 +1,5 @@
 """Contract: a block holds the value of Relevance.pairs for each pair, rounded to float32 once, independent of BLAS. A
-distinct pair is scored once per plan.
+distinct pair of a source that scores pair by pair is scored once per plan.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from tests.relabel.export.plan.fixtures import POOLINGS, CountingRelevance, check, files, outline, vectors, write
 
-from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
 from relabel.export.plan import blocks
-from relabel.export.plan.blocks import Pairs, block_of
+from relabel.export.plan.blocks import Pairs
 from relabel.sources.base import Kind
-from relabel.sources.cosine import VectorRelevance
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -51,35 +50,6 @@ def test_every_distinct_pair_is_scored_once(
     assert not list((tmp_path / "plan").glob("pairs-*"))
     assert Pairs(corpus, plan_outline.batches, pooling).distinct == len(expected)
     assert len(Pairs(corpus, plan_outline.batches, pooling).files) > 5
-
-
-def test_sums_between_two_float32_numbers_are_rounded_as_by_pairs(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Check 0.5 + 2**-25, half-way between two float32 numbers: one ulp of float64 in another order would change it."""
-    relevance = vectors(corpus)
-    relevance.vectors[:] = 0
-    relevance.vectors[0, :3] = 0.5, 2.0**-25, 2.0**-80
-    relevance.vectors[1, :3] = 1.0, 1.0, -1.0
-    requests: list[tuple[int, int]] = []
-    real = VectorRelevance.pairs
-
-    def pairs(self: VectorRelevance, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        requests.append((int(references.rows[0]), int(captions[0])))
-        return real(self, references, captions, pooling)
-
-    monkeypatch.setattr(VectorRelevance, "pairs", pairs)
-    block = block_of(relevance, np.array([0, 1], np.int32), "paired")
-    assert {(0, 1), (1, 0)} <= set(requests)
-    assert block[0, 1] == np.float32(relevance.pairs(References.of([[0]]), np.array([1], np.int32), "paired")[0])
-    assert len(set(requests)) < 4  # unambiguous sums are not computed again
-
-
-def test_a_large_batch_is_scored_in_pieces(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    relevance, rows = vectors(corpus), np.arange(len(corpus), dtype=np.int32)
-    block = block_of(relevance, rows, "max")
-    monkeypatch.setattr("relabel.sources.cosine._ROUNDED_CELLS", 200)
-    assert np.array_equal(block_of(relevance, rows, "max"), block)
 
 
 def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:

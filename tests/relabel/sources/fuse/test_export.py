@@ -18,6 +18,7 @@ from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, without_rows
+from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Project
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
@@ -62,7 +63,7 @@ def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) 
             references = References.single(rows.astype(np.int32))
         else:
             references = corpus.references(images)
-        expected = fuse.block(references, columns.astype(np.int32), pooling)
+        expected = block_of_pairs(fuse, references, columns.astype(np.int32), pooling)
         assert block == pytest.approx(expected, abs=1e-9)
         assert lookup.block(rows, columns, pooling=pooling) == pytest.approx(expected, abs=1e-6)
 

@@ -1,12 +1,14 @@
-"""Contract: a fuse is an elementwise function of its parts. `pairs` equals loops; `block` and neighbours have its
-bits. A failed row of a part is a failed row of the fuse. Circular labels, changed parts and missing models are
-refused.
+"""Contract: a fuse is an elementwise function of its parts. `pairs` equals loops, `block` is within its error of them,
+and neighbours have the bits of `pairs`. A failed row of a part is a failed row of the fuse. Circular labels, changed
+parts and missing models are refused.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +50,7 @@ def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pairs_equal_loops_and_block_has_their_bits(pooling: Pooling) -> None:
+def test_pairs_equal_loops_and_block_approximates_them(pooling: Pooling) -> None:
     fuse = small_fuse()
     corpus = fuse.corpus
     references = corpus.references(range(12))
@@ -56,7 +58,7 @@ def test_pairs_equal_loops_and_block_has_their_bits(pooling: Pooling) -> None:
     block = fuse.block(references, captions, pooling)
     every = references.take(np.repeat(np.arange(12), len(captions)))
     pairs = fuse.pairs(every, np.tile(captions, 12), pooling).reshape(12, -1)
-    assert np.array_equal(block, pairs)
+    assert 0 < np.abs(block - pairs).max() <= fuse.block_error
     for m, j in product(range(12), range(len(captions))):
         assert pairs[m, j] == pytest.approx(one_score(fuse, references[m].tolist(), captions[j], pooling), abs=1e-12)
 
@@ -66,9 +68,7 @@ def test_a_block_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     references, captions = fuse.corpus.references(range(12)), np.arange(20, dtype=np.int32)
     complete = fuse.block(references, captions)
     monkeypatch.setattr("relabel.sources.fuse.relevance._CELLS", 1)
-    assert np.array_equal(fuse.block(references, captions), complete)
-    every = references.take(np.repeat(np.arange(12), 20))
-    assert np.array_equal(fuse.pairs(every, np.tile(captions, 12)).reshape(12, 20), complete)
+    assert fuse.block(references, captions) == pytest.approx(complete, abs=2 * fuse.block_error)
 
 
 def test_a_new_text_is_a_single_reference() -> None:
@@ -103,6 +103,19 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
         expected = sorted((-s, r) for s, r in zip(mine.tolist(), rows.tolist(), strict=True) if r != exclude[q])[:7]
         assert rows_found[i].tolist() == [r for _, r in expected]
         assert scores[i].tolist() == [-s for s, _ in expected]
+
+
+def test_equal_scores_at_the_end_of_a_list_are_ordered_by_row(tmp_path: Path) -> None:
+    """Check ties that the error of a block breaks."""
+    fuse = small_fuse()
+    head = linear_head({Feature("far", "max"): 0.5})
+    fuse = replace(fuse, model=FuseModel(fuse.model.parts, {"single": head, "set": head}))
+    far: Any = fuse.parts["far"]
+    far.values = far.values.round(1)
+    rows = np.arange(len(fuse.corpus), dtype=np.int32)
+    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "refs", Runtime(threads=1)), tmp_path)
+    for q in rows:
+        assert found[q].tolist() == [r for r in np.argsort(-far.values[q], kind="stable").tolist() if r != q][:7]
 
 
 def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
