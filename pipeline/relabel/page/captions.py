@@ -1,11 +1,11 @@
-"""The captions of a page, numbered from 0 in the order of the corpus, and the nearest ones of each under each label."""
+"""The captions of a page, numbered from 0 in the order of the corpus; the nearest ones of each, and pairs of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,15 @@ from relabel.store.workdir import Work, make_step
 
 CAPTIONS = 30_000
 """Most captions of a page. COCO's test split has 25,010."""
+NEAREST = 10
+"""Nearest captions of each caption on a page."""
+RERANKED = 5
+"""Nearest captions of each other label that a label re-ranks if it scores pair by pair."""
+PAIRS = 5_000
+"""Pairs of each kind in a distribution of relevance."""
+_BATCH = 1 << 14  # pairs that a label re-ranks between two advances of the bar
+Numbers = NDArray[np.int64]
+"""Numbers of captions or images on the page."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +47,17 @@ class PageCaptions:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def complete(self) -> bool:
-        """Whether these are all captions of the split."""
-        return len(self) == len(self.chosen_from)
-
     @cached_property
-    def image(self) -> NDArray[np.int64]:
+    def image(self) -> Numbers:
         """Position in `images` of each caption's image, (N,) int64."""
         return np.searchsorted(self.images, self.corpus.image[self.rows])
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Numbers:
         """First caption of each image, and N, (M + 1,) int64."""
         return np.searchsorted(self.image, np.arange(len(self.images) + 1))
 
-    def score(self, relevance: Relevance, references: NDArray[np.int64], candidates: NDArray[np.int64]) -> Scores:
+    def score(self, relevance: Relevance, references: Numbers, candidates: Numbers) -> Scores:
         """Score pairs of captions of the page, each with one as the only reference; NaN where one has no encoding."""
         return relevance.pairs(References.single(self.rows[references]), self.rows[candidates], "paired")
 
@@ -71,44 +75,30 @@ def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int
     return PageCaptions(corpus, corpus.references(images, first=None).rows, images, rows)
 
 
-def positions_in(ascending: Rows, values: Rows) -> NDArray[np.int64]:
+def positions_in(ascending: Rows, values: Rows) -> Numbers:
     """Return the positions of corpus rows or images among those of the page; -1 where the page lacks one."""
     index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return np.where(ascending[index] == values, index, -1)
 
 
-NEAREST = 10
-"""Nearest captions of each caption on a page."""
-RERANKED = 5
-"""Nearest captions of each other label that a label re-ranks if it scores pair by pair."""
-_BATCH = 1 << 14  # pairs that a label re-ranks between two advances of the bar
+class Nearest(NamedTuple):
+    """Nearest captions under one label: pairs by reference, the best candidate of each first.
 
-
-@dataclass(frozen=True, eq=False)
-class Nearest:
-    """Nearest captions under one label.
-
-    `positions`: (N, k) int32; numbers on the page, best first; N where there is no further caption.
-    `scores`: (N, k) float32; 0 where there is no caption.
+    `reference`, `candidate`: (E,) int64. `score`: (E,) float64, to three decimals.
     `reranked`: True if the label has only ordered the captions that other labels found.
     """
 
-    positions: NDArray[np.int32]
-    scores: NDArray[np.float32]
+    reference: Numbers
+    candidate: Numbers
+    score: Scores
     reranked: bool = False
 
 
 def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
-    """Return neighbours given by corpus rows; a score of NaN stands for no caption.
-
-    `rows`, `scores`: (N, w) int32 and float; the first `NEAREST` columns are taken.
-    """
-    rows, scores = rows[:, :NEAREST], scores[:, :NEAREST].astype(np.float32)
-    positions = positions_in(captions.rows, rows)
-    # A caption that could not be encoded has no neighbours: its scores are NaN.
-    missing = np.isnan(scores) | (positions < 0)
-    positions[missing] = len(captions)
-    return Nearest(positions.astype(np.int32), np.where(missing, np.float32(0), scores))
+    """Return neighbours given by corpus rows, (N, w) each; of a score of NaN, and of rows outside the page, none."""
+    candidate, scores = positions_in(captions.rows, rows[:, :NEAREST]), scores[:, :NEAREST]
+    reference, rank = np.nonzero(~np.isnan(scores) & (candidate >= 0))
+    return Nearest(reference, candidate[reference, rank], np.asarray(scores[reference, rank], np.float64).round(3))
 
 
 def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Runtime, work: Work) -> Nearest:
@@ -118,8 +108,7 @@ def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Ru
     for the files of the search.
     """
     rows = captions.rows
-    query = Search(References.single(rows), rows, rows, NEAREST)
-    finder = relevance.finder(query, relevance.pooling, runtime)
+    finder = relevance.finder(Search(References.single(rows), rows, rows, NEAREST), relevance.pooling, runtime)
     if step := finder.build(work):
         make_step(step, work, SILENT)
     with runtime.progress.bar(f"nearest captions ({label})", len(rows), "captions") as bar:
@@ -129,28 +118,41 @@ def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Ru
 def rerank(
     relevance: Relevance, captions: PageCaptions, others: Sequence[Nearest], label: str, runtime: Runtime
 ) -> Nearest:
-    """Order the first `RERANKED` captions of each other label by a label that scores pair by pair.
+    """Order the first `RERANKED` captions of each other label by a label that scores pair by pair, by (-score, row).
 
-    `others`: of other labels, at least one. `label`: name of the label, for the bar. Returns Nearest: by (-score, row).
+    `others`: of other labels, at least one. `label`: name of the label, for the bar.
     """
-    count = len(captions)
-    candidates = np.sort(np.concatenate([nearest.positions[:, :RERANKED] for nearest in others], axis=1), axis=1)
-    repeated = np.zeros(candidates.shape, np.bool_)
-    repeated[:, 1:] = candidates[:, 1:] == candidates[:, :-1]
-    query, column = np.nonzero(~repeated & (candidates < count))
-    candidate = candidates[query, column]
-    scores = np.empty(len(query))
-    with runtime.progress.bar(f"nearest captions ({label})", len(query), "pairs") as bar:
-        for start in range(0, len(query), _BATCH):
+    first = [np.stack([one.reference, one.candidate])[:, _rank(one.reference) < RERANKED] for one in others]
+    reference, candidate = np.unique(np.concatenate(first, axis=1), axis=1)
+    score = np.empty(len(reference))
+    with runtime.progress.bar(f"nearest captions ({label})", len(reference), "pairs") as bar:
+        for start in range(0, len(reference), _BATCH):
             batch = slice(start, start + _BATCH)
-            scores[batch] = captions.score(relevance, query[batch], candidate[batch])
-            bar.advance(len(query[batch]))
-    scored = np.flatnonzero(~np.isnan(scores))
-    order = scored[np.lexsort((candidate[scored], -scores[scored], query[scored]))]
-    # The rank of a candidate is its distance from the first candidate of its query.
-    rank = np.arange(len(order)) - np.searchsorted(query[order], query[order])
-    best, rank = order[rank < NEAREST], rank[rank < NEAREST]
-    positions = np.full((count, NEAREST), count, np.int32)
-    values = np.zeros((count, NEAREST), np.float32)
-    positions[query[best], rank], values[query[best], rank] = candidate[best], scores[best]
-    return Nearest(positions, values, reranked=True)
+            score[batch] = captions.score(relevance, reference[batch], candidate[batch])
+            bar.advance(len(score[batch]))
+    order = np.lexsort((candidate, -score, reference))
+    order = order[~np.isnan(score[order])]
+    order = order[_rank(reference[order]) < NEAREST]
+    return Nearest(reference[order], candidate[order], np.round(score[order], 3), reranked=True)
+
+
+def _rank(reference: Numbers) -> Numbers:
+    """Return the rank of each pair among those of its reference, from 0."""
+    return np.arange(len(reference)) - np.searchsorted(reference, reference)
+
+
+def draw_scores(relevance: Relevance, captions: PageCaptions, nearest: Nearest | None) -> dict[str, Scores]:
+    """Draw pairs of one image, neighbours of two images and random pairs of two, and score at most `PAIRS` of each."""
+    rng, image, count = np.random.default_rng(0), captions.image, len(captions)
+    # A few captions have a few pairs, and a slow label need not score them again and again.
+    reference = rng.integers(0, count, 2 * min(PAIRS, count))
+    first, size = captions.starts[image[reference]], np.diff(captions.starts)[image[reference]]
+    scores = {}
+    for kind, other in (("same_image", first + rng.integers(0, size)), ("random", rng.integers(0, count, len(size)))):
+        of_kind = (reference != other) & ((image[reference] == image[other]) == (kind == "same_image"))
+        chosen = np.flatnonzero(of_kind)[:PAIRS]
+        scores[kind] = captions.score(relevance, reference[chosen], other[chosen])
+    if nearest:
+        of_two = nearest.score[image[nearest.reference] != image[nearest.candidate]]
+        scores["neighbours"] = rng.permutation(of_two)[:PAIRS]
+    return scores

@@ -1,225 +1,168 @@
-"""Data of a page's charts: distributions of relevance, and human-judged pairs.
+"""Charts of a page: human-judged pairs, and figures as plotly's JavaScript draws them.
 
-A distribution covers pairs of captions of one image, neighbours of two images, and random pairs. Judged pairs give a
-sample for the charts, the agreement between labels, and the largest disagreements.
+A figure has traces (`data`), titles of its axes and options of its y axis; the page adds colours and layout. Arrays
+become lists of its JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-from relabel.core.numeric.statistics import pearson, round_relative
+from relabel.core.numeric.statistics import round_relative
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
 from relabel.datasets.judged import ALL
-from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, calibration_points
-from relabel.page.captions import Nearest, PageCaptions, positions_in
+from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs
+from relabel.judge.report import Record
+from relabel.page.captions import PageCaptions, positions_in
 
-PAIRS = 5_000
-"""Pairs of each kind."""
-KINDS = ("same_image", "neighbours", "random")
-"""Pairs of captions of one image, neighbours of two images, and random pairs of two images."""
-_BINS = 40
-_SUBSETS = {ALL: "all", NON_GT: "two_images"}
-"""Subset of CxC's pairs of a caption and an image to its name on the page."""
-
-
-class CaptionPairs(NamedTuple):
-    """Pairs of captions by their numbers on the page: references and candidates, (P,) int64 each."""
-
-    references: NDArray[np.int64]
-    candidates: NDArray[np.int64]
-
-
-def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPairs]:
-    """Draw pairs of captions of one image ("same_image") and of two images ("random").
-
-    References are drawn uniformly, and the candidate of each uniformly from those of the kind. A kind that the captions
-    lack is left out.
-
-    `most`: most pairs of each kind; no more than twice the captions are drawn.
-    """
-    # A few captions have a few pairs, and a slow label need not score them again and again.
-    most = min(most, 2 * len(captions))
-    rng = np.random.default_rng(0)
-    first, size = captions.starts[:-1][captions.image], np.diff(captions.starts)[captions.image]
-    pairs = {}
-    several = np.flatnonzero(size > 1)
-    if len(several):
-        references = rng.choice(several, most)
-        # A step of 1 to size - 1 within the image never leads back to the reference.
-        step = rng.integers(1, size[references])
-        offset = (references - first[references] + step) % size[references]
-        pairs["same_image"] = CaptionPairs(references, first[references] + offset)
-    candidate_counts = len(captions) - size
-    if candidate_counts.min() > 0:
-        references = rng.integers(0, len(captions), most)
-        candidates = rng.integers(0, candidate_counts[references])
-        # Captions after the image of the reference are moved by its size.
-        candidates += np.where(candidates >= first[references], size[references], 0)
-        pairs["random"] = CaptionPairs(references, candidates)
-    return pairs
-
-
-def draw_neighbours(captions: PageCaptions, nearest: Nearest, most: int = PAIRS) -> Scores:
-    """Draw the relevance of captions and their neighbours of other images.
-
-    Returns (P,) float64, P at most `most`.
-    """
-    image = np.append(captions.image, -1)
-    valid = nearest.positions < len(captions)
-    scores = nearest.scores[valid & (image[nearest.positions] != captions.image[:, None])].astype(np.float64)
-    return np.random.default_rng(0).permutation(scores)[:most]
-
-
-def distribution(scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """Summarise the relevance of a label for pairs by kind, JSON-able.
-
-    `scores`: by kind of `KINDS`, (P,) float64. NaN is left out, and a kind without scores, too. Returns dict: `edges`,
-    of bins of equal width that all kinds share; by kind, `shares` of the pairs in each bin (the last one counts all
-    pairs beyond it), `medians`, and `counts` of pairs with a score; and `close`, the share of neighbours of two images
-    that are at least as relevant as the median pair of one image.
-    """
-    finite = {kind: scores[kind][~np.isnan(scores[kind])] for kind in KINDS if kind in scores}
-    finite = {kind: values for kind, values in finite.items() if len(values)}
-    pooled = np.concatenate([*finite.values(), np.zeros(1)])
-    # Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty.
-    low, high = float(pooled.min()), float(np.quantile(pooled, 0.99))
-    edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
-    shares = {kind: np.histogram(np.minimum(v, edges[-1]), edges)[0] / len(v) for kind, v in finite.items()}
-    medians = {kind: float(np.median(values)) for kind, values in finite.items()}
-    close = None
-    if "same_image" in finite and "neighbours" in finite:
-        close = float((finite["neighbours"] >= medians["same_image"]).mean())
-    return {
-        "edges": np.round(edges, 4).tolist(),
-        "shares": {kind: np.round(values, 5).tolist() for kind, values in shares.items()},
-        "medians": medians,
-        "counts": {kind: len(values) for kind, values in finite.items()},
-        "close": close,
-    }
-
-
-def headline(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return Pearson's r of CxC's pairs of a caption and an image, by label and subset.
-
-    `records`: of the reports of a page.
-    """
-    return [
-        {"label": r["label"], "subset": _SUBSETS[r["subset"]], "r": r["pearson"], "low": r["low"], "high": r["high"]}
-        for r in records
-        if r["task"] == "sits" and r["subset"] in _SUBSETS
-    ]
-
-
+Figure = dict[str, Any]
+TASKS: dict[Task, str] = {"sits": "caption and image", "sts": "two captions", "sis": "two images"}
+"""Tasks in the order of the tables, with the names of their pairs."""
 POINTS = 2_000
 """Judged pairs in a chart."""
 WORST = 50
 """Pairs of the largest disagreement, for each label."""
-
-_ORDER: tuple[Task, ...] = ("sits", "sts", "sis")
-"""Tasks in the order of the tables."""
+_BINS = 40
 
 
-def judged_data(labels: Sequence[PairScores], captions: PageCaptions, seed: int = 0) -> dict[str, Any]:
-    """Return the data of all judged tasks, JSON-able.
+class JudgedPairs:
+    """Pairs of one task that all labels have scored and the page shows.
 
-    `labels`: of one split, in the order of the page. `captions`: pairs with an item that the page lacks are left out.
-    `seed`: seed of the sample. Returns dict: by task: `sides`; `n`, the number of pairs that every label has scored;
-    `sample` and `worst`, pairs with the human score and the relevance under each label; `agreement` of labels and
-    people ("people" comes last), by subset; and `calibration`, the mean human score by relevance of pairs of two
-    images.
+    `left`, `right`: numbers on the page. `sample`: the pairs in charts, drawn with seed 0.
     """
-    lines = [point for scored in labels for point in calibration_points(scored)]
-    data: dict[str, Any] = {}
-    for task in _ORDER:
-        if not all(task in scored.tasks for scored in labels):
-            continue
-        pairs = _TaskPairs(labels, task, captions)
-        if not pairs.count:
-            continue
-        drawn = np.random.default_rng(seed).choice(pairs.count, min(POINTS, pairs.count), replace=False)
-        points = [point for point in lines if point["task"] == task]
-        data[task] = {
-            "sides": SIDES[task],
-            "n": pairs.count,
-            "sample": pairs.export(np.sort(drawn)),
-            "worst": {label: pairs.worst(label) for label in pairs.relevance},
-            "agreement": pairs.agreement(),
-            "calibration": {
-                label: [[point["relevance"], point["human"]] for point in points if point["label"] == label]
-                for label in pairs.relevance
-            },
-        }
-    return data
-
-
-class _TaskPairs:
-    """Pairs of one task that all labels have scored and the page shows."""
 
     def __init__(self, labels: Sequence[PairScores], task: Task, captions: PageCaptions) -> None:
-        pairs = {scored.label: scored.tasks[task] for scored in labels}
-        first = labels[0].tasks[task]
-        names = zip((first.human.left, first.human.right), SIDES[task], strict=True)
-        sides = [_locate(ids, side, captions) for ids, side in names]
-        complete = (sides[0] >= 0) & (sides[1] >= 0)
-        for one in pairs.values():
-            complete &= one.scored
-        index = np.flatnonzero(complete)
-        self.count = len(index)
-        self.left, self.right = (side[index] for side in sides)
-        self.human = first.human.score[index]
+        pairs, first = {one.label: one.tasks[task] for one in labels}, labels[0].tasks[task]
+        self.task, self.sides = task, SIDES[task]
+        ids = zip((first.human.left, first.human.right), self.sides, strict=True)
+        left, right = (_locate(names, side, captions) for names, side in ids)
+        scored = np.logical_and.reduce([one.scored for one in pairs.values()])
+        index = np.flatnonzero((left >= 0) & (right >= 0) & scored)
+        self.left, self.right, self.human = left[index], right[index], first.human.score[index]
         self.one_image = np.isin(first.method[index], OWN)
         # Equal texts score 1 up to float32 rounding; a rank must see them as ties.
         self.relevance = {label: round_relative(one.relevance[index]) for label, one in pairs.items()}
+        self.sample = np.sort(np.random.default_rng(0).permutation(len(index))[:POINTS])
+
+    def records(self, index: NDArray[np.int64]) -> dict[str, Any]:
+        """Return pairs by the numbers of their items."""
+        return {"left": self.left[index], "right": self.right[index], "one_image": self.one_image[index]}
+
+    def data(self, colours: Mapping[str, str]) -> dict[str, Any]:
+        """Return the charts and tables of the task; `colours`: by label."""
+        names = [*self.relevance, "people"]
+        return {
+            "name": TASKS[self.task],
+            "sides": self.sides,
+            "note": f"A random sample of {len(self.sample):,} of {len(self.human):,} pairs, the same for every label.",
+            "sample": self.records(self.sample),
+            "scatter": {label: scatter(self, label, colours[label]) for label in self.relevance},
+            "matrices": {title: matrix(rho, names) for title, rho in self.agreement().items()},
+            "worst": {label: self.worst(label) for label in self.relevance},
+        }
 
     def worst(self, label: str) -> dict[str, Any]:
         """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""
-        gap = _ranks(self.relevance[label]) - _ranks(self.human)
-        order = np.lexsort((np.arange(self.count), -np.abs(gap)))[:WORST]
-        return self.export(order) | {"gap": np.round(100 * (gap[order] / self.count), 1).tolist()}
-
-    def export(self, pairs: NDArray[np.int64]) -> dict[str, Any]:
-        return {
-            "left": self.left[pairs].tolist(),
-            "right": self.right[pairs].tolist(),
-            "human": np.round(self.human[pairs], 2).tolist(),
-            "one_image": self.one_image[pairs].astype(int).tolist(),
-            "relevance": {label: np.round(values[pairs], 4).tolist() for label, values in self.relevance.items()},
-        }
+        # Ranks are multiples of 0.5, so that equal differences of ranks are equal numbers.
+        gap = rankdata(self.relevance[label]) - rankdata(self.human)
+        order = np.argsort(-np.abs(gap), kind="stable")[:WORST]
+        figures = {"gap": 100 * gap / len(gap), "relevance": self.relevance[label], "human": self.human}
+        return self.records(order) | {name: np.round(values[order], 4) for name, values in figures.items()}
 
     def agreement(self) -> dict[str, list[list[float | None]]]:
-        """Return Spearman's rho of all pairs of labels, people last, over all pairs and over pairs of two images."""
-        series = [*self.relevance.values(), self.human]
-        subsets = {"all": np.full(self.count, True)}
+        """Return Spearman's rho of all pairs of labels, people last; None where one of them is constant."""
+        series, subsets = np.stack([*self.relevance.values(), self.human]), {"All pairs": self.human >= 0}
         if self.one_image.any() and not self.one_image.all():
-            subsets["two_images"] = ~self.one_image
-        return {name: _spearman([values[pairs] for values in series]) for name, pairs in subsets.items()}
+            subsets["Pairs of two images (non-GT)"] = ~self.one_image
+        return {title: _spearman(series[:, chosen]) for title, chosen in subsets.items()}
+
+
+def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rho = np.atleast_2d(np.corrcoef(rankdata(series, axis=1))).tolist()
+    return [[None if r != r else round(r, 4) for r in row] for row in rho]
 
 
 def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:
-    """Return the positions of ids on the page; -1 where the page lacks one."""
+    """Return the numbers of ids on the page; -1 where the page lacks one."""
     corpus, of_caption = captions.corpus, side == "caption"
     numbers = corpus.row_of if of_caption else corpus.image_of
     values = np.fromiter((numbers.get(i, -1) for i in ids), np.int32, len(ids))
     return positions_in(captions.rows if of_caption else captions.images, values)
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rank of each value; ties share their mean rank."""
-    from scipy.stats import rankdata
-
-    # Multiples of 0.5, so that equal differences of ranks are equal numbers.
-    return np.asarray(rankdata(values), np.float64)
+def _trace(mode: str, x: Sequence[float] | Scores, y: Sequence[str] | Scores, **options: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, **options}
 
 
-def _spearman(series: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Return Spearman's rho of every two series; None where one of them is constant."""
-    # Pearson's r of ranks, so that each series is sorted once.
-    ranks = [_ranks(values) for values in series]
-    rho = [[pearson(left, right) for right in ranks] for left in ranks]
-    return [[None if value is None else round(value, 4) for value in row] for row in rho]
+def headline(records: Sequence[Record], colours: Mapping[str, str]) -> Figure:
+    """Draw Pearson's r of CxC's pairs of a caption and an image; hollow: pairs of two images."""
+    data = []
+    for subset, title, symbol in ((ALL, "all pairs", "circle"), (NON_GT, "pairs of two images", "circle-open")):
+        of_subset = [r for r in records if (r["task"], r["subset"]) == ("sits", subset) and r["pearson"] is not None]
+        r, low, high = ([one[name] for one in of_subset] for name in ("pearson", "low", "high"))
+        # Without a bootstrap there are no ends.
+        above, below = ([abs((end or x) - x) for end, x in zip(ends, r, strict=True)] for ends in (high, low))
+        error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": "var(--muted)"}
+        marker = {"size": 11, "symbol": symbol, "color": [colours[one["label"]] for one in of_subset]}
+        options = {"marker": marker, "error_x": error, "hovertemplate": f"%{{y}}, {title}: %{{x:.3f}}<extra></extra>"}
+        data.append(_trace("markers", r, [one["label"] for one in of_subset], **options))
+    return {"data": data, "x": "Pearson's r", "y": "", "options": {"autorange": "reversed"}}
+
+
+def scatter(pairs: JudgedPairs, label: str, colour: str) -> Figure:
+    """Draw relevance against human score: the sample, hollow if of one image, and the mean of pairs of two images.
+
+    The page adds the texts of the sample, whose numbers are `customdata`.
+    """
+    x, y, data = pairs.relevance[label], pairs.human, []
+    for one_image, symbol in ((False, "circle"), (True, "circle-open")):
+        numbers = np.flatnonzero(pairs.one_image[pairs.sample] == one_image)
+        index = pairs.sample[numbers]
+        marker = {"size": 5, "symbol": symbol, "color": colour, "opacity": 0.5}
+        hover = f"human %{{y}}, {label} %{{x:.3f}}<br>%{{text}}<extra></extra>"
+        more = {"meta": pairs.task, "customdata": numbers, "hovertemplate": hover}
+        data.append(_trace("markers", np.round(x[index], 4), y[index], marker=marker, **more))
+    bins = bin_pairs(x[~pairs.one_image], y[~pairs.one_image])
+    data.append(_trace("lines", bins.relevance, bins.mean, line={"color": "var(--ink)"}, hoverinfo="skip"))
+    return {"data": data, "x": "relevance", "y": "human score (0 to 5)", "options": {"range": [-0.2, 5.2], "dtick": 1}}
+
+
+def matrix(rho: Sequence[Sequence[float | None]], names: Sequence[str]) -> Figure:
+    """Draw correlations of series; undefined ones are empty."""
+    trace = {"type": "heatmap", "x": names, "y": names, "z": rho, "zmin": 0, "zmax": 2, "showscale": False}
+    trace |= {"colorscale": [[0, "var(--surface)"], [1, "var(--accent)"]], "texttemplate": "%{z:.2f}"}
+    return {"data": [trace | {"hoverinfo": "skip"}], "x": "", "y": "", "options": {"autorange": "reversed"}}
+
+
+def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
+    """Draw the shares of pairs by relevance, for each kind of `draw_pairs`, in bins that the kinds share.
+
+    `scores`: by kind, (P,) float64. NaN is left out, and a kind without scores, too.
+    """
+    finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
+    pooled = np.concatenate([*finite.values(), np.zeros(1)])
+    # Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty: the last bin has them.
+    low, high = float(pooled.min()), float(np.quantile(pooled, 0.99))
+    edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    colours, data, top = {"same_image": colour, "neighbours": "var(--ink)", "random": "var(--baseline)"}, [], 0.02
+    for kind, values in finite.items():
+        if len(values):
+            shares = np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values)
+            # Most random pairs of a label of n-grams share none: their bin would flatten all others.
+            top = top if kind == "random" else max(top, float(shares.max()))
+            line = {"color": colours[kind], "shape": "hv", "dash": "dot" if kind == "neighbours" else "solid"}
+            hover = f"{kind}: %{{y:.1%}} at %{{x:.2f}}<extra></extra>"
+            data.append(_trace("lines", edges, np.append(shares, shares[-1]), line=line, hovertemplate=hover))
+    return {
+        "data": data,
+        "x": "relevance",
+        "y": "share of pairs",
+        "options": {"tickformat": ".0%", "range": [0, 1.15 * top]},
+    }

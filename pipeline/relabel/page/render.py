@@ -1,113 +1,125 @@
-"""The HTML of a page: one file with its data, styles and scripts inside."""
+"""The page: its content, from opened labels, their neighbours and their judgements, and its HTML.
+
+The page is one file with its data, styles and scripts inside.
+"""
 
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from relabel.core.runtime import Runtime
 from relabel.core.tables import Table
-from relabel.page.captions import Nearest, PageCaptions
-from relabel.page.charts import KINDS
-
-
-@dataclass(frozen=True)
-class PageLabel:
-    """A label as the page names it.
-
-    `description`: its source and model.
-    `decimals`: of its scores.
-    `baseline`: whether it reads image ids alone.
-    """
-
-    name: str
-    description: str
-    decimals: int
-    baseline: bool = False
+from relabel.export.base import ArtefactRef
+from relabel.export.neighbours import read_neighbours
+from relabel.judge.cxc_figures import PairScores
+from relabel.judge.report import Report
+from relabel.page.captions import NEAREST, Nearest, PageCaptions, draw_scores, from_rows, rerank, search
+from relabel.page.charts import TASKS, JudgedPairs, distribution, headline
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
+from relabel.store.workdir import Work
 
 
 @dataclass(frozen=True, eq=False)
-class Page:
-    """The content of a page.
+class OpenLabel:
+    """A label of the page.
 
-    `facts`: short facts below the title.
-    `nearest`: by label, without the labels that found none.
-    `notes`: sentences by section: "distribution", "search".
-    `charts`: JSON-able data of the charts: "headline", "judged" and "distributions".
+    `uses`: its model or word vectors.
+    `table`: its exact neighbours among all captions of the split, at least `NEAREST`, where they have been found.
     """
 
-    dataset: str
-    split: str
-    facts: tuple[str, ...]
-    labels: tuple[PageLabel, ...]
-    tables: tuple[Table, ...]
-    captions: PageCaptions
-    nearest: dict[str, Nearest]
-    notes: Mapping[str, Sequence[str]]
-    charts: dict[str, Any]
+    source: Source[Any]
+    relevance: Relevance
+    uses: str | None
+    table: ArtefactRef | None
 
 
-def render_page(page: Page) -> str:
-    """Return the HTML of a page. Equal content gives equal text."""
+def make_page(
+    title: str,
+    captions: PageCaptions,
+    labels: Mapping[str, OpenLabel],
+    scores: Sequence[PairScores],
+    report: Report,
+    runtime: Runtime,
+    work: Work,
+) -> str:
+    """Return the page of some captions. Equal content gives equal text.
+
+    `labels`: by name, in the order of the page. `scores`, `report`: their judgements; empty where there are none.
+    `work`: folder for the files of searches.
+    """
+    corpus, total = captions.corpus, len(captions.chosen_from)
+    facts = [f"{len(captions):,} of {total:,} captions", f"{len(captions.images):,} images"]
+    compared = [name for name, one in labels.items() if not one.source.spec.baseline]
+    colours = dict.fromkeys(labels, "var(--baseline)")
+    colours |= {name: f"var(--label-{number % 8})" for number, name in enumerate(compared)}
+    nearest = _nearest({name: labels[name] for name in compared}, captions, runtime, work)
+    drawn = {name: draw_scores(labels[name].relevance, captions, nearest.get(name)) for name in compared}
+    judged = [JudgedPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
+    data = {
+        "labels": {name: [colours[name], one.uses or one.source.spec.name] for name, one in labels.items()},
+        "captions": [" ".join(corpus.texts[row].split()) for row in captions.rows],
+        "ids": [corpus.caption_ids[row] for row in captions.rows],
+        "starts": captions.starts,
+        "headline": {"": headline(report.records, colours)} if judged else {},
+        "judged": {pairs.task: pairs.data(colours) for pairs in judged if len(pairs.human)},
+        "distributions": {name: distribution(one, colours[name]) for name, one in drawn.items()},
+        "searched": {name: one._asdict() for name, one in nearest.items()},
+    }
+    return render_page(title, facts, report.tables, data)
+
+
+def _nearest(
+    labels: Mapping[str, OpenLabel], captions: PageCaptions, runtime: Runtime, work: Work
+) -> dict[str, Nearest]:
+    """Return the nearest captions of every label that can find them in a short time."""
+    found = dict[str, Nearest]()
+    for name, one in labels.items():
+        if one.table is not None and len(captions) == len(captions.chosen_from):
+            table = read_neighbours(one.table.folder, one.table.manifest, captions.chosen_from, NEAREST, 1)
+            found[name] = from_rows(captions, table.rows, table.scores)
+        elif one.source.spec.fast and len(captions) > 1:
+            found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
+    fast = list(found.values())
+    for name, one in labels.items():
+        if name not in found and fast and one.source.supports("neighbours") is not None:
+            found[name] = rerank(one.relevance, captions, fast, name, runtime)
+    # Every label takes its place among the others.
+    return {name: found[name] for name in labels if name in found}
+
+
+def render_page(title: str, facts: Sequence[str], tables: Sequence[Table], data: Mapping[str, Any]) -> str:
+    """Return the HTML of a page; `data` has what its script shows."""
     from plotly.offline import get_plotlyjs
 
-    data = {
-        "labels": [vars(one) for one in page.labels],
-        "captions": [" ".join(page.captions.corpus.texts[row].split()) for row in page.captions.rows],
-        "ids": [page.captions.corpus.caption_ids[row] for row in page.captions.rows],
-        "starts": page.captions.starts.tolist(),
-        **page.charts,
-    }
-    blobs = {"plotly": get_plotlyjs().encode(), "data": json.dumps(data, allow_nan=False).encode()}
-    searched: list[dict[str, Any]] = []
-    decimals = {one.name: one.decimals for one in page.labels}
-    for label, nearest in page.nearest.items():
-        number, k = len(searched), nearest.positions.shape[1]
-        blobs |= _neighbour_blobs(number, nearest, len(page.captions), decimals[label])
-        searched.append({"label": label, "k": k, "reranked": nearest.reranked})
-    title = f"{page.dataset}, {page.split}"
     values = {
-        "title": html.escape(f"{title}: report of relabel"),
-        "heading": html.escape(title),
-        "facts": _items(page.facts),
+        "title": escape(title),
+        "facts": _items(facts),
         "style": _asset("page.css"),
-        "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(page.tables)),
-        "has_tables": "" if page.tables else "hidden",
-        "has_judged": "" if page.charts.get("judged") else "hidden",
-        **{f"{section}_notes": _items(page.notes.get(section, ())) for section in ("judged", "distribution", "search")},
-        "distribution_table": _distribution_table(page.charts.get("distributions", {}), decimals),
-        "blobs": "\n".join(_blob(name, body) for name, body in blobs.items()),
-        # `<` could end the script element.
-        "searched": json.dumps(searched, allow_nan=False).replace("<", "\\u003c"),
+        "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(tables)),
+        "has_tables": "" if tables else "hidden",
+        "has_judged": "" if data["judged"] else "hidden",
+        "plotly": _pack(get_plotlyjs()),
+        "data": _pack(json.dumps(data, allow_nan=False, default=np.ndarray.tolist)),
         "script": _asset("page.js"),
     }
     # One pass, so that braces inside a text are never taken for a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
 
 
-def _neighbour_blobs(number: int, nearest: Nearest, count: int, decimals: int) -> dict[str, bytes]:
-    """Return the arrays of neighbours: numbers of captions, and rounded scores as differences from rank to rank."""
-    # The number `count` stands for no caption.
-    numbers = nearest.positions.astype("<u2" if count < 1 << 16 else "<u4")
-    scores = np.round(nearest.scores.astype(np.float64) * 10**decimals).astype(np.int32)
-    steps = np.diff(scores, axis=1, prepend=0).astype("<i2")
-    # Rank by rank, low bytes before high bytes: columns of similar bytes compress well.
-    planes = np.ascontiguousarray(steps.T).view(np.uint8).reshape(-1, 2).T
-    return {f"numbers-{number}": numbers.tobytes(), f"scores-{number}": planes.tobytes()}
-
-
-def _blob(name: str, body: bytes) -> str:
+def _pack(text: str) -> str:
     # As a browser's `DecompressionStream("deflate")` reads it.
-    packed = base64.b64encode(zlib.compress(body, 9)).decode()
-    return f'<script type="application/octet-stream" id="blob-{name}">{packed}</script>'
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _asset(name: str) -> str:
@@ -115,38 +127,21 @@ def _asset(name: str) -> str:
 
 
 def _items(texts: Sequence[str]) -> str:
-    return "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
 def _table(table: Table, opened: bool) -> str:
     """Return a table in a block that can be folded."""
-    body = _grid(table.title, table.header, table.rows)
-    notes = f'<ul class="notes">{_items(table.notes)}</ul>' if table.notes else ""
-    state = " open" if opened else ""
-    return f"<details{state}><summary>{html.escape(table.title)}</summary>{body}{notes}</details>"
-
-
-def _grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
-    lines = []
-    for first, *cells in rows:
-        row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{html.escape(first)}</th>{row}</tr>')
-    name = html.escape(title, quote=True)
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
+        for name, *cells in table.rows
+    )
+    title = escape(table.title)
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><caption>{name}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f"<details{' open' if opened else ''}><summary>{title}</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><caption>{title}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<ul class="notes">{_items(table.notes)}</ul></details>'
     )
-
-
-def _distribution_table(distributions: Mapping[str, Any], decimals: Mapping[str, int]) -> str:
-    if not distributions:
-        return ""
-    header = ("label", "median: one image", "neighbours", "random", "neighbours above the one-image median")
-    rows = []
-    for label, one in distributions.items():
-        medians = [one["medians"].get(kind) for kind in KINDS]
-        cells = ["" if value is None else f"{value:.{decimals[label]}f}" for value in medians]
-        rows.append((label, *cells, "" if one["close"] is None else f"{one['close']:.0%}"))
-    return _grid("Relevance by kind of pair", header, rows)

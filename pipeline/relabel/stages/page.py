@@ -10,8 +10,7 @@ from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.judged import set_names
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions
-from relabel.page.content import OpenLabel, make_page
-from relabel.page.render import render_page
+from relabel.page.render import OpenLabel, make_page
 from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.export import existing_neighbours
 from relabel.stages.job import Job
@@ -58,8 +57,8 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
         scores = [open_scores(project, name) for name in names] if "cxc" in against else []
         captions = choose_captions(project.corpus, project.corpus.rows(project.splits(split)))
         opened = {name: _open(project, name, split, neighbours.get(name)) for name in names}
-        page = make_page(config.ingest.dataset, split, captions, opened, scores, report, project.runtime, work)
-        text = render_page(page)
+        title = f"{config.ingest.dataset}, {split}"
+        text = make_page(title, captions, opened, scores, report, project.runtime, work)
         for one in opened.values():
             one.relevance.close()
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
@@ -93,5 +92,4 @@ def _open(project: Project, label: str, split: str, neighbours: Job | None) -> O
         stages.open_label(project, label, split),
         describe(project, label, stages.encode(project, label, split).open()).uses,
         None if neighbours is None else ArtefactRef.of(neighbours),
-        project.command("neighbours", label=label, within=split),
     )

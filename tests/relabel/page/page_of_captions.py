@@ -8,9 +8,13 @@ import numpy as np
 
 from relabel.core.tables import Table
 from relabel.corpus.table import Caption, Corpus
-from relabel.page.captions import Nearest, choose_captions
-from relabel.page.charts import distribution
-from relabel.page.render import Page, PageLabel
+from relabel.datasets.cxc import METHODS, HumanScores, Task
+from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc_figures import PairScores
+from relabel.judge.report import JudgedLabel
+from relabel.page.captions import Nearest, PageCaptions, choose_captions
+from relabel.page.charts import JudgedPairs, distribution, headline
+from relabel.page.render import render_page
 
 HOSTILE = "a </script><script>window.stolen = 1</script> <b>dog</b> &amp; {{script}} ${captions} <!-- \"cat\" 'rat'"
 LABELS = ("same_image", "cider", "sbert")
@@ -24,71 +28,73 @@ def texts(count: int) -> list[str]:
     return lines
 
 
-def example_page(count: int = 60) -> Page:
-    """Return a page of three labels."""
+def nearest_of(count: int) -> dict[str, Nearest]:
+    """Return nearest captions of two labels; under the second one, the last caption has none."""
+    rng = np.random.default_rng(0)
+    order = np.array([np.delete(np.arange(count), i)[rng.permutation(count - 1)[:4]] for i in range(count)])
+    reference = np.repeat(np.arange(count), 4)
+    cider = Nearest(reference, order.ravel(), np.sort(rng.random((count, 4)) * 10, axis=1)[:, ::-1].ravel().round(3))
+    scores = np.sort(rng.uniform(-1, 1, (count, 4)), axis=1)[:, ::-1].ravel().round(3)
+    sbert = Nearest(reference[:-4], order[:, ::-1].ravel()[:-4], scores[:-4], reranked=True)
+    return {"cider": cider, "sbert": sbert}
+
+
+def judged_pairs(captions: PageCaptions, task: Task, count: int = 40) -> JudgedPairs:
+    """Return pairs of a task that three labels have scored."""
+    rng, corpus = np.random.default_rng(0), captions.corpus
+    left, own = corpus.caption_ids[:count], [i % 3 == 0 for i in range(count)]
+    other = corpus.image_ids if task == "sits" else corpus.caption_ids
+    right = [other[i // 5] for i in range(count)]
+    methods = METHODS[task]
+    human = HumanScores(task, "test", left, right, rng.random(count).round(2) * 5, [methods[not one] for one in own])
+    labels = []
+    for label in LABELS:
+        relevance = np.array(own, np.float64) if label == "same_image" else rng.random(count)
+        pairs = ScoredPairs(human, relevance, [None] * count, np.arange(count, dtype=np.int32))
+        labels.append(PairScores(JudgedLabel(label=label, params={"source": label}), "test", {task: pairs}))
+    return JudgedPairs(labels, task, captions)
+
+
+def example_data(count: int = 60) -> dict[str, Any]:
+    """Return the data of a page of three labels."""
     lines = texts(count)
     captions = [Caption(f"coco:{i:03d}", f"coco:9{i // 5:03d}", "test", text) for i, text in enumerate(lines)]
-    corpus = Corpus.from_captions(captions)
-    page = choose_captions(corpus, range(count))
-    rng = np.random.default_rng(0)
-    order = np.array([np.delete(np.arange(count), i)[rng.permutation(count - 1)[:4]] for i in range(count)], np.int32)
-    cider = Nearest(order, -np.sort(-rng.random((count, 4)) * 10, axis=1).astype(np.float32))
-    # The last caption has no neighbours, as if it could not be encoded.
-    order = order[:, ::-1].copy()
-    order[-1] = count
-    sbert = Nearest(order, -np.sort(-rng.uniform(-1, 1, (count, 4)), axis=1).astype(np.float32), reranked=True)
-    pairs = {
-        "left": list(range(40)),
-        "right": [i // 5 for i in range(40)],
-        "human": np.round(rng.random(40) * 5, 2).tolist(),
-        "one_image": [int(i % 3 == 0) for i in range(40)],
-        "relevance": {label: np.round(rng.random(40), 4).tolist() for label in LABELS},
-    }
-    rho: list[list[float | None]] = [
-        [1.0, None, 0.2, 0.4],
-        [None, 1.0, 0.7, 0.5],
-        [0.2, 0.7, 1.0, 0.6],
-        [0.4, 0.5, 0.6, 1.0],
-    ]
-    worst = pairs | {"gap": np.round(rng.uniform(-90, 90, 40), 1).tolist()}
-    judged = {
-        "sides": ["caption", "image"],
-        "n": 1234,
-        "sample": pairs,
-        "worst": dict.fromkeys(LABELS, worst),
-        "agreement": {"all": rho, "two_images": rho},
-        "calibration": {label: [[0.1, 1.0], [0.9, 4.0]] for label in LABELS},
-    }
-    sts = judged | {"sides": ["caption", "caption"], "agreement": {"all": rho}}
+    page = choose_captions(Corpus.from_captions(captions), range(count))
+    colours = {"same_image": "var(--baseline)", "cider": "var(--label-0)", "sbert": "var(--label-1)"}
     kinds = ("same_image", "neighbours", "random")
-    drawn = [np.random.default_rng(seed) for seed, _ in enumerate(LABELS[1:])]
-    charts: dict[str, Any] = {
-        "headline": [
-            {"label": "same_image", "subset": "all", "r": 0.7, "low": 0.6, "high": 0.8},
-            {"label": "same_image", "subset": "two_images", "r": None, "low": None, "high": None},
-            {"label": "sbert", "subset": "all", "r": 0.88, "low": None, "high": None},
-            {"label": "cider", "subset": "two_images", "r": 0.5, "low": 0.4, "high": 0.6},
-        ],
-        "judged": {"sits": judged, "sts": sts},
+    rng = np.random.default_rng(1)
+    records = [
+        {"label": label, "task": "sits", "subset": subset, "pearson": r, "low": r and r - 0.1, "high": r and r + 0.1}
+        for label, subset, r in (
+            ("same_image", "all", 0.7), ("same_image", "c2i_intrasim", None), ("sbert", "all", 0.88),
+            ("cider", "c2i_intrasim", 0.5),
+        )
+    ]  # fmt: skip
+    return {
+        "labels": {label: [colour, f"about {label}"] for label, colour in colours.items()},
+        "captions": [" ".join(line.split()) for line in lines],
+        "ids": page.corpus.caption_ids,
+        "starts": page.starts,
+        "headline": {"": headline(records, colours)},
+        "judged": {task: judged_pairs(page, task).data(colours) for task in ("sits", "sts")},
         "distributions": {
-            label: distribution({kind: one.random(50) for kind in kinds})
-            for label, one in zip(LABELS[1:], drawn, strict=True)
+            label: distribution({kind: rng.random(50) for kind in kinds}, colours[label]) for label in LABELS[1:]
         },
+        "searched": {label: one._asdict() for label, one in nearest_of(count).items()},
     }
-    tables = (
-        Table(
-            "Agreement <of> labels",
-            ("label", "all"),
-            (("sbert", "0.88"), ("cider", "<b>0.74</b>")),
-            ("A note & more.",),
-        ),
-        Table("Another table", ("label", "value"), (("sbert", "1"),)),
-    )
-    labels = (
-        PageLabel("same_image", "image ids", 3, baseline=True),
-        PageLabel("cider", "n-grams", 2),
-        PageLabel("sbert", "all-MiniLM-L6-v2", 3),
-    )
-    notes = {"search": ("meteor is not searched.",), "distribution": ("Drawn with seed 0.",)}
-    facts = (f"{count} captions",)
-    return Page("coco", "test", facts, labels, tables, page, {"cider": cider, "sbert": sbert}, notes, charts)
+
+
+TABLES = (
+    Table(
+        "Agreement <of> labels",
+        ("label", "all"),
+        (("sbert", "0.88"), ("cider", "<b>0.74</b>")),
+        ("A note & more.",),
+    ),
+    Table("Another table", ("label", "value"), (("sbert", "1"),)),
+)
+
+
+def example_page(count: int = 60) -> str:
+    """Return a page of three labels."""
+    return render_page("coco, test", [f"{count} captions"], TABLES, example_data(count))

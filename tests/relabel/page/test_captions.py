@@ -68,44 +68,41 @@ def all_scores(relevance: Relevance, captions: PageCaptions) -> NDArray[np.float
     return scores
 
 
-@pytest.mark.parametrize("label", ["cbow", "cider"])
+def best_of(scores: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+    """Return candidates and scores of every caption by a sort."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
+    return order.ravel().tolist(), np.take_along_axis(scores, order, axis=1).round(3).ravel().tolist()
+
+
+@pytest.mark.parametrize(("label", "most"), [("cbow", None), ("cider", None), ("cbow", 60)])
 def test_a_search_equals_a_sort_of_all_pairs(
-    label: str, small_project: Project, captions: PageCaptions, tmp_path: Path
+    label: str, most: int | None, small_project: Project, tmp_path: Path
 ) -> None:
+    corpus = small_project.corpus
+    captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
     relevance = stages.open_label(small_project, label, "all")
     nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
-    scores = all_scores(relevance, captions)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
-    assert np.array_equal(nearest.positions, order)
-    assert np.array_equal(nearest.scores, np.take_along_axis(scores, order, axis=1).astype(np.float32))
-
-
-def test_a_search_of_a_sample_stays_within_it(small_project: Project, tmp_path: Path) -> None:
-    corpus = small_project.corpus
-    captions = choose_captions(corpus, range(len(corpus)), most=60)
-    relevance = stages.open_label(small_project, "cbow", "all")
-    nearest = search(relevance, captions, "cbow", Runtime(threads=1), Work(tmp_path))
-    order = np.argsort(-all_scores(relevance, captions), axis=1, kind="stable")[:, :NEAREST]
-    assert np.array_equal(nearest.positions, order)
+    candidates, scores = best_of(all_scores(relevance, captions))
+    assert nearest.reference.tolist() == np.repeat(np.arange(len(captions)), NEAREST).tolist()
+    assert nearest.candidate.tolist() == candidates
+    assert nearest.score == pytest.approx(scores, abs=1.1e-3)  # searches return float32
 
 
 def test_another_label_orders_what_the_others_found(small_project: Project, captions: PageCaptions) -> None:
     rng, count = np.random.default_rng(3), len(captions)
-    other_captions = []
+    others = []
     for width in (10, 4):
-        positions = np.array([rng.permutation(np.delete(np.arange(count), i))[:width] for i in range(count)], np.int32)
-        positions[:, 3:4] = count  # no caption
-        other_captions.append(Nearest(positions, np.zeros(positions.shape, np.float32)))
+        found = [rng.permutation(np.delete(np.arange(count), i))[:width] for i in range(count)]
+        others.append(Nearest(np.repeat(np.arange(count), width), np.concatenate(found), np.zeros(count * width)))
     relevance = stages.open_label(small_project, "cider_plain", "all")
-    nearest = rerank(relevance, captions, other_captions, "cider_plain", Runtime())
+    nearest = rerank(relevance, captions, others, "cider_plain", Runtime())
     assert nearest.reranked
     scores = all_scores(relevance, captions)
     for i in range(count):
-        candidates = sorted({int(p) for one in other_captions for p in one.positions[i, :RERANKED]} - {count})
+        candidates = {int(p) for one in others for p in one.candidate[one.reference == i][:RERANKED]}
         best = sorted(candidates, key=lambda j: (-scores[i, j], j))[:NEAREST]
-        padding = [count] * (NEAREST - len(best))
-        assert nearest.positions[i].tolist() == best + padding
-        assert nearest.scores[i].tolist() == [np.float32(scores[i, j]) for j in best] + [0.0] * len(padding)
+        assert nearest.candidate[nearest.reference == i].tolist() == best
+        assert nearest.score[nearest.reference == i] == pytest.approx([scores[i, j] for j in best], abs=5.1e-4)
 
 
 def test_captions_without_a_score_have_no_neighbours(small_project: Project) -> None:
@@ -115,5 +112,6 @@ def test_captions_without_a_score_have_no_neighbours(small_project: Project) -> 
     rows = np.array([[first + 1, first + 2], [first + 2, 0]], np.int32)
     nearest = from_rows(captions, rows, np.array([[0.5, np.nan], [0.5, 0.25]]))
     # Row 0 is of another split.
-    assert nearest.positions.tolist() == [[1, len(captions)], [2, len(captions)]]
-    assert nearest.scores.tolist() == [[0.5, 0.0], [0.5, 0.0]]
+    assert nearest.reference.tolist() == [0, 1]
+    assert nearest.candidate.tolist() == [1, 2]
+    assert nearest.score.tolist() == [0.5, 0.5]

@@ -1,5 +1,4 @@
-"""Contract: drawn pairs are of the kind that they are named for, and uniform; shares, medians and the share of close
-neighbours equal counts over the pairs.
+"""Contract: drawn pairs are of the kind that they are named for, and uniform; shares equal counts over the pairs.
 
 Judged pairs are a seeded sample of the pairs that all labels scored, joined by id. Agreement is the rho of Spearman,
 and the largest disagreements are those of a sort by difference of ranks.
@@ -8,21 +7,23 @@ and the largest disagreements are those of a sort by difference of ranks.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from relabel.corpus import Corpus
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
 from relabel.corpus.table import Caption
 from relabel.datasets.cxc import HumanScores, Task
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import JudgedLabel
 from relabel.page import charts
-from relabel.page.captions import Nearest, PageCaptions, choose_captions
-from relabel.page.charts import distribution, draw_neighbours, draw_pairs, judged_data
-from relabel.stages import Project
+from relabel.page.captions import Nearest, PageCaptions, choose_captions, draw_scores
+from relabel.page.charts import JudgedPairs, distribution, headline, scatter
+from relabel.sources.relevance import Relevance
 
 
 def captions_of(sizes: list[int]) -> PageCaptions:
@@ -33,75 +34,65 @@ def captions_of(sizes: list[int]) -> PageCaptions:
     return choose_captions(corpus, range(len(corpus)))
 
 
-def test_drawn_pairs_are_of_their_kind() -> None:
-    captions = captions_of([1 + i % 4 for i in range(300)])
-    pairs = draw_pairs(captions, most=1000)
-    for kind, same in (("same_image", True), ("random", False)):
-        a, b = pairs[kind].references, pairs[kind].candidates
-        assert len(a) == 1000
+class Numbers(Relevance):
+    """Relevance of a caption: its number as a reference, in thousands, and as a candidate."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "max"
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        return references.rows * 1000.0 + captions
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        return np.zeros(len(captions))
+
+
+def test_drawn_pairs_are_of_their_kind_and_equally_likely() -> None:
+    captions = captions_of([3, 2] * 20)
+    every = [(i, j) for i in range(100) for j in range(100) if i != j]
+    near = np.array([pair for pair in every if sum(pair) % 7 == 0]).T
+    drawn = draw_scores(Numbers(captions.corpus), captions, Nearest(near[0], near[1], near[0] * 1000.0 + near[1]))
+    for kind, same in (("same_image", True), ("neighbours", False), ("random", False)):
+        a, b = np.divmod(drawn[kind].astype(int), 1000)
+        assert len(a) > 50
         assert (a != b).all()
         assert ((captions.image[a] == captions.image[b]) == same).all()
+    assert set(drawn["neighbours"]) <= {1000.0 * a + b for a, b in near.T}
+    threes = captions_of([3] * 300)
+    several = draw_scores(Numbers(threes.corpus), threes, None)["same_image"]
+    a, b = np.divmod(several.astype(int), 1000)
+    steps = Counter(zip((a % 3).tolist(), ((b - a) % 3).tolist(), strict=True))
+    assert len(steps) == 6
+    assert all(count == pytest.approx(len(several) / 6, rel=0.15) for count in steps.values())
 
 
-def test_every_pair_of_a_kind_is_equally_likely() -> None:
-    captions = captions_of([3, 2] * 2000)
-    pairs = draw_pairs(captions, most=20_000)["same_image"]
-    steps = Counter()
-    for a, b in zip(pairs.references.tolist(), pairs.candidates.tolist(), strict=True):
-        start = int(captions.starts[captions.image[a]])
-        steps[int(captions.starts[captions.image[a] + 1]) - start, a - start, b - start] += 1
-    assert len(steps) == 6 + 2
-    expected = {3: 20_000 * 0.6 / 6, 2: 20_000 * 0.4 / 2}
-    for (size, *_), count in steps.items():
-        assert count == pytest.approx(expected[size], rel=0.1)
-    random = draw_pairs(captions, most=20_000)["random"]
-    assert np.mean(random.candidates > random.references) == pytest.approx(0.5, abs=0.02)
-    assert random.candidates.max() > len(captions) - 20
-    assert random.candidates.min() < 20
+def test_a_kind_that_the_captions_lack_is_empty() -> None:
+    for sizes, present in (([1, 1, 1], "random"), ([4], "same_image")):
+        captions = captions_of(sizes)
+        drawn = draw_scores(Numbers(captions.corpus), captions, None)
+        assert [kind for kind, scores in drawn.items() if len(scores)] == [present]
 
 
-def test_a_kind_that_the_captions_lack_is_left_out() -> None:
-    assert set(draw_pairs(captions_of([1, 1, 1]))) == {"random"}
-    assert set(draw_pairs(captions_of([4]))) == {"same_image"}
-
-
-def test_neighbours_are_of_other_images(small_project: Project) -> None:
-    captions = captions_of([2, 2, 1])
-    positions = np.array([[1, 2], [2, 4], [3, 0], [5, 5], [0, 1]], np.int32)
-    scores = np.arange(10, dtype=np.float32).reshape(5, 2)
-    neighbours_drawn = draw_neighbours(captions, Nearest(positions, scores))
-    # Captions 0 and 1, and 2 and 3, are of one image; 5 stands for no caption.
-    assert sorted(neighbours_drawn.tolist()) == [1, 2, 3, 5, 8, 9]
-    assert len(draw_neighbours(captions, Nearest(positions, scores), most=4)) == 4
-
-
-def test_a_summary_counts_the_pairs() -> None:
+def test_a_distribution_counts_the_pairs() -> None:
     rng = np.random.default_rng(0)
-    scores = {kind: rng.random(500) ** power for kind, power in (("random", 6), ("same_image", 1), ("neighbours", 2))}
+    scores = {kind: rng.random(500) ** power for kind, power in (("same_image", 1), ("neighbours", 2), ("random", 6))}
     scores["random"][:7] = np.nan
-    result = distribution(scores)
-    assert list(result["counts"].items()) == [("same_image", 500), ("neighbours", 500), ("random", 493)]
-    every = np.concatenate(list(scores.values()))
-    edges = np.linspace(0, np.nanquantile([*every, 0], 0.99), len(result["edges"]))
-    assert result["edges"] == pytest.approx(edges, abs=5e-5)
-    for kind, values in scores.items():
+    figure = distribution(scores, "var(--label-0)")
+    every = np.concatenate([*scores.values(), [0]])
+    edges = np.linspace(0, np.nanquantile(every, 0.99), 41)
+    for trace, values in zip(figure["data"], scores.values(), strict=True):
+        assert trace["x"] == pytest.approx(edges)
         finite = values[~np.isnan(values)]
-        assert result["medians"][kind] == np.median(finite)
-        for i, share in enumerate(result["shares"][kind]):
+        for i, share in enumerate(trace["y"][:-1]):
             last = i == len(edges) - 2
             inside = (finite >= edges[i]) & ((finite < edges[i + 1]) | last)
-            assert share == pytest.approx(inside.mean(), abs=1e-5)
-        assert sum(result["shares"][kind]) == pytest.approx(1, abs=len(edges) * 5e-6)
-    assert result["close"] == np.mean(scores["neighbours"] >= np.median(scores["same_image"]))
+            assert share == pytest.approx(inside.mean())
 
 
 def test_kinds_without_scores_are_left_out() -> None:
-    result = distribution(
-        {"same_image": np.array([0.0, 0.0]), "neighbours": np.array([]), "random": np.full(3, np.nan)}
-    )
-    assert set(result["shares"]) == {"same_image"}
-    assert result["close"] is None
-    assert np.isfinite(result["edges"]).all()
+    scores = {"same_image": np.array([0.0, 0.0]), "neighbours": np.array([]), "random": np.full(3, np.nan)}
+    (trace,) = distribution(scores, "red")["data"]
+    assert np.isfinite(trace["x"]).all()
 
 
 PAIRS = 300
@@ -133,50 +124,69 @@ def scored(label: str, seed: int, missing: int | None = None) -> PairScores:
 def test_a_sample_holds_the_pairs_of_all_labels_by_id(captions: PageCaptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "POINTS", 40)
     labels = [scored("a", 1), scored("b", 2, missing=3)]
-    data = judged_data(labels, captions)["sits"]
-    assert data["n"] == PAIRS - 2  # without the missing pair and the pair of another corpus
-    sample = data["sample"]
-    assert len(sample["human"]) == 40
+    pairs = JudgedPairs(labels, "sits", captions)
+    assert len(pairs.human) == PAIRS - 2  # without the missing pair and the pair of another corpus
+    assert len(set(pairs.sample.tolist())) == 40
+    assert pairs.sample.tolist() == JudgedPairs(labels, "sits", captions).sample.tolist()
     human = labels[0].tasks["sits"].human
     rows = {key: i for i, key in enumerate(zip(human.left, human.right, human.score, strict=True))}
     corpus = captions.corpus
-    for i in range(40):
-        key = corpus.caption_ids[sample["left"][i]], corpus.image_ids[sample["right"][i]], sample["human"][i]
-        row = rows[key]
+    for i in pairs.sample:
+        row = rows[corpus.caption_ids[pairs.left[i]], corpus.image_ids[pairs.right[i]], pairs.human[i]]
         assert row not in (3, PAIRS - 1)
-        assert sample["one_image"][i] == (human.method[row] == "c2i_original")
+        assert pairs.one_image[i] == (human.method[row] == "c2i_original")
         for one in labels:
-            expected = one.tasks["sits"].relevance[row]
-            assert sample["relevance"][one.label][i] == pytest.approx(expected, abs=1e-4)
-    assert judged_data(labels, captions)["sits"]["sample"] == sample
-    assert judged_data(labels, captions, seed=1)["sits"]["sample"] != sample
+            assert pairs.relevance[one.label][i] == pytest.approx(one.tasks["sits"].relevance[row], abs=1e-4)
+    of_two, of_one, line = scatter(pairs, "a", "red")["data"]
+    for trace, one_image in ((of_two, False), (of_one, True)):
+        index = pairs.sample[trace["customdata"]]
+        assert (pairs.one_image[index] == one_image).all()
+        assert trace["x"] == pytest.approx(pairs.relevance["a"][index], abs=1e-4)
+        assert trace["y"].tolist() == pairs.human[index].tolist()
+    assert len(of_two["x"]) + len(of_one["x"]) == 40
+    assert list(line["x"]) == sorted(line["x"])
 
 
 def test_agreement_is_spearmans_rho(captions: PageCaptions) -> None:
     labels = [scored("a", 1), scored("b", 2)]
     pairs = labels[0].tasks["sits"]
-    for subset, rho in judged_data(labels, captions)["sits"]["agreement"].items():
-        chosen = np.arange(PAIRS - 1)
-        if subset == "two_images":
-            chosen = chosen[pairs.method[:-1] == "c2i_intrasim"]
-        series = [one.tasks["sits"].relevance[chosen] for one in labels]
-        series.append(pairs.human.score[chosen])
+    of_all, of_two = JudgedPairs(labels, "sits", captions).agreement().values()
+    everything = np.arange(PAIRS - 1)
+    for rho, chosen in ((of_all, everything), (of_two, everything[pairs.method[:-1] == "c2i_intrasim"])):
+        series = [one.tasks["sits"].relevance[chosen] for one in labels] + [pairs.human.score[chosen]]
         for i in range(3):
             for j in range(3):
                 assert rho[i][j] == pytest.approx(spearmanr(series[i], series[j]).statistic, abs=1e-4)
+    constant = replace(labels[0], tasks={"sits": replace(pairs, relevance=np.ones(PAIRS))})
+    rho = JudgedPairs([constant, labels[1]], "sits", captions).agreement()["All pairs"]
+    assert rho[0] == [None, None, None]
+    assert rho[1][1] == 1
 
 
 def test_the_largest_disagreements_are_those_of_a_sort(captions: PageCaptions) -> None:
     labels = [scored("a", 1), scored("b", 2)]
-    data = judged_data(labels, captions)["sits"]["worst"]
+    judged = JudgedPairs(labels, "sits", captions)
     for one in labels:
         pairs = one.tasks["sits"]
         x, y = pairs.relevance[:-1], pairs.human.score[:-1]
         gap = (rankdata(x) - rankdata(y)) / len(x)
         order = sorted(range(len(x)), key=lambda i: (-abs(gap[i]), i))[:50]
-        worst = data[one.label]
-        ids = [captions.corpus.caption_ids[i] for i in worst["left"]]
-        assert ids == [pairs.human.left[i] for i in order]
-        assert worst["gap"] == pytest.approx([100 * gap[i] for i in order], abs=0.051)
-        assert worst["human"] == y[order].tolist()
-        assert worst["relevance"][one.label] == pytest.approx(x[order], abs=1e-4)
+        worst = judged.worst(one.label)
+        assert [captions.corpus.caption_ids[i] for i in worst["left"]] == [pairs.human.left[i] for i in order]
+        assert worst["gap"] == pytest.approx([100 * gap[i] for i in order], abs=1e-3)
+        assert worst["human"].tolist() == y[order].tolist()
+        assert worst["relevance"] == pytest.approx(x[order], abs=1e-4)
+
+
+def test_the_headline_has_the_defined_figures() -> None:
+    rows = [
+        {"label": "a", "task": "sits", "subset": "all", "pearson": 0.7, "low": 0.6, "high": 0.75},
+        {"label": "b", "task": "sits", "subset": "all", "pearson": 0.5, "low": None, "high": None},
+        {"label": "a", "task": "sits", "subset": "c2i_intrasim", "pearson": None, "low": None, "high": None},
+        {"label": "a", "task": "sts", "subset": "all", "pearson": 0.1, "low": None, "high": None},
+    ]
+    of_all, of_two = headline(rows, {"a": "red", "b": "blue"})["data"]
+    assert (of_all["x"], of_all["y"], of_all["marker"]["color"]) == ([0.7, 0.5], ["a", "b"], ["red", "blue"])
+    assert of_all["error_x"]["array"] == pytest.approx([0.05, 0])
+    assert of_all["error_x"]["arrayminus"] == pytest.approx([0.1, 0])
+    assert of_two["x"] == []

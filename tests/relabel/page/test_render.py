@@ -1,5 +1,5 @@
 """Contract: a page is one file with well-formed elements; its bytes follow from its content; texts are data, whatever
-they hold; packed neighbours are the given ones."""
+they hold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import zlib
 from html.parser import HTMLParser
 from itertools import pairwise
 
-import numpy as np
 import pytest
-from tests.relabel.page.page_of_captions import HOSTILE, LABELS, example_page, texts
+from tests.relabel.page.page_of_captions import HOSTILE, example_data, example_page, texts
 
 from relabel.page.render import render_page
 
@@ -43,7 +42,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_page(example_page())
+    return example_page()
 
 
 def blob(page: str, name: str) -> bytes:
@@ -91,32 +90,11 @@ def test_texts_are_data(page: str) -> None:
 
 
 def test_bytes_follow_from_the_content(page: str) -> None:
-    assert render_page(example_page()) == page
-    assert render_page(example_page(61)) != page
-
-
-def test_neighbours_are_packed_without_loss() -> None:
-    example = example_page()
-    page = render_page(example)
-    (searched,) = re.findall(r'id="searched">(.*?)</script>', page)
-    entries = json.loads(searched)
-    assert [(entry["label"], entry["reranked"]) for entry in entries] == [("cider", False), ("sbert", True)]
-    decimals = {entry["name"]: entry["decimals"] for entry in json.loads(blob(page, "data"))["labels"]}
-    assert decimals == {"same_image": 3, "cider": 2, "sbert": 3}
-    for number, (label, nearest) in enumerate(example.nearest.items()):
-        count, k = nearest.positions.shape
-        numbers = np.frombuffer(blob(page, f"numbers-{number}"), "<u2").reshape(count, k)
-        assert np.array_equal(numbers, nearest.positions)
-        low, high = np.frombuffer(blob(page, f"scores-{number}"), np.uint8).reshape(2, -1)
-        steps = (low.astype(np.uint16) | high.astype(np.uint16) << 8).view(np.int16).reshape(k, count)
-        scores = np.cumsum(steps, axis=0).T / 10 ** decimals[label]
-        assert np.abs(scores - nearest.scores).max() <= 0.5 / 10 ** decimals[label] + 1e-6
+    assert example_page() == page
+    assert example_page(61) != page
 
 
 def test_a_page_without_judgements_hides_their_sections() -> None:
-    example = example_page()
-    charts = example.charts | {"headline": [], "judged": {}}
-    bare = type(example)(**{**example.__dict__, "tables": (), "charts": charts})
-    hidden = {a["id"] for tag, a in Outline(render_page(bare)).elements if tag == "section" and "hidden" in a}
+    bare = render_page("mine, val", [], (), example_data() | {"headline": {}, "judged": {}})
+    hidden = {a["id"] for tag, a in Outline(bare).elements if tag == "section" and "hidden" in a}
     assert hidden == {"agreement", "pairs", "disagreement"}
-    assert set(LABELS) > {"cider"}

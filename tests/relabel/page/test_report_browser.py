@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.page.page_of_captions import HOSTILE, example_page
-
-from relabel.page.render import Page, render_page
+from tests.relabel.page.page_of_captions import HOSTILE, example_data, example_page, nearest_of, texts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 400)]
@@ -33,14 +31,9 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def example() -> Page:
-    return example_page()
-
-
-@pytest.fixture(scope="module")
-def file(example: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(example), encoding="utf-8")
+    path.write_text(example_page(), encoding="utf-8")
     return path
 
 
@@ -77,14 +70,14 @@ def hits(page: Any, column: int) -> list[str]:
 def test_a_page_fits_its_window_in_both_schemes(opened: Any) -> None:
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # Every chart is drawn, within the window.
-    plots = opened.locator(".plot .main-svg, #headline-chart .main-svg")
+    plots = opened.locator(".plot .main-svg")
     assert plots.count() >= 6
     for box in (plots.nth(i).bounding_box() for i in range(plots.count())):
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= opened.viewport_size["width"] + 1
     # No chart is wider than its column, before any change of the window.
     widths = opened.evaluate(
-        "[...document.querySelectorAll('.plot, #headline-chart')]"
+        "[...document.querySelectorAll('.plot')]"
         ".map(node => [node.querySelector('.main-svg').clientWidth, node.clientWidth])"
     )
     assert all(chart <= column + 1 for chart, column in widths)
@@ -96,26 +89,27 @@ def test_a_page_fits_its_window_in_both_schemes(opened: Any) -> None:
     assert (lightness[0] < 0.2 and lightness[1] > 0.8) if dark else (lightness[0] > 0.8 and lightness[1] < 0.2)
 
 
-def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any, example: Page) -> None:
+def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any) -> None:
     opened.fill("#query", "zebra bus")
     wait_for_text(opened, "#matches", "3 captions")
-    texts = example.captions.corpus.texts
-    matches = [i for i, text in enumerate(texts) if "zebra" in text and "bus" in text]
-    assert opened.locator("#results button").all_inner_texts() == [texts[i] for i in matches]
-    assert texts[matches[0]] in opened.inner_text("#chosen-title")
-    for column, nearest in enumerate(example.nearest.values()):
-        assert hits(opened, column) == [texts[i] for i in nearest.positions[matches[0]]]
+    lines, searched = texts(60), nearest_of(60)
+    matches = [i for i, text in enumerate(lines) if "zebra" in text and "bus" in text]
+    assert opened.locator("#results button").all_inner_texts() == [lines[i] for i in matches]
+    assert lines[matches[0]] in opened.inner_text("#chosen-title")
+    for column, nearest in enumerate(searched.values()):
+        assert hits(opened, column) == [lines[i] for i in nearest.candidate[nearest.reference == matches[0]]]
     scores = opened.locator("#columns > div").nth(1).locator("li > span").all_inner_texts()
-    assert [float(s) for s in scores] == pytest.approx(example.nearest["sbert"].scores[matches[0]].tolist(), abs=6e-4)
+    sbert, cider = searched["sbert"], searched["cider"]
+    assert [float(s) for s in scores] == pytest.approx(sbert.score[sbert.reference == matches[0]].tolist())
     # A caption of the same image is marked; a click on a result shows its own neighbours.
-    image, positions = example.captions.image, example.nearest["cider"].positions
-    number = next(i for i in range(60) if (image[positions[i]] == image[i]).any() and i != 7)
+    candidates = cider.candidate.reshape(60, 4)
+    number = next(i for i in range(60) if (candidates[i] // 5 == i // 5).any() and i != 7)
     opened.fill("#query", f"coco:{number:03d}")
     wait_for_text(opened, "#chosen-title .id", f"coco:{number:03d}")
     marked = opened.locator("#columns > div").first.locator(".tag", has_text="same image").count()
-    assert marked == int(np.sum(image[positions[number]] == image[number]))
+    assert marked == int(np.sum(candidates[number] // 5 == number // 5))
     opened.locator("#columns > div").first.locator("li button").first.click()
-    assert hits(opened, 0) == [texts[i] for i in positions[positions[number][0]]]
+    assert hits(opened, 0) == [lines[i] for i in candidates[candidates[number][0]]]
 
 
 def test_a_search_without_a_match_and_a_caption_without_neighbours(opened: Any) -> None:
@@ -148,22 +142,22 @@ def test_markup_in_a_caption_is_shown_as_text(opened: Any) -> None:
     assert opened.locator("#chosen-title b").count() == 0
 
 
-def test_a_point_shows_both_texts_and_scores(opened: Any, example: Page) -> None:
-    pair = example.charts["judged"]["sits"]["sample"]
-    point = opened.locator("#scatter .plot").nth(2).locator(".scatterlayer .trace").first.locator("path.point").nth(2)
+def test_a_point_shows_both_texts_and_scores(opened: Any) -> None:
+    data = example_data()
     # The first trace has the pairs of two images.
-    number = [i for i, flag in enumerate(pair["one_image"]) if not flag][2]
+    trace = data["judged"]["sits"]["scatter"]["sbert"]["data"][0]
+    panel = opened.locator("[data-charts=scatter] .plot").nth(2)
+    point = panel.locator(".scatterlayer .trace").first.locator("path.point").nth(2)
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    opened.wait_for_selector("#scatter .hoverlayer .hovertext")
-    shown = " ".join(opened.locator("#scatter .hoverlayer .hovertext").all_text_contents())
-    texts = example.captions.corpus.texts
-    assert f"human {pair['human'][number]}" in shown
-    assert f"{pair['relevance']['sbert'][number]:.3f}" in shown
-    for text in (texts[pair["left"][number]], texts[5 * pair["right"][number]]):
+    opened.wait_for_selector(".hoverlayer .hovertext")
+    shown = " ".join(opened.locator(".hoverlayer .hovertext").all_text_contents()).replace("\xa0", " ")
+    assert f"sbert {trace['x'][2]:.3f}" in shown
+    sample, number, lines = data["judged"]["sits"]["sample"], trace["customdata"][2], data["captions"]
+    for text in (lines[sample["left"][number]], lines[5 * sample["right"][number]]):
         # Lines are broken at spaces.
-        assert text.split()[-1] in shown.replace("\xa0", " ")
+        assert text.split()[-1] in shown
 
 
 def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
@@ -171,7 +165,7 @@ def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
         cells: list[str] = opened.locator(f"#worst tbody td:nth-child({number})").all_inner_texts()
         return cells
 
-    gaps = [abs(float(gap.replace("\u2212", "-"))) for gap in column(1)]
+    gaps = [abs(float(gap)) for gap in column(1)]
     assert len(gaps) == 40
     assert gaps == sorted(gaps, reverse=True)
     opened.click("#worst th[data-key=human] button")
@@ -185,16 +179,17 @@ def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
 
 
 def test_another_task_changes_charts_and_tables(opened: Any) -> None:
-    assert opened.locator("#matrices table").count() == 2
+    matrices = opened.locator("[data-charts=matrices] .plot")
+    assert matrices.count() == 2
     assert opened.inner_text("#worst th[data-key=right]") == "image"
     opened.check("input[name=task][value=sts]")
-    assert opened.locator("#matrices table").count() == 1
+    assert opened.locator("[data-charts=scatter] .plot").count() == 3
     assert opened.inner_text("#worst th[data-key=right]") == "caption"
 
 
 def test_charts_follow_a_change_of_the_scheme(opened: Any) -> None:
     def ink() -> str:
-        text: str = opened.evaluate("getComputedStyle(document.querySelector('#scatter .xtick text')).fill")
+        text: str = opened.evaluate("getComputedStyle(document.querySelector('[data-charts] .xtick text')).fill")
         return text
 
     light = ink()

@@ -80,15 +80,14 @@ def test_the_page_shows_captions_neighbours_and_judged_pairs_of_the_labels(folde
     data, corpus = data_of(path), one.corpus
     assert data["ids"] == corpus.caption_ids
     assert data["captions"] == [" ".join(text.split()) for text in corpus.texts]
-    assert [label["name"] for label in data["labels"]] == ["same_image", "cider", "cbow"]
+    assert list(data["labels"]) == ["same_image", "cider", "cbow"]
     assert set(data["distributions"]) == {"cider", "cbow"}
     assert set(data["judged"]) == {"sits", "sts"} | ({"sis"} & set(data["judged"]))
-    sample = data["judged"]["sts"]["sample"]
+    judged = data["judged"]["sts"]
+    sample, (trace, *_) = judged["sample"], judged["scatter"]["cider"]["data"]
     relevance = stages.open_label(one, "cider", "val")
-    for left, right, value in list(zip(sample["left"], sample["right"], sample["relevance"]["cider"], strict=True))[
-        :20
-    ]:
-        a, b = (np.array([row], np.int32) for row in (left, right))
+    for number, value in list(zip(trace["customdata"], trace["x"], strict=True))[:20]:
+        a, b = (np.array([sample[side][number]], np.int32) for side in ("left", "right"))
         score = relevance.pairs(References.single(a), b, "paired") + relevance.pairs(References.single(b), a, "paired")
         # Scores are rounded to 1e-5 of the largest, and then to four decimals.
         assert value == pytest.approx(float(score[0]) / 2, abs=3e-4)
@@ -109,7 +108,7 @@ def test_a_page_of_some_labels_lies_beside_that_of_all(folder: Path) -> None:
     before = path.read_bytes()
     result = report(project(), labels=["cider"])
     assert result.paths["report"].parent.name.startswith("val-")
-    assert [label["name"] for label in data_of(result.paths["report"])["labels"]] == ["same_image", "cider"]
+    assert list(data_of(result.paths["report"])["labels"]) == ["same_image", "cider"]
     assert path.read_bytes() == before
     with pytest.raises(UsageError, match="nosuch"):
         report(project(), labels=["nosuch"])
@@ -128,4 +127,4 @@ def test_captions_that_nobody_judged_have_a_page(folder: Path) -> None:
 def test_a_label_that_cannot_be_built_is_left_out(folder: Path) -> None:
     result = report(project("sources.bad={source: cbow, vectors: gone.txt, tokenizer: lower_split}"))
     assert [label for label, _ in result.problems] == ["bad"]
-    assert [one["name"] for one in data_of(result.paths["report"])["labels"]] == ["same_image", "cider", "cbow"]
+    assert list(data_of(result.paths["report"])["labels"]) == ["same_image", "cider", "cbow"]
