@@ -105,7 +105,9 @@ class PlannedStep:
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
     """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
-    counts = {str(name): published.captions for name, published in project.config.ingest.counts.items()}
+    counts = {str(name): published.captions or 0 for name, published in project.config.ingest.counts.items()}
+    # None, not 0, of a dataset that is not published.
+    counts |= {"all": sum(counts.values())} if counts else {}
     planned = _corpus_steps(project, counts.get("all"))
     corpus = project.corpus if planned[-1].state == "done" else None
     default = project.config.judge.split

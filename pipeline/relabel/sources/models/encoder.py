@@ -79,7 +79,8 @@ class SentenceEncoder:
         self.prompt = default_prompt(self._model) if prompt is None else prompt
         self.max_length = length_limit(self._model)
         self.left_out: list[str] = []
-        with quiet():
+        # A few probes need no threads, which would wait for each other on a busy machine.
+        with quiet(), inner_threads(1):
             expected = self._encode_plain(_PROBES, "float32")
             self.width = expected.shape[1]
             self._forward, self.backend = self._pick_forward(expected, quantized)
@@ -173,15 +174,16 @@ class SentenceEncoder:
             return (self._forward({"input_ids": tokens}, done) if tokens else out), truncated
         # The longest texts first: little padding, and too little memory is noticed at once.
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        for a in range(0, len(order), _PLAIN_BATCH):
-            numbers = order[a : a + _PLAIN_BATCH]
-            out[numbers] = self._encode_plain([texts[i] for i in numbers], self.dtype)
-            done(numbers)
+        with inner_threads(self._threads):
+            for a in range(0, len(order), _PLAIN_BATCH):
+                numbers = order[a : a + _PLAIN_BATCH]
+                out[numbers] = self._encode_plain([texts[i] for i in numbers], self.dtype)
+                done(numbers)
         return out, truncated
 
     def _encode_plain(self, texts: Sequence[str], dtype: str) -> Vectors:
         """Return the outputs of the model's own `encode` for one batch."""
-        with inner_threads(self._threads), products(self.device, dtype):
+        with products(self.device, dtype):
             output = self._model.encode(
                 list(texts), prompt=self.prompt, show_progress_bar=False, convert_to_tensor=True
             )
