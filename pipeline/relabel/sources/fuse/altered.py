@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.readers.coco import FILES, read_coco
 from relabel.datasets import locate
@@ -52,7 +51,7 @@ def read_train_captions(runtime: Runtime) -> list[str]:
 
 
 def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """Return `count` captions, drawn without replacement, each with its copy; the kinds of change are balanced."""
+    """Return `count` captions, or all that can be altered, each with its copy; the kinds of change are balanced."""
     generator = random.Random(seed)
     shuffled = generator.sample(captions, len(captions))
     lexicon = _count_words(shuffled[:_LEXICON_CAPTIONS])
@@ -60,7 +59,7 @@ def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[tuple
     copies: list[tuple[str, str]] = []
     for caption in shuffled:
         if len(copies) == count:
-            return copies
+            break
         words = _split_words(caption)
         # The rarest kind that fits the caption is made, because exchanges need two words of one class.
         for kind in sorted(range(len(_CHANGES)), key=made.__getitem__):
@@ -68,9 +67,6 @@ def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[tuple
                 copies.append((_join_words(words), _join_words(altered)))
                 made[kind] += 1
                 break
-    if len(copies) < count:
-        message = f"{len(copies):,} of {len(captions):,} captions can be altered, and {count:,} are needed"
-        raise UsageError(message, where="tune.fuse.altered_pairs", todo="Set it to a smaller number.")
     return copies
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +38,9 @@ class FitParams(Parameters):
         le=1,
         description="Share of the pairs of a caption and its own image that get one score, the largest.",
     )
+    altered_weight: float = Field(
+        0.3, gt=0, le=1e6, description="Weight of a pair of altered captions; a judged pair has 1."
+    )
     folds: int = Field(5, ge=2, le=1000, description="Folds of images in the cross-validation.")
     seed: Seed = Field(0, description="Seed of the folds and of the altered captions.")
 
@@ -52,7 +54,6 @@ class Sample:
     `human`: (P,) float64; human scores, 0..1.
     `images`: (P, 2) int; images of both sides; -1 for a pair of altered captions, which joins every fit.
     `method`: (P,) str; how a judged pair was chosen.
-    `weight`: (P,) float64; 1 for a judged pair.
     """
 
     features: tuple[Feature, ...]
@@ -60,24 +61,19 @@ class Sample:
     human: Scores
     images: NDArray[np.integer]
     method: NDArray[np.str_]
-    weight: Scores
 
     def take(self, pairs: Bools) -> Sample:
         """Return the sample of a selection of pairs."""
-        columns: dict[str, Any] = {name: getattr(self, name)[pairs] for name in _COLUMNS}
-        return replace(self, **columns)
+        return Sample(self.features, self.values[pairs], self.human[pairs], self.images[pairs], self.method[pairs])
 
     def joined(self, other: Sample) -> Sample:
         """Return the sample of the pairs of both."""
-        columns: dict[str, Any] = {n: np.concatenate([getattr(self, n), getattr(other, n)]) for n in _COLUMNS}
-        return replace(self, **columns)
+        names = ("values", "human", "images", "method")
+        return Sample(self.features, *(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
     def score(self, head: Head) -> Scores:
         """Score the pairs by a head, (P,) float64: the mean over S."""
         return np.asarray(head.score(np.moveaxis(self.values, 2, 0)).mean(axis=1), np.float64)
-
-
-_COLUMNS = ("values", "human", "images", "method", "weight")
 
 
 def fit_head(sample: Sample, params: FitParams) -> Head:
@@ -85,8 +81,8 @@ def fit_head(sample: Sample, params: FitParams) -> Head:
     # Both directions of a pair are observations of the same human score.
     columns, ways = sample.values.reshape(-1, len(sample.features)).T, sample.values.shape[1]
     human: Scores = np.repeat(sample.human, ways)
-    weight: Scores = np.repeat(sample.weight, ways)
-    shown = _balanced(np.repeat(sample.images[:, 0] < 0, ways))
+    altered = np.repeat(sample.images[:, 0] < 0, ways)
+    weight, shown = np.where(altered, params.altered_weight, 1.0), _balanced(altered)
     knots = [np.unique(np.quantile(x[shown], np.linspace(0, 1, _KNOTS))) for x in columns]
     # Rise j of a curve goes from 0 to 1 between knots j and j + 1; a curve is the sum of its weighted rises.
     rises = [np.clip((x[:, None] - k[:-1]) / np.diff(k), 0, 1) for x, k in zip(columns, knots, strict=True)]

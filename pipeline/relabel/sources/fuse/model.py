@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.store.files import write_text
-from relabel.store.manifest import Manifest, open_artefact, read_manifest, version_of
+from relabel.store.manifest import Manifest, open_artefact, version_of
 from relabel.store.workdir import Work
 
 KIND = "fuse_model"
@@ -94,17 +94,13 @@ class FuseModel:
 
 def read_model(folder: Path) -> FuseModel:
     """Read a model."""
-    _check_present(folder)
-    open_artefact(folder, KIND)
-    path, todo = folder / MODEL, "Fit it again with `relabel tune fuse`."
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if body["format"] != (expected := version_of(KIND)):
-            raise CheckError(f"expected format {expected}, found {body['format']}", where=str(path), todo=todo)
-        parts = {label: Part(**entry) for label, entry in body["parts"].items()}
-        return FuseModel(parts, {name: _head(**body["heads"][name]) for name in HEADS})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckError(f"not the model of a fuse ({error!r})", where=str(path), todo=todo) from error
+    model_manifest(folder)
+    body = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+    if body["format"] != (expected := version_of(KIND)):
+        message, todo = f"expected format {expected}, found {body['format']}", "Fit it again with `relabel tune fuse`."
+        raise CheckError(message, where=str(folder / MODEL), todo=todo)
+    parts = {label: Part(**entry) for label, entry in body["parts"].items()}
+    return FuseModel(parts, {name: _head(**body["heads"][name]) for name in HEADS})
 
 
 def _head(curves: list[Any], cap: float) -> Head:
@@ -112,19 +108,14 @@ def _head(curves: list[Any], cap: float) -> Head:
 
 
 def model_manifest(folder: Path) -> Manifest:
-    """Read a model's manifest; raise as `read_model` does."""
-    _check_present(folder)
-    return read_manifest(folder, KIND)
+    """Read a model's manifest; raise MissingError, with the command that fits a model, if the folder has none."""
+    if not (folder / MODEL).is_file():
+        todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
+        raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
+    return open_artefact(folder, KIND)
 
 
 def without_rows(semantic: Mapping[str, Any]) -> Any:
     """Return an encoding's parameters and version without its rows and its storage, as JSON-able values."""
     version = version_of("encoding", semantic.get("source"))
     return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE} | {"version": version}))
-
-
-def _check_present(folder: Path) -> None:
-    """Raise MissingError, with the command that fits a model, if the folder has none."""
-    if not (folder / MODEL).is_file():
-        todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
-        raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)

@@ -22,7 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources import source_class
 from relabel.sources.finder import Finder, Search
 from relabel.sources.fuse.features import compute_features, pair_features
-from relabel.sources.fuse.model import FuseModel, Head
+from relabel.sources.fuse.model import FuseModel, Head, HeadName
 from relabel.sources.relevance import LookupArrays, Relevance, pool
 from relabel.store.workdir import Step, Work
 
@@ -59,9 +59,8 @@ class FuseRelevance(Relevance):
             return pool(self.pairs(References.single(references.rows), each, "paired"), references.indptr, mode)
         sets = references.first() if mode == "paired" else references
         out = np.empty(len(captions))
-        for head, chosen in self._by_head(sets):
-            features = pair_features(self.parts, head.features, sets.take(chosen), captions[chosen])
-            out[chosen] = head.score(features)
+        for head, some in self._by_head(sets, len(sets)):
+            out[some] = head.score(pair_features(self.parts, head.features, sets.take(some), captions[some]))
         return out
 
     @override
@@ -77,10 +76,8 @@ class FuseRelevance(Relevance):
 
         # As many sets at a time as have `_CELLS` scores of single references, and at least one.
         step = max(1, _CELLS // max(1, len(captions) * int(np.diff(sets.indptr).max(initial=1))))
-        for head, chosen in self._by_head(sets):
-            for a in range(0, len(chosen), step):
-                some = chosen[a : a + step]
-                out[some] = head.score(compute_features(head.features, sets.take(some), score))
+        for head, some in self._by_head(sets, step):
+            out[some] = head.score(compute_features(head.features, sets.take(some), score))
         return out
 
     @property
@@ -89,13 +86,14 @@ class FuseRelevance(Relevance):
         steepness = max(head.steepness for head in self.model.heads.values())
         return steepness * max(part.block_error for part in self.parts.values())
 
-    def _by_head(self, references: References) -> Iterator[tuple[Head, NDArray[np.int64]]]:
-        """Yield each head with the sets that it scores: sets of one caption for the single head, else the set head."""
+    def _by_head(self, references: References, step: int) -> Iterator[tuple[Head, NDArray[np.int64]]]:
+        """Yield each head with sets that it scores, at most `step` at a time."""
         # The single head was fitted to single references, the set head to sets of several.
         one = np.diff(references.indptr) == 1
-        for head, mask in ((self.model.heads["single"], one), (self.model.heads["set"], ~one)):
-            if mask.any():
-                yield head, np.flatnonzero(mask)
+        heads: dict[HeadName, NDArray[np.int64]] = {"single": np.flatnonzero(one), "set": np.flatnonzero(~one)}
+        for name, chosen in heads.items():
+            for a in range(0, len(chosen), step):
+                yield self.model.heads[name], chosen[a : a + step]
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:

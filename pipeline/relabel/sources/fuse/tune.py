@@ -47,7 +47,6 @@ SPLIT: Literal["val"] = "val"
 OUT_OF_FOLD = "out_of_fold.parquet"
 """File in the folder of a model that was tuned on val: predictions by models that had not seen a pair's images."""
 _SAME_STEP = 5  # every fifth altered caption is also paired with itself
-_STEP = 2048  # pairs between two updates of the progress bar
 
 
 class TuneFuseParams(FitParams):
@@ -55,7 +54,7 @@ class TuneFuseParams(FitParams):
 
     on: Literal["cxc-val"] = Field("cxc-val", description="Pairs that it is fitted to: those of CxC's val split.")
     parts: tuple[str, ...] = Field(
-        ("sbert", "cider", "meteor"), description="Labels that it combines: --parts sbert,cider."
+        ("sbert", "cider", "meteor"), min_length=1, description="Labels that it combines: --parts sbert,cider."
     )
     altered_pairs: int = Field(
         0, ge=0, le=100_000, description="Captions of COCO's train2014 that join STS with an altered copy; 0 for none."
@@ -63,7 +62,6 @@ class TuneFuseParams(FitParams):
     altered_score: float = Field(
         0.65, ge=0, le=1, description="Score that a caption and its altered copy are taken to have, 0 to 1."
     )
-    altered_weight: float = Field(0.3, gt=0, le=1e6, description="Weight of such a pair; a judged pair has 1.")
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,6 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
 
     `parts`: labels in `params.parts`. `corpus`: COCO's, with Karpathy's val split.
     """
-    if not params.parts or len(set(params.parts)) < len(params.parts):
-        message = f"parts must be at least one label, each once; found {', '.join(params.parts) or 'none'}"
-        raise UsageError(message, where="tune.fuse.parts", todo="Name each label once: --parts sbert,cider.")
     if unknown := [label for label in params.free_parts if label not in params.parts]:
         message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
         raise UsageError(message, where="tune.fuse.free_parts", todo="Name parts of the fuse, or none.")
@@ -174,17 +169,14 @@ def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, run
             # Such a file has one prediction per pair.
             values.append(np.repeat(_out_of_fold(one.tuned, task, human, own)[:, None], len(directions), axis=1))
             continue
-        relevance, found = one.opened(), np.empty((len(human), len(directions), len(own)))
+        relevance, found = one.opened(), []
         with runtime.progress.bar(f"{label}, {task} {SPLIT}", len(human) * len(directions), "pairs") as bar:
-            for batch in np.array_split(np.arange(len(human)), len(human) // _STEP + 1):
-                for direction, (references, captions) in enumerate(directions):
-                    columns = pair_features({label: relevance}, own, references.take(batch), captions[batch])
-                    found[batch, direction] = np.stack(list(columns), axis=1)
-                    bar.advance(len(batch))
+            for references, captions in directions:
+                found.append(np.stack(list(pair_features({label: relevance}, own, references, captions)), axis=1))
+                bar.advance(len(human))
         relevance.close()
-        values.append(found)
-    method, weight = np.array(human.method), np.ones(len(human))
-    return Sample(tuple(features), np.concatenate(values, axis=2), human.score / 5, images, method, weight)
+        values.append(np.stack(found, axis=1))
+    return Sample(tuple(features), np.concatenate(values, axis=2), human.score / 5, images, np.array(human.method))
 
 
 def _out_of_fold(path: Path, task: Task, human: HumanScores, features: Sequence[Feature]) -> Scores:
@@ -213,5 +205,4 @@ def altered_pairs(params: TuneFuseParams, parts: Mapping[str, FuseInput], runtim
     values = np.stack(scores, axis=1).reshape(2, count, len(parts)).swapaxes(0, 1)
     human = np.repeat([params.altered_score, 1.0], [len(copies), len(same)])
     features = tuple(Feature(label, "max") for label in parts)
-    images, method = np.full((count, 2), -1, np.int32), np.full(count, "altered")
-    return Sample(features, values, human, images, method, np.full(count, params.altered_weight))
+    return Sample(features, values, human, np.full((count, 2), -1, np.int32), np.full(count, "altered"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,8 @@ from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Progress
 from relabel.sources.shards import Shards, mark_failed
-from relabel.sources.spice.parser import Parsed, ParseFailure
+from relabel.sources.spice.parse_cache import CachedParser
+from relabel.sources.spice.parser import ParseFailure
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
 from relabel.store.workdir import Step, Steps, Work, table_task
 
@@ -32,16 +32,8 @@ WORDS = "words.parquet"
 _TRIMMED = "".join(map(chr, range(33)))  # characters that Java's `trim` removes
 
 
-class CaptionParser(Protocol):
-    """Parser of captions, such as SpiceParser."""
-
-    def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
-        """Parse captions, in order."""
-        ...
-
-
 def encoding_steps(
-    shards: Shards, read: Callable[[], list[str]], parser: CaptionParser, work: Work, progress: Progress
+    shards: Shards, read: Callable[[], list[str]], parser: CachedParser, work: Work, progress: Progress
 ) -> Steps:
     """Parse captions, and make the shards (row int32, tuples of type `TUPLES`) and `WORDS`.
 
@@ -68,9 +60,6 @@ def encoding_steps(
     yield shards.step("SPICE's parser", make_shard, last=False)
     yield Step("synonyms", "files", [table_task(WORDS, make_words)], last=True)
     shards.record_failed(work)
-    lengths = [pc.list_value_length(column) for column in shards.read_column(work, "tuples")]
-    empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
-    work.facts |= {"captions": len(shards.rows), "without_tuples": empty}
 
 
 def collapsed(text: str) -> str:

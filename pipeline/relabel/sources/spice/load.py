@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, hstack
 
-from relabel.core.numeric.csr import indptr_of, owners
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.kernels import jit
 from relabel.sources.spice.encode import spelled
 from relabel.sources.spice.scene_graph import (
@@ -22,7 +22,6 @@ from relabel.sources.spice.scene_graph import (
     RELATED,
     RELATIONS,
     SEEN,
-    U8,
     Captions,
     Graphs,
     ReferenceGraph,
@@ -52,13 +51,12 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     """
     spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
     rows = rows_of(tuples, spelling)
-    held = pc.list_value_length(table["synsets"]).to_numpy()
-    start = indptr_of(held)
+    start = indptr_of(pc.list_value_length(table["synsets"]).to_numpy())
     _, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
     sets = synsets.reshape(-1).astype(np.int32)
     # The concepts near a word are unknown until the graphs are merged, which does not need them.
     empty = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
-    words = Words(start, sets, signatures(start, sets), *empty)
+    words = Words(start, sets, *empty)
     size = sizes_of(rows, words)
     graphs, multiple = _merged_graphs(rows, words, size)
     concepts = len(spelling) + len(multiple[0]) - 1
@@ -75,16 +73,6 @@ def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
     ends = np.cumsum(sizes, dtype=np.int64)
     out[tuple_, np.arange(len(codes)) - (ends - sizes)[tuple_]] = codes
     return TupleRows(start, out)
-
-
-def signatures(start: I8, synsets: I4) -> U8:
-    """Hash the synonym sets of every word to the bits of one uint64, (V,)."""
-    # The 6 highest bits of a Fibonacci hash choose the bit. Several sets may share one, so a common bit proves nothing,
-    # but without a common bit there is no common set.
-    bits = np.uint64(1) << (synsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58))
-    out = np.zeros(len(start) - 1, np.uint64)
-    np.bitwise_or.at(out, owners(start), bits)
-    return out
 
 
 def sizes_of(rows: TupleRows, words: Words) -> I8:
@@ -110,28 +98,27 @@ def _merged_graphs(rows: TupleRows, words: Words, size: I8) -> tuple[Graphs, tup
     # The kernel gave every concept of several words a new number. Equal sets of words become one concept.
     numbers, word_sets = _number_word_sets(multiple_start[: several + 1], multiple)
     concepts = concepts[:tuples].copy()
-    beyond = concepts >= len(words.signature)
-    concepts[beyond] = numbers[concepts[beyond] - len(words.signature)] + len(words.signature)
+    count = len(words.start) - 1
+    beyond = concepts >= count
+    concepts[beyond] = numbers[concepts[beyond] - count] + count
     return Graphs(start, concepts), word_sets
 
 
 @jit
-def _concept_number(size: int, members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
+def _concept_number(members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
     """Return the number of a concept: that of its only word, or a new number beyond those of all words.
 
     `state` holds how many concepts have several words, and the number of words. The words of a new concept are appended
     to `out`, ascending.
     """
-    if size == 1:
-        for m in range(count):
-            if of[m] == wanted:
-                return int(members[m])
-    at = start[state[0]]
+    first = at = start[state[0]]
     for m in range(count):
         if of[m] == wanted:
             out[at] = members[m]
             at += 1
-    out[start[state[0]] : at].sort()  # sorted, so that equal sets of words are equal lists
+    if at == first + 1:
+        return int(out[first])
+    out[first:at].sort()  # sorted, so that equal sets of words are equal lists
     state[0] += 1
     start[state[0]] = at
     return int(state[1] + state[0] - 1)
@@ -143,7 +130,7 @@ def _fill_graphs(
 ) -> tuple[int, int]:
     """Fill the graphs of all captions; return the number of tuples and that of concepts of several words."""
     state = np.zeros(2, np.int64)
-    state[1] = len(words.signature)
+    state[1] = len(words.start) - 1
     owner_of, one, tuples = np.empty(len(graph.seen), np.int32), np.empty(1, np.int32), 0
     for i in range(len(rows.start) - 1):
         one[0] = i
@@ -154,18 +141,14 @@ def _fill_graphs(
         first = tuples
         # Objects come first, so the tuple of node n is number first + n, which attributes and relations refer to.
         for n in range(nodes):
-            size = graph.size[graph.node[n]]
-            concepts[tuples, 0] = _concept_number(size, graph.seen, owner_of, seen, n, state, multiple_start, multiple)
+            concepts[tuples, 0] = _concept_number(graph.seen, owner_of, seen, n, state, multiple_start, multiple)
             tuples += 1
         # Two passes over the edges: all attributes, then all relations.
         for relations in range(2):
             for e in range(graph.used[ATTRIBUTES] + graph.used[RELATIONS]):
                 if (graph.target[e] >= 0) != (relations == 1):
                     continue
-                size = graph.size[graph.related[e]]
-                concept = _concept_number(
-                    size, graph.member, graph.member_of, members, e, state, multiple_start, multiple
-                )
+                concept = _concept_number(graph.member, graph.member_of, members, e, state, multiple_start, multiple)
                 concepts[tuples, 0] = concepts[first + graph.source[e], 0]
                 if relations:
                     concepts[tuples, 1], concepts[tuples, 2] = concepts[first + graph.target[e], 0], concept
@@ -192,7 +175,7 @@ def near_concepts(words: Words, multiple_start: I8, multiple: I4) -> tuple[I8, I
 
     `multiple_start`, `multiple`: words of each concept that has more than one word, as CSR rows.
     """
-    count = len(words.signature)
+    count = len(words.start) - 1
     synsets = _incidence(words.start, words.synsets, 1 + int(words.synsets.max(initial=-1)))
     similar = synsets @ synsets.T + eye_array(count, dtype=np.int32, format="csr")
     # A similar word makes every concept similar that contains it.

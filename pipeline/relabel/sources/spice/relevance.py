@@ -70,7 +70,7 @@ class SceneGraphRelevance(Relevance):
             score_pairs(indptr, sets.rows, mode, self.scenes.captions, ordered[lo:hi], graph, scores[lo:hi])
 
         run_chunks(work, len(candidates), self.threads, step=16384)
-        scores[self._failed_sets(sets) | self.failed_mask[ordered]] = np.nan
+        scores[self.failed_sets(sets) | self.failed_mask[ordered]] = np.nan
         out[order] = scores
         return out
 
@@ -86,9 +86,8 @@ class SceneGraphRelevance(Relevance):
             score_block(indptr, sets.rows, mode, self.scenes.captions, candidates, graph, out[lo:hi])
 
         run_chunks(work, len(sets), self.threads, step=256)
-        if len(self.failed):
-            out[self._failed_sets(sets)] = np.nan
-            out[:, self.failed_mask[candidates]] = np.nan
+        out[self.failed_sets(sets)] = np.nan
+        out[:, self.failed_mask[candidates]] = np.nan
         return out
 
     @override
@@ -100,8 +99,7 @@ class SceneGraphRelevance(Relevance):
         indptr, graph = extended.graph(sets, MERGED, 0, 1)
         score_block(indptr, sets.rows, MERGED, extended.scenes.captions, candidates, graph, out)
         out[:, self.failed_mask[candidates]] = np.nan
-        scores: Scores = out[0]
-        return scores
+        return np.asarray(out[0], np.float64)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> SceneGraphFinder:
@@ -133,10 +131,8 @@ class SceneGraphRelevance(Relevance):
         out[self.positions(self.failed)] = True
         return out
 
-    def _failed_sets(self, sets: References) -> NDArray[np.bool_]:
+    def failed_sets(self, sets: References) -> NDArray[np.bool_]:
         """Return the mask of the sets with a failed caption, (M,) bool."""
-        if not len(sets):
-            return np.zeros(0, np.bool_)
         return np.asarray(np.logical_or.reduceat(self.failed_mask[sets.rows], sets.indptr[:-1]))
 
 
@@ -168,11 +164,12 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 
     def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
         """Fill the lists of sets with a failed caption, and lists that are too short, with scores of NaN."""
-        failed = np.logical_or.reduceat(self.relevance.failed_mask[sets.rows], sets.indptr[:-1])
+        failed = self.relevance.failed_sets(sets)
         for i in np.flatnonzero(failed | (scores < 0).any(axis=1)):
             # Keep the neighbours that were found, unless the set itself failed.
             count = 0 if failed[i] else int((scores[i] >= 0).sum())
-            rest = self.search.candidates[: self.search.width + 1] if count == 0 else self._failed
+            rest = np.setdiff1d(self.search.candidates, self.searchable)
+            rest = rest if count else self.search.candidates[: self.search.width + 1]
             rows[i, count:] = rest[rest != exclude[i]][: self.search.width - count]
             scores[i, count:] = np.nan
 
@@ -200,12 +197,6 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
         """Candidates that have not failed."""
         candidates = np.array(self.search.candidates, np.int32)
         return candidates[~self.relevance.failed_mask[self.relevance.positions(candidates)]]
-
-    @cached_property
-    def _failed(self) -> Rows:
-        """Candidates that have failed."""
-        candidates = np.array(self.search.candidates, np.int32)
-        return candidates[self.relevance.failed_mask[self.relevance.positions(candidates)]]
 
 
 def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, int]:

@@ -47,15 +47,12 @@ class Words(NamedTuple):
     `start`: (V + 1,) int64.
     `synsets`: (start[-1],) int32; synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 within the
         corpus.
-    `signature`: (V,) uint64; each synonym set sets one bit, and several sets may share it. Words without a common bit
-        share no set.
     `near_start`: (V + 1,) int64.
     `near`: (near_start[-1],) int32; concepts that contain the word or share a synonym set with it.
     """
 
     start: I8
     synsets: I4
-    signature: U8
     near_start: I8
     near: I4
 
@@ -96,7 +93,6 @@ class ReferenceGraph(NamedTuple):
         and its number among the edges of its kind.
     `member`, `member_of`: words of edges, and the edge of each.
     `size`, `held`, `head`: of each concept: its number of words, its number of synonym sets, and its first link.
-    `signature`: of each concept; see Words.
     `value`, `link`: synonym set of each link, and the next link, -1 at the end.
     `stamp`: of each synonym set: the number of the word that was last compared by it.
     `node_bits`: (nodes, limbs[0] + 2 * limbs[1]) uint64; bit sets of each node: attributes that it owns, relations
@@ -120,7 +116,6 @@ class ReferenceGraph(NamedTuple):
     size: I4
     held: I4
     head: I4
-    signature: U8
     value: I4
     link: I4
     stamp: I8
@@ -140,9 +135,8 @@ class ReferenceGraph(NamedTuple):
         arrays = (
             np.zeros(9, np.int64),
             limbs,
-            np.full(len(words.signature), -1, np.int32),
+            np.full(len(words.start) - 1, -1, np.int32),
             *np.empty((11, 3 * tuples + 1), np.int32),
-            np.empty(3 * tuples + 1, np.uint64),
             *np.empty((2, links + 1), np.int32),
             np.zeros(int(words.synsets.max(initial=-1)) + 1, np.int64),
             np.zeros((2 * tuples + 1, narrow), np.uint64),
@@ -165,11 +159,9 @@ def _shared(link: int, value: I4, following: I4, stamp: I8, current: int) -> int
 @jit
 def _most_similar(
     set_count: int,
-    bits: int,
     current: int,
     nodes: int,
     node: I4,
-    signature: U8,
     held: I4,
     head: I4,
     value: I4,
@@ -180,8 +172,6 @@ def _most_similar(
     best, most, of = -1, 0, 1
     for n in range(nodes):
         concept = node[n]
-        if signature[concept] & bits == 0:  # no common bit, hence no common synonym set
-            continue
         shared = _shared(head[concept], value, link, stamp, current)
         union = held[concept] + set_count - shared
         # shared / union >= most / of, in integers; >= lets the later node win a tie.
@@ -205,9 +195,8 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
 
     `captions`: (R,) int32; captions of `rows`, by number. `graph`: filled.
     """
-    count, signature, head, value, link_of, stamp = (
+    count, head, value, link_of, stamp = (
         graph.used,
-        graph.signature,
         graph.head,
         graph.value,
         graph.link,
@@ -239,11 +228,9 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                     if set_count > 0:  # a word without synonym sets is similar to itself alone
                         node = _most_similar(
                             set_count,
-                            words.signature[word],
                             current,
                             count[NODES],
                             graph.node,
-                            signature,
                             graph.held,
                             head,
                             value,
@@ -295,7 +282,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                     concept = count[CONCEPTS]
                     count[CONCEPTS] += 1
                     head[concept], graph.held[concept] = -1, 0
-                    graph.size[concept], signature[concept] = 0, 0
+                    graph.size[concept] = 0
                 link = head[concept]
                 while link >= 0:
                     stamp[value[link]] = 0  # the concept has this set: unstamp it, so that it is not added twice
@@ -309,7 +296,6 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                         count[LINKS] += 1
                         graph.held[concept] += 1
                 graph.size[concept] += 1
-                signature[concept] |= words.signature[word]
 
 
 @jit

@@ -109,17 +109,6 @@ def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> 
 
 
 @jit
-def clear_marks(graph: ReferenceGraph) -> None:
-    """Clear all marks."""
-    # `touched` lists every row with a bit, so the cost is that of marking and not the number of concepts.
-    bits = graph.bits
-    for i in range(graph.used[TOUCHED]):
-        for k in range(bits.shape[1]):
-            bits[graph.touched[i], k] = 0
-    graph.used[TOUCHED] = 0
-
-
-@jit
 def f1(matched: int, candidate: int, reference: int) -> float:
     """Compute F1 from the numbers of matched tuples, candidate tuples and reference tuples; 0 if nothing matches.
 
@@ -143,7 +132,10 @@ def open_refs(refs: I4, captions: Captions, graph: ReferenceGraph) -> int:
 @jit
 def close_refs(graph: ReferenceGraph) -> None:
     """Clear the marks and the graph."""
-    clear_marks(graph)
+    # `touched` lists every row with a bit, so the cost is that of marking and not the number of concepts.
+    for i in range(graph.used[TOUCHED]):
+        for k in range(graph.bits.shape[1]):
+            graph.bits[graph.touched[i], k] = 0
     clear_graph(graph)
 
 
@@ -160,10 +152,7 @@ def _score_set(refs: I4, mode: int, captions: Captions, candidates: I4, graph: R
             lo, hi, matched = start[candidates[i]], start[candidates[i] + 1], 0
             for t in range(lo, hi):
                 first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
-                if second < 0:
-                    matched += int(bits[first, 0] & NODE)  # as in `matches`, without a call
-                elif bits[first, 0] != 0:
-                    matched += int(matches(first, second, third, bits, la, lr))
+                matched += int(matches(first, second, third, bits, la, lr))
             if matched:  # F1 is 0 otherwise, which changes neither a sum nor a maximum
                 score = f1(matched, hi - lo, reference)
                 out[i] = max(out[i], score) if mode == BEST else out[i] + score

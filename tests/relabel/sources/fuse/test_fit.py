@@ -27,14 +27,13 @@ def sample(seed: int = 0, pairs: int = 900, ways: int = 1, images: int = 60) -> 
 
 
 def some_sample(features: tuple[Feature, ...], values: Array, human: Array, images: Array) -> Sample:
-    return Sample(features, values, human, images, np.full(len(human), "some"), np.ones(len(human)))
+    return Sample(features, values, human, images, np.full(len(human), "some"))
 
 
-def with_altered(one: Sample, values: Array, score: float, weight: float) -> Sample:
+def with_altered(one: Sample, values: Array, score: float) -> Sample:
     """Return a sample with pairs of no image."""
     n = len(values)
-    added = some_sample(one.features, values, np.full(n, score), np.full((n, 2), -1))
-    return one.joined(replace(added, weight=np.full(n, weight)))
+    return one.joined(some_sample(one.features, values, np.full(n, score), np.full((n, 2), -1)))
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -95,17 +94,15 @@ def test_altered_captions_count_by_their_weight() -> None:
     features = (Feature("a", "max"), Feature("b", "max"))
     one = some_sample(features, values, values.mean(axis=(1, 2)), random.integers(0, 60, (900, 2)))
     corner = 0.9 + random.random((100, 2, 2)) / 10
-    params = FitParams(free_parts=("a", "b"), cap=0)
-    scores = [
-        fit_head(with_altered(one, corner, 0.2, weight), params).score(corner[:, 0].T) for weight in (1e-6, 0.5, 9)
-    ]
+    every = [FitParams(free_parts=("a", "b"), cap=0, altered_weight=weight) for weight in (1e-6, 0.5, 9)]
+    scores = [fit_head(with_altered(one, corner, 0.2), params).score(corner[:, 0].T) for params in every]
     assert scores[0].mean() > scores[1].mean() > scores[2].mean()
     assert scores[2].mean() == pytest.approx(0.2, abs=0.05)
 
 
 def test_altered_captions_are_not_cross_validated() -> None:
     one = sample(pairs=300)
-    scores = cross_validate(with_altered(one, one.values[:7], 0.5, 1.0), FitParams(folds=3))
+    scores = cross_validate(with_altered(one, one.values[:7], 0.5), FitParams(folds=3))
     assert np.isfinite(scores[:300]).all()
     assert np.isnan(scores[300:]).all()
 

@@ -45,12 +45,12 @@ def test_a_model_is_restored(tmp_path: Path) -> None:
     assert read_model(tmp_path / "fuse") == model
 
 
-@pytest.mark.parametrize("cut", [1, 2])
-def test_a_damaged_model_is_refused(tmp_path: Path, cut: int) -> None:
-    """Check a file that is too short, and one of the right size that is no model."""
+@pytest.mark.parametrize("damage", ["cut", "format"])
+def test_a_damaged_model_is_refused(tmp_path: Path, damage: str) -> None:
+    """Check a file that is too short, and one of another format."""
     write_fuse_model(tmp_path / "fuse", small_model())
     path = tmp_path / "fuse" / "model.json"
     body = path.read_bytes()
-    path.write_bytes(body[:-1] if cut == 1 else body.replace(b'"cap"', b'"cup"'))
+    path.write_bytes(body[:-1] if damage == "cut" else body.replace(b'"format": ', b'"format":9'))
     with pytest.raises(CheckError, match=r"model\.json"):
         read_model(tmp_path / "fuse")
