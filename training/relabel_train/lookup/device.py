@@ -44,11 +44,10 @@ class DeviceLookup:
     Examples
     --------
     >>> import tempfile
-    >>> import torch
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
     >>> labels = open_lookup(write_lookup(tempfile.mkdtemp())).to("cpu")  # or "cuda"
-    >>> labels.block(torch.tensor([0, 2]), pooling="paired")
+    >>> labels.block([0, 2], pooling="paired")
     tensor([[1.0000, 0.8000],
             [0.8000, 1.0000]])
     """
@@ -70,26 +69,9 @@ class DeviceLookup:
     def block(
         self, rows: Any, columns: Any = None, pooling: Pooling | None = None, missing: Missing = "raise"
     ) -> Tensor:
-        """Return the relevance of images (rows) and captions (columns) as `Lookup.block` does.
+        """Return the relevance of images (rows) and captions (columns): (B_images, B_captions) float32 on the device.
 
-        Parameters
-        ----------
-        rows : (B_images,) int
-        columns : (B_captions,) int, optional
-            `rows` by default.
-        pooling : Pooling, optional
-        missing : "raise" or "nan"
-
-        Returns
-        -------
-        (B_images, B_captions) float32 tensor on the device
-
-        Raises
-        ------
-        IndexError
-            If a row is not covered.
-        ValueError
-            If the label does not support the pooling, or a caption or a reference of an image has no encoding.
+        Parameters and errors are those of `Lookup.block`.
         """
         lookup, how = self.lookup, self.lookup._pooling(pooling)
         # Numbers of rows are small: they are checked and turned into references on the host.
