@@ -5,7 +5,7 @@ split.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def make(run: Callable[..., FitOptions]) -> Callable[..., Trial]:
     """Return a function that makes the trial of a tiny run; SCAN's files need a namespace."""
 
     def trial(key: str, evaluation: dict[str, Any] | None, **changed: Any) -> Trial:
-        values = asdict(run(key, epochs=1, **changed))
+        values = run(key, epochs=1, **changed).model_dump()
         training = {name: values[name] for name in values if name not in ("data", "captions", "out", "labels")}
         facts = {"model": training["model"], "row": "x", "lr": 0.1, "value": 2.0, "seed": 1}
         if evaluation is not None:

@@ -76,7 +76,7 @@ def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
 def test_new_work_names_the_folder_and_the_permission(read_only_folder: Path) -> None:
     before = files(read_only_folder)
     other = project("sources.cider.sigma=5")
-    with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Change the perm"):
+    with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Check the path"):
         stages.encode(other, "cider", "val").run()
     assert files(read_only_folder) == before
 

@@ -180,8 +180,10 @@ def _verify(folder: Path) -> None:
         files = json.loads((folder / MANIFEST).read_bytes())["files"]
         for name, entry in files.items():
             check_sha256(folder / name, entry["sha256"])
-    except (LookupFileError, TypeError, LookupError, AttributeError) as error:
+    except LookupFileError as error:
         raise FeaturesError(str(error)) from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise FeaturesError(f"{folder / MANIFEST}: not a manifest ({error!r:.100})") from error
 
 
 class _Reopen:
