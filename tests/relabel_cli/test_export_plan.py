@@ -18,7 +18,7 @@ def relabel(*arguments: str) -> tuple[int, str]:
     return invoke(*arguments, *COMMON)
 
 
-def test_a_plan_has_its_estimated_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_has_the_size_that_it_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Path("captions.jsonl").open("w", encoding="utf-8") as file:
         for row in range(60):
@@ -28,12 +28,10 @@ def test_a_plan_has_its_estimated_size(tmp_path: Path, monkeypatch: pytest.Monke
     assert relabel("ingest")[0] == 0
     assert relabel("encode", "--label", "cider", "--split", "train")[0] == 0
     plan = ["export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "2", "--seed", "3"]
-    code, output = relabel(*plan)
+    code, output = invoke(*plan, *COMMON, quiet=False)
     assert code == 0, output
+    assert "14 batches of 8, 0.000 GB, 896 pairs to score" in output
     folder = Path("labels/mine/exports/train/plan/cider-random-b8-e2-s3")
-    estimate = json.loads((folder / "manifest.json").read_text())["runtime"]["estimate"]
-    assert (estimate["batches"], estimate["batch_size"], estimate["pairs"]) == (14, 8, 14 * 64)
-    assert sum(p.stat().st_size for p in folder.iterdir() if p.name != "manifest.json") == estimate["bytes"]
     assert (len(open_plan(folder)), open_plan(folder).epochs) == (14, 2)
     assert "up to date" in invoke(*plan, *COMMON, quiet=False)[1]
     code, output = relabel(*plan, "--sampler", "graded")

@@ -7,7 +7,7 @@ A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,7 @@ from relabel.corpus import Corpus
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.manifest import Manifest
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, part_ranges
 
 P = TypeVar("P", bound=Parameters)
 
@@ -99,6 +99,13 @@ class ExportInputs:
         return range(parts[0].start, parts[-1].stop)
 
 
+def shards(stem: str, rows: range, rows_per_shard: int) -> Iterator[tuple[str, range]]:
+    """Yield the name of each shard without its ending (`STEM-00000-of-000NN`), and its rows."""
+    parts = part_ranges(rows, rows_per_shard)
+    for i, part in enumerate(parts):
+        yield f"{stem}-{i:05d}-of-{len(parts):05d}", part
+
+
 def require_vectors(inputs: ExportInputs) -> None:
     """Raise if the label is not one of vectors."""
     if inputs.source.spec.kind != "vectors":
@@ -128,7 +135,4 @@ class Export(ABC, Generic[P]):
 
     @abstractmethod
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        """Write all files and add the facts that a reader needs. Finished files of an earlier run are kept by `work`.
-
-        `inputs`: artefacts in it are verified.
-        """
+        """Write all files and add facts of the format. Finished files of an earlier run are kept by `work`."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.export.base import Export, ExportInputs, require_vectors
+from relabel.export.base import Export, ExportInputs, require_vectors, shards
 from relabel.export.params import ExportFaissParams
 from relabel.sources.cosine import vectors_from_table
 from relabel.store.arrays import save_index
@@ -38,14 +38,12 @@ class FaissExport(Export[ExportFaissParams]):
         work.excluded.add(_TRAINED)
         with inputs.progress.bar(f"index ({self.params.index})", len(inputs.rows), "captions") as bar:
             for split, rows in inputs.splits.items():
-                shards = part_ranges(rows, self.params.rows_per_shard)
-                for i, shard in enumerate(shards):
-                    name = f"{split}-{i:05d}-of-{len(shards):05d}.faiss"
-                    work.file(name, partial(self._write_shard, inputs, work.folder / _TRAINED, shard))
-                    bar.advance(len(shard))
+                for name, part in shards(split, rows, self.params.rows_per_shard):
+                    work.file(f"{name}.faiss", partial(self._write_shard, inputs, work.folder / _TRAINED, part))
+                    bar.advance(len(part))
         ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
         work.file(CAPTIONS, lambda path: pq.write_table(ids, path, compression="zstd"))
-        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "index": self.params.index}
+        work.facts["index"] = self.params.index
 
     def _train(self, inputs: ExportInputs, path: Path) -> None:
         """Write the index without vectors, trained on captions that are evenly spaced over all rows."""

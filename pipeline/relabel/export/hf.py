@@ -20,7 +20,7 @@ from typing_extensions import override
 from relabel.core.errors import UsageError
 from relabel.core.tables import Table, markdown
 from relabel.core.types import Of
-from relabel.export.base import Export, ExportInputs, require_vectors
+from relabel.export.base import Export, ExportInputs, require_vectors, shards
 from relabel.export.neighbours import id_schema, neighbour_ids
 from relabel.export.params import ExportHfParams, ExportSafetensorsParams
 from relabel.sources.cosine import vectors_from_table
@@ -65,13 +65,11 @@ class HfExport(Export[ExportHfParams]):
     def write(self, inputs: ExportInputs, work: Work) -> None:
         schema = self._schema(inputs)
         for split, rows in inputs.splits.items():
-            shards = part_ranges(rows, self.params.rows_per_shard)
-            for i, shard in enumerate(shards):
-                name = f"data/{SPLIT_NAMES.get(split, split)}-{i:05d}-of-{len(shards):05d}.parquet"
-                work.file(name, partial(self._write_shard, inputs, schema, shard))
+            for name, part in shards(f"data/{SPLIT_NAMES.get(split, split)}", rows, self.params.rows_per_shard):
+                work.file(f"{name}.parquet", partial(self._write_shard, inputs, schema, part))
         card = render_card(inputs, schema.names)
         work.file(CARD, lambda path: write_text(path, card))
-        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "columns": schema.names}
+        work.facts["columns"] = schema.names
 
     def _has_vectors(self, inputs: ExportInputs) -> bool:
         return self.params.vectors != "none" and inputs.source.spec.kind == "vectors"
@@ -169,11 +167,8 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         for split, rows in inputs.splits.items():
-            shards = part_ranges(rows, self.params.rows_per_shard)
-            for i, shard in enumerate(shards):
-                name = f"{split}-{i:05d}-of-{len(shards):05d}.safetensors"
-                work.file(name, partial(self._write_shard, inputs, shard))
-        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop]}
+            for name, part in shards(split, rows, self.params.rows_per_shard):
+                work.file(f"{name}.safetensors", partial(self._write_shard, inputs, part))
 
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
         from safetensors.numpy import save_file

@@ -33,26 +33,12 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
     `folder`, `manifest`: of the table. Returns dict: entry `neighbours` of `lookup.json`.
     """
-    first, stop = manifest.facts["rows"]
-    # A first pass checks the rows and adds up the sizes: the header of an `.npy` file states the total.
-    row, sizes = first, [np.empty(0, np.int32)]
-    for name in manifest.parts:
-        table = pq.read_table(folder / name, columns=["row", "neighbours"])
-        if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
-            raise CheckError(
-                f"expected rows from {row} on, in order",
-                where=str(folder / name),
-                todo="Run `relabel neighbours` again.",
-            )
-        sizes.append(pc.list_value_length(table["neighbours"]).to_numpy())
-        row += table.num_rows
-    if row != stop:
-        raise CheckError(
-            f"expected rows {first} to {stop - 1}, found up to {row - 1}",
-            where=str(folder),
-            todo="Run `relabel neighbours` again.",
-        )
-    counts = np.concatenate(sizes)
+    # The header of an `.npy` file states the total, so that a first pass adds up the sizes.
+    sizes = [
+        pc.list_value_length(pq.read_table(folder / name, columns=["neighbours"])["neighbours"])
+        for name in manifest.parts
+    ]
+    counts = np.concatenate([np.empty(0, np.int32), *(one.to_numpy() for one in sizes)])
     indptr = indptr_of(counts)
     total = int(indptr[-1])
     write_array(work, "neighbours.indptr", indptr)
@@ -60,7 +46,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
     write_pieces(work, "neighbours.scores", "<f4", (total,), _column(folder, manifest, "scores"))
     return {
         "fingerprint": manifest.fingerprint,
-        "rows": [first, stop],
+        "rows": manifest.facts["rows"],
         "within": manifest.semantic["within"],
         "width": int(counts.max(initial=0)),
         "index": manifest.semantic.get("index"),
@@ -69,17 +55,11 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
 def id_schema(of: str) -> pa.Schema:
     """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first."""
-    query = [pa.field("caption_id", pa.string())] if of == "captions" else []
-    return pa.schema(
-        [
-            *query,
-            pa.field("image_id", pa.string()),
-            pa.field("neighbours", pa.list_(pa.string())),
-            pa.field("neighbour_images", pa.list_(pa.string())),
-            pa.field("scores", pa.list_(pa.float32())),
-            pa.field("same_image", pa.list_(pa.bool_())),
-        ]
-    )
+    text = pa.string()
+    lists = {"neighbours": text, "neighbour_images": text, "scores": pa.float32(), "same_image": pa.bool_()}
+    ids = ["caption_id", "image_id"] if of == "captions" else ["image_id"]
+    fields = dict.fromkeys(ids, text) | {name: pa.list_(kind) for name, kind in lists.items()}
+    return pa.schema(list(fields.items()))
 
 
 def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: Work) -> None:
@@ -165,21 +145,20 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
         todo = f"Use fewer with --set export.plan.depth=N, or find more with `relabel neighbours -k {least}`."
         raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
-    arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
+    near, scores, same_image = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
+    arrays: dict[str, NDArray[Any]] = {"neighbours": near, "scores": scores, "same_image": same_image}
     count = 0
     for name in manifest.parts:
         table = pq.read_table(folder / name)
         row = table["row"].to_numpy()
         selected = np.flatnonzero((row >= rows.start) & (row < rows.stop))
-        if not len(selected):
-            continue
+        count += len(selected)
         # All lists of a table have the same length, so a flat column is a matrix.
-        for array, column in zip(arrays, ("neighbours", "scores", "same_image"), strict=True):
+        for column, array in arrays.items() if len(selected) else ():
             values = pc.list_flatten(table[column]).to_numpy(zero_copy_only=False).reshape(len(row), -1)
             array[row[selected] - rows.start] = values[selected, :k]
-        count += len(selected)
     # A row that no shard holds would leave its part of the arrays undefined.
     if count != len(rows):
         message = f"{len(rows) - count} of rows {rows.start} to {rows.stop - 1} are not in the table of neighbours"
         raise CheckError(message, where=str(folder), todo="Run `relabel neighbours` again.")
-    return NeighbourTable(rows.start, *arrays)
+    return NeighbourTable(rows.start, near, scores, same_image)

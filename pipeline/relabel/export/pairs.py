@@ -16,6 +16,8 @@ Each file has its own random generator and its own anchors, so that any file can
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -27,16 +29,56 @@ from typing_extensions import override
 from relabel.core.errors import UsageError
 from relabel.core.types import Of, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.export.base import Export, ExportInputs
+from relabel.export.base import Export, ExportInputs, shards
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.params import ExportPairsParams, ExportSamplesParams, ExportTuplesParams
 from relabel.sources.relevance import Relevance
-from relabel.store.workdir import Work, part_ranges
+from relabel.store.workdir import Work
 
 _DEPTH = 32  # nearest captions from which neighbours are drawn
 
-
 S = TypeVar("S", bound=ExportSamplesParams)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePool:
+    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random captions.
+
+    `rows`: captions to draw from. `near`: neighbours of these captions.
+    """
+
+    corpus: Corpus
+    relevance: Relevance
+    rows: range
+    near: NeighbourTable | None
+
+    def draw(self, anchors: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+        """Draw `count` candidates per anchor, the kinds in turn, among them perhaps the anchor itself.
+
+        Returns `left, right`, (A * count,) int32: anchor and candidate of each pair.
+        """
+        left = np.repeat(anchors, count)
+        right = rng.integers(self.rows.start, self.rows.stop, len(left), dtype=np.int32)
+        turn = np.tile(np.arange(count), len(anchors)) % (2 if self.near is None else 3)
+        # Turn 0 keeps the random caption; turn 1 is a caption of the same image.
+        sibling = np.flatnonzero(turn == 1)
+        image = self.corpus.image[left[sibling]]
+        right[sibling] = rng.integers(self.corpus.indptr[image], self.corpus.indptr[image + 1])
+        if self.near is not None:
+            slot = np.flatnonzero(turn == 2)
+            near = self.near.rows[left[slot] - self.near.first, rng.integers(0, self.near.width, len(slot))]
+            # Neighbours within all captions may lie outside the split: the random caption stays in their place.
+            inside = (near >= self.rows.start) & (near < self.rows.stop)
+            right[slot[inside]] = near[inside]
+        return left, right
+
+    def score(self, left: Rows, right: Rows) -> Scores:
+        """Score captions with one caption each as the only reference."""
+        return self.relevance.pairs(References.single(left), right, "paired")
+
+    def column(self, name: str, rows: NDArray[np.integer]) -> pa.Array:
+        """Return a column of the corpus at some rows."""
+        return self.corpus.table[name].take(pa.array(rows))
 
 
 class SamplesExport(Export[S]):
@@ -45,10 +87,8 @@ class SamplesExport(Export[S]):
     Ids follow the columns that sentence-transformers reads, in columns of their own.
     """
 
-    @property
-    def least(self) -> int:
-        """Captions that a split must have."""
-        return 2
+    least = 2
+    """Captions that a split must have."""
 
     @override
     def neighbours_of(self) -> Of:
@@ -65,112 +105,53 @@ class SamplesExport(Export[S]):
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        params, relevance = self.params, inputs.open_relevance()
-        try:
+        params, table = self.params, inputs.neighbours
+        with closing(inputs.open_relevance()) as relevance:
             for number, (split, rows) in enumerate(inputs.splits.items()):
-                near = None
-                if inputs.neighbours is not None:
-                    near = read_neighbours(inputs.neighbours.folder, inputs.neighbours.manifest, rows, _DEPTH, 1)
-                pool = CandidatePool(inputs.corpus, rows, near)
+                near = None if table is None else read_neighbours(table.folder, table.manifest, rows, _DEPTH, 1)
+                pool = CandidatePool(inputs.corpus, relevance, rows, near)
                 order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
-                shards = part_ranges(range(params.count), params.rows_per_shard)
-                for i, shard in enumerate(shards):
-                    anchors = order[np.arange(shard.start, shard.stop) % len(order)].astype(np.int32)
+                for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), params.rows_per_shard)):
+                    anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
                     rng = np.random.default_rng((params.seed, number, i))
-                    name = f"data/{split}-{i:05d}-of-{len(shards):05d}.parquet"
-                    work.table(name, partial(self.draw, inputs.corpus, relevance, pool, anchors, rng))
-        finally:
-            relevance.close()
+                    work.table(f"{name}.parquet", partial(self.draw, pool, anchors, rng))
         kinds = "captions of the same image, random captions"
-        kinds = f"nearest captions, {kinds}" if inputs.neighbours is not None else kinds
-        rule = f"{params.candidates} candidates per anchor ({kinds}); {self.rule}"
-        work.facts |= {"rule": rule, "rows": [inputs.rows.start, inputs.rows.stop]}
+        kinds = kinds if table is None else f"nearest captions, {kinds}"
+        work.facts["rule"] = f"{params.candidates} candidates per anchor ({kinds}); {self.rule()}"
 
-    @property
     @abstractmethod
     def rule(self) -> str:
-        """Rule by which rows are drawn from the candidates."""
+        """Return the rule by which rows are drawn from the candidates."""
 
     @abstractmethod
-    def draw(
-        self, corpus: Corpus, relevance: Relevance, pool: CandidatePool, anchors: Rows, rng: np.random.Generator
-    ) -> pa.Table:
+    def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         """Return the table of one file, drawn for some anchors."""
 
 
 class PairsExport(SamplesExport[ExportPairsParams]):
     """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
 
-    @property
     @override
     def rule(self) -> str:
         return f"equally many pairs from each of {self.params.bins} bins of equal width"
 
     @override
-    def draw(
-        self, corpus: Corpus, relevance: Relevance, pool: CandidatePool, anchors: Rows, rng: np.random.Generator
-    ) -> pa.Table:
+    def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         left, right = pool.draw(anchors, self.params.candidates, rng)
+        left, right = left[left != right], right[left != right]
         # A pair of captions is drawn once, in one of its two orders.
-        keys = np.minimum(left, right).astype(np.int64) * len(corpus) + np.maximum(left, right)
+        keys = np.minimum(left, right).astype(np.int64) * len(pool.corpus) + np.maximum(left, right)
         first = np.sort(np.unique(keys, return_index=True)[1])
-        left, right = left[first], right[first]
-        scores = relevance.pairs(References.single(left), right, "paired")
-        finite = np.flatnonzero(np.isfinite(scores))
-        left, right, scores = left[finite], right[finite], scores[finite]
+        scores = pool.score(left[first], right[first])
+        finite = np.isfinite(scores)
+        first, scores = first[finite], scores[finite]
         drawn = draw_from_bins(scores, self.params.bins, len(anchors), rng)
+        sides = {1: left[first[drawn]], 2: right[first[drawn]]}
         return pa.table(
-            {
-                "sentence1": caption_column(corpus, "text", left[drawn]),
-                "sentence2": caption_column(corpus, "text", right[drawn]),
-                "score": pa.array(scores[drawn].astype(np.float32)),
-                "caption_id1": caption_column(corpus, "caption_id", left[drawn]),
-                "caption_id2": caption_column(corpus, "caption_id", right[drawn]),
-            }
+            {f"sentence{n}": pool.column("text", rows) for n, rows in sides.items()}
+            | {"score": pa.array(scores[drawn].astype(np.float32))}
+            | {f"caption_id{n}": pool.column("caption_id", rows) for n, rows in sides.items()}
         )
-
-
-class CandidatePool:
-    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random captions.
-
-    `rows`: captions to draw from. `near`: neighbours of these captions.
-    """
-
-    def __init__(self, corpus: Corpus, rows: range, near: NeighbourTable | None) -> None:
-        self.corpus, self.rows, self.near = corpus, rows, near
-
-    def draw(
-        self, anchors: Rows, count: int, rng: np.random.Generator, distinct: bool = True
-    ) -> tuple[Rows, NDArray[np.int32]]:
-        """Draw candidates of A anchors, the kinds in turn.
-
-        `anchors`: (A,) int32. `count`: candidates per anchor. `distinct`: whether to leave out candidates that are the
-        anchor itself. Returns `left, right`, (A * count,) int32: anchor and candidate of each pair; fewer if some are
-        left out.
-        """
-        left = np.repeat(anchors, count)
-        right = rng.integers(self.rows.start, self.rows.stop, len(left), dtype=np.int32)
-        kinds = 2 if self.near is None else 3
-        turn = np.tile(np.arange(count), len(anchors)) % kinds
-        # Turn 0 keeps the random caption.
-        sibling = np.flatnonzero(turn == 1)
-        right[sibling] = self._siblings(left[sibling], rng)
-        if self.near is not None:
-            slot = np.flatnonzero(turn == 2)
-            near = self.near.rows[left[slot] - self.near.first, rng.integers(0, self.near.width, len(slot))]
-            # Neighbours within all captions may lie outside the split: the random caption stays in their place.
-            inside = (near >= self.rows.start) & (near < self.rows.stop)
-            right[slot[inside]] = near[inside]
-        if not distinct:
-            return left, right
-        other = left != right
-        return left[other], right[other]
-
-    def _siblings(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int32]:
-        """Draw a caption of the image of each row."""
-        image = self.corpus.image[rows]
-        first, stop = self.corpus.indptr[image], self.corpus.indptr[image + 1]
-        return rng.integers(first, stop).astype(np.int32)
 
 
 def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -196,20 +177,13 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
     return rng.permutation(drawn)
 
 
-def caption_column(corpus: Corpus, name: str, rows: NDArray[np.integer]) -> pa.Array:
-    """Return a text column of the corpus at some rows."""
-    return corpus.table[name].take(pa.array(rows))
-
-
 class TuplesExport(SamplesExport[ExportTuplesParams]):
     """Columns anchor, positive, negative_1, ..., scores, and an id of each text: anchor_id, positive_id, ..."""
 
-    @property
-    @override
-    def least(self) -> int:
-        return self.params.negatives + 2
+    def __init__(self, params: ExportTuplesParams) -> None:
+        super().__init__(params)
+        self.least = params.negatives + 2
 
-    @property
     @override
     def rule(self) -> str:
         return (
@@ -217,35 +191,25 @@ class TuplesExport(SamplesExport[ExportTuplesParams]):
         )
 
     @override
-    def draw(
-        self, corpus: Corpus, relevance: Relevance, pool: CandidatePool, anchors: Rows, rng: np.random.Generator
-    ) -> pa.Table:
+    def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         count = self.params.negatives
         # Self pairs and repeated candidates are left out, so more are drawn than a tuple needs.
         width = max(self.params.candidates, 2 * (count + 1))
-        left, right = pool.draw(anchors, width, rng, distinct=False)
-        scores = relevance.pairs(References.single(left), right, "paired").reshape(-1, width)
-        near = right.reshape(-1, width)
-        tuples, kept, drawn_scores = [], [], []
-        for anchor, rows, values in zip(anchors.tolist(), near, scores, strict=True):
-            chosen = draw_tuple(rows, values, anchor, count, rng)
+        left, right = pool.draw(anchors, width, rng)
+        scores, near = pool.score(left, right).reshape(-1, width), right.reshape(-1, width)
+        tuples, drawn_scores = list[NDArray[np.int32]](), list[Scores]()
+        for anchor, rows, values in zip(anchors, near, scores, strict=True):
+            chosen = draw_tuple(rows, values, int(anchor), count, rng)
             if chosen is not None:
-                kept.append(anchor)
-                tuples.append(rows[chosen])
+                tuples.append(np.append(anchor, rows[chosen]))
                 drawn_scores.append(values[chosen])
-        members = np.array(tuples, np.int32).reshape(-1, count + 1)
-        names = ["positive", *(f"negative_{i}" for i in range(1, count + 1))]
+        names = ["anchor", "positive", *(f"negative_{i}" for i in range(1, count + 1))]
+        members = dict(zip(names, np.array(tuples, np.int32).reshape(-1, count + 2).T, strict=True))
         flat = pa.array(np.array(drawn_scores, np.float32).reshape(-1))
-        texts = {name: caption_column(corpus, "text", members[:, i]) for i, name in enumerate(names)}
-        ids = {f"{name}_id": caption_column(corpus, "caption_id", members[:, i]) for i, name in enumerate(names)}
         return pa.table(
-            {
-                "anchor": caption_column(corpus, "text", np.array(kept, np.int32)),
-                **texts,
-                "scores": pa.FixedSizeListArray.from_arrays(flat, count + 1),
-                "anchor_id": caption_column(corpus, "caption_id", np.array(kept, np.int32)),
-                **ids,
-            }
+            {name: pool.column("text", rows) for name, rows in members.items()}
+            | {"scores": pa.FixedSizeListArray.from_arrays(flat, count + 1)}
+            | {f"{name}_id": pool.column("caption_id", rows) for name, rows in members.items()}
         )
 
 

@@ -7,6 +7,7 @@ identify a caption by its line number. An image has five consecutive lines, unle
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
 from relabel.store.arrays import npy_bytes, write_array, write_pieces
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, part_ranges
 
 STORED = {"float32": "<f4", "float16": "<f2"}
 _SMALL_TEST = 1000
@@ -88,7 +89,7 @@ class ScanExport(Export[ExportScanParams]):
                 pieces = _block_pieces(inputs, images, lines)
                 write_pieces(work, f"{name}_relevance", STORED[self.params.dtype], shape, pieces)
             files[name] = {"images": len(images), "lines": len(lines)}
-        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "files": files}
+        work.facts["files"] = files
 
 
 def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[np.int32]:
@@ -124,13 +125,8 @@ def _write_lines(work: Work, name: str, lines: list[str]) -> None:
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
     """Yield the rows of a block, some images at a time."""
-    relevance = inputs.open_relevance()
-    try:
-        with inputs.progress.bar(f"block of {inputs.label}", len(images), "images") as bar:
-            step = max(1, _CELLS // len(lines))
-            for first in range(images.start, images.stop, step):
-                part = range(first, min(first + step, images.stop))
-                yield relevance.block(inputs.corpus.references(part), lines)
-                bar.advance(len(part))
-    finally:
-        relevance.close()
+    bar_of = inputs.progress.bar(f"block of {inputs.label}", len(images), "images")
+    with closing(inputs.open_relevance()) as relevance, bar_of as bar:
+        for part in part_ranges(images, max(1, _CELLS // len(lines))):
+            yield relevance.block(inputs.corpus.references(part), lines)
+            bar.advance(len(part))

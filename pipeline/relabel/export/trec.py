@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from relabel.export.params import ExportTrecParams
 from relabel.store.manifest import combine_chunks
 from relabel.store.workdir import Work, part_ranges
 
+_COLUMNS = ("query", "caption", "rank", "score")
 _STEP = 10_000  # queries in memory
 _SAMPLE = 10_000_000  # scores from which quantiles are computed
 
@@ -52,30 +52,41 @@ class TrecExport(Export[ExportTrecParams]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         levels = self.params.levels or self._quantiles(inputs)
+
+        def run(lists: pa.Table) -> Iterator[str]:
+            for query, caption, rank, score in zip(*(lists[name].to_pylist() for name in _COLUMNS), strict=True):
+                # Nine digits give every float32 back.
+                yield f"{query} Q0 {caption} {rank} {score:.9g} {inputs.label}\n"
+
+        def qrels(lists: pa.Table) -> Iterator[str]:
+            grades = grade(lists["score"].to_numpy(), levels).tolist()
+            for query, caption, value in zip(
+                lists["query"].to_pylist(), lists["caption"].to_pylist(), grades, strict=True
+            ):
+                if value:
+                    yield f"{query} 0 {caption} {value}\n"
+
         for split, rows in inputs.splits.items():
-            work.file(f"{split}.run", partial(self._write_run, inputs, rows))
-            work.file(f"{split}.qrels", partial(self._write_qrels, inputs, rows, levels))
-        work.facts |= {"levels": list(levels), "rows": [inputs.rows.start, inputs.rows.stop], "of": self.params.of}
+            for ending, lines in (("run", run), ("qrels", qrels)):
+                work.file(f"{split}.{ending}", partial(self._write_lines, inputs, rows, lines))
+        work.facts |= {"levels": list(levels), "of": self.params.of}
 
     def _quantiles(self, inputs: ExportInputs) -> tuple[float, ...]:
         """Return cut points as quantiles of the scores of the neighbours to write."""
-        queries = self._queries(inputs, inputs.rows)
         assert inputs.neighbours is not None
+        queries = self._queries(inputs, inputs.rows)
         # Every s-th group of queries, if there are more scores than the sample holds.
-        groups = part_ranges(queries, _STEP)
-        width = max(1, int(inputs.neighbours.manifest.facts["k"]))
-        stride = -(-len(queries) * width // _SAMPLE)
-        scores = [self._lists(inputs, group)["scores"].to_numpy() for group in groups[::stride]]
-        values = np.concatenate(scores)
-        cuts = np.quantile(values[np.isfinite(values)], self.params.quantiles)
-        return tuple(sorted({float(np.float32(cut)) for cut in cuts}))
+        stride = -(-len(queries) * max(1, int(inputs.neighbours.manifest.facts["k"])) // _SAMPLE)
+        groups = part_ranges(queries, _STEP)[::stride]
+        values = np.concatenate([self._lists(inputs, group)["score"].to_numpy() for group in groups])
+        return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, self.params.quantiles)}))
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:
         """Return the numbers of the queries of some captions: their rows, or the numbers of their images."""
         return rows if self.params.of == "captions" else inputs.corpus.images_of(rows)
 
     def _lists(self, inputs: ExportInputs, queries: range) -> pa.Table:
-        """Return one row per neighbour of some queries, with ids, rank and score."""
+        """Return one row per neighbour of some queries that has a score, with `_COLUMNS`."""
         assert inputs.neighbours is not None
         first = self._queries(inputs, range(*inputs.neighbours.manifest.facts["rows"])).start
         table = inputs.neighbours.read_rows(queries, ["neighbours", "scores"], first)
@@ -83,44 +94,24 @@ class TrecExport(Export[ExportTrecParams]):
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         corpus, numbers = inputs.corpus, np.repeat(np.arange(queries.start, queries.stop), sizes)
         by_image = self.params.of == "images"
-        query_rows = corpus.indptr[numbers] if by_image else numbers
-        ranks = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
-        return pa.table(
-            {
-                "query": corpus.table["image_id" if by_image else "caption_id"].take(pa.array(query_rows)),
-                "caption": corpus.table["caption_id"].take(lists.flatten()),
-                "rank": ranks,
-                "scores": pc.list_flatten(table["scores"].combine_chunks()),
-            }
+        query = corpus.table["image_id" if by_image else "caption_id"]
+        columns = (
+            query.take(pa.array(corpus.indptr[numbers] if by_image else numbers)),
+            corpus.table["caption_id"].take(lists.flatten()),
+            np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1,
+            pc.list_flatten(table["scores"].combine_chunks()),
         )
+        ranked = pa.table(dict(zip(_COLUMNS, columns, strict=True)))
+        return ranked.filter(pc.is_finite(ranked["score"]))
 
-    def _write_run(self, inputs: ExportInputs, rows: range, path: Path) -> None:
-        def lines(table: pa.Table) -> Iterator[str]:
-            columns = [table[name].to_pylist() for name in ("query", "caption", "rank", "scores")]
-            for query, caption, rank, score in zip(*columns, strict=True):
-                # Nine digits give every float32 back.
-                yield f"{query} Q0 {caption} {rank} {score:.9g} {inputs.label}\n"
-
-        self._write_lines(inputs, rows, path, lines)
-
-    def _write_qrels(self, inputs: ExportInputs, rows: range, levels: tuple[float, ...], path: Path) -> None:
-        def lines(table: pa.Table) -> Iterator[str]:
-            grades = grade(table["scores"].to_numpy(), levels).tolist()
-            for query, caption, value in zip(
-                table["query"].to_pylist(), table["caption"].to_pylist(), grades, strict=True
-            ):
-                if value:
-                    yield f"{query} 0 {caption} {value}\n"
-
-        self._write_lines(inputs, rows, path, lines)
-
-    def _write_lines(self, inputs: ExportInputs, rows: range, path: Path, lines: Any) -> None:
+    def _write_lines(
+        self, inputs: ExportInputs, rows: range, lines: Callable[[pa.Table], Iterator[str]], path: Path
+    ) -> None:
         with path.open("w", encoding="utf-8", newline="\n") as file:
             for group in part_ranges(self._queries(inputs, rows), _STEP):
-                table = self._lists(inputs, group)
-                file.writelines(lines(table.filter(pc.is_finite(table["scores"]))))
+                file.writelines(lines(self._lists(inputs, group)))
 
 
-def grade(scores: NDArray[np.floating[Any]], levels: tuple[float, ...]) -> NDArray[np.int64]:
+def grade(scores: NDArray[np.float32], levels: tuple[float, ...]) -> NDArray[np.int64]:
     """Return the number of cut points that each score reaches."""
     return np.searchsorted(np.array(levels), scores, side="right")

@@ -59,8 +59,10 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
         return semantic
 
     def fill(work: Work) -> None:
-        exporter.write(inputs(), work)
+        given = inputs()
+        exporter.write(given, work)
         work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
+        work.facts["rows"] = [given.rows.start, given.rows.stop]
 
     recipe = Recipe(kind, label, checked, _identities(project, encoding, table), fill)
     return export_job(project, label, split, recipe)

@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import cache, partial
 
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import PlanWork, check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import PlanWork, check_size_limit, describe
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
@@ -58,11 +58,8 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
 
     def fill(work: Work) -> None:
         with closing(plan().relevance) as relevance:
-            cost = estimate(plan().spec, relevance, typical_cost(PLAN, project.config.params(label)))
-            # Files of an interrupted run are kept, and need no more space.
-            check_disk_space(cost, work.folder, sum((work.folder / file).stat().st_size for file in work.names()))
-            project.runtime.progress.note(f"plan {name}: {cost.describe()}")
-            work.runtime["estimate"] = cost.__dict__
+            size = describe(plan().spec, relevance, typical_cost(PLAN, project.config.params(label)))
+            project.runtime.progress.note(f"plan {name}: {size}")
             make_steps(job, work, export_plan, label, split, name)
 
     recipe = Recipe("plan", name, lambda: semantic, inputs, fill)

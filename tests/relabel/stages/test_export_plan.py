@@ -125,9 +125,7 @@ def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
     assert inside.start <= rows.min() <= rows.max() < inside.stop
 
 
-def test_the_cost_is_noted_and_absurd_plans_are_refused(small: Project) -> None:
-    manifest, _ = stages.export_plan(small, "cider", "train").run()
-    assert manifest.runtime["estimate"]["bytes"] == sum(entry.bytes for entry in manifest.files.values())
+def test_absurd_plans_are_refused(small: Project) -> None:
     with pytest.raises(UsageError, match="--max-bytes"):
         stages.export_plan(reopened("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
 

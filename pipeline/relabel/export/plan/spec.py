@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from relabel_train.samplers import (
 )
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
+_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
 DEPTH = 100
 """Default number of neighbours per caption among which graded batches choose."""
@@ -45,16 +46,19 @@ class Shape:
 
     batch_size: int
     epochs: tuple[int, ...]
+    per_shard: int
+
+    @classmethod
+    def of(cls, batch_size: int, epochs: tuple[int, ...], pairwise: bool) -> Shape:
+        """Return the shape with shards of 64 MiB or of as many pairs as `_PAIRS`, or larger ones to stay below 256."""
+        cells = batch_size**2
+        most = _PAIRS // cells if pairwise else _SHARD // (4 * cells)
+        return cls(batch_size, epochs, max(1, most, -(-sum(epochs) // _SHARDS)))
 
     @property
     def batches(self) -> int:
         """Batches of all epochs."""
         return sum(self.epochs)
-
-    @property
-    def per_shard(self) -> int:
-        """Batches per shard: as many as have 64 MiB of blocks, or more to stay below 256 shards."""
-        return max(1, _SHARD // (4 * self.batch_size**2), -(-self.batches // _SHARDS))
 
     @property
     def shards(self) -> list[range]:
@@ -74,75 +78,6 @@ def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling)
     return Captions.of(image, mark_usable(image, positions, None if pooling == "paired" else REFERENCES), rows.start)
 
 
-def make_sampler(
-    params: ExportPlanParams, captions: Captions, neighbours: Callable[[int, int], NeighbourTable]
-) -> Sampler:
-    """Return the sampler that the parameters describe.
-
-    `captions`: captions that may be in a batch. `neighbours`: takes `most` and `least` (see `read_neighbours`) and
-    opens the neighbours; called only by samplers that need them.
-    """
-    seed, drop_last, size = params.seed, params.drop_last, params.size
-    try:
-        if params.sampler == "random":
-            single = params.one_caption_an_image
-            return RandomBatches(captions, size, seed=seed, drop_last=drop_last, one_caption_an_image=single)
-        # An explicit depth is required; the default one may be cut to the width of the table.
-        usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
-        near = neighbours(params.depth or usual, params.depth or least)
-        depth = near.width
-        if params.sampler == "neighbour":
-            return NeighbourBatches(
-                captions,
-                near,
-                size,
-                seed=seed,
-                drop_last=drop_last,
-                k=params.k,
-                siblings=params.siblings,
-                depth=depth,
-                anchors=params.anchors,
-            )
-        return GradedBatches(
-            captions,
-            near,
-            size,
-            levels=params.levels or quantile_levels(captions, near, params.quantiles, depth=depth, seed=seed),
-            seed=seed,
-            drop_last=drop_last,
-            group=params.group,
-            siblings=params.siblings,
-            depth=depth,
-        )
-    except ValueError as error:
-        raise UsageError(str(error), where="export.plan") from error
-
-
-def shape_of(params: ExportPlanParams, sampler: Sampler) -> Shape:
-    """Return the shape of a plan."""
-    count = len(sampler) if params.batches is None else min(len(sampler), params.batches)
-    if not count:
-        message = f"{len(sampler.captions)} captions fill no batch of {params.size}"
-        todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
-        raise UsageError(message, where="export.plan", todo=todo)
-    # A sampler draws the same number of batches in every epoch.
-    return Shape(params.size, (count,) * params.epochs)
-
-
-def planned(sampler: Sampler, shape: Shape) -> Iterator[Rows]:
-    """Yield the batches of all epochs in order, (B,) int32 rows each; a short batch is padded with -1."""
-    for epoch, count in enumerate(shape.epochs):
-        for rows in sampler.epoch(epoch)[:count]:
-            padded = np.full(shape.batch_size, -1, np.int32)
-            padded[: len(rows)] = rows
-            yield padded
-
-
-def images_of(corpus: Corpus, rows: Rows) -> Rows:
-    """Return the image number of each row; -1 for -1."""
-    return np.where(rows < 0, np.int32(-1), corpus.image[np.maximum(rows, 0)])
-
-
 @dataclass(frozen=True, eq=False)
 class PlanSpec:
     """Specification of one batch plan.
@@ -151,7 +86,7 @@ class PlanSpec:
     `neighbours_label`: the label whose neighbours decide which captions share a batch.
     `rows`: rows of the split.
     `failed`: (F,) int32; rows that the source could not encode.
-    `neighbours`: see `make_sampler`.
+    `neighbours`: takes `most` and `least` (see `read_neighbours`) and opens the neighbours, if the sampler needs them.
     """
 
     corpus: Corpus
@@ -174,19 +109,42 @@ class PlanSpec:
     @cached_property
     def sampler(self) -> Sampler:
         """Sampler that draws the batches."""
-        return make_sampler(self.params, self.captions, self.neighbours)
+        params, captions, size = self.params, self.captions, self.params.size
+        given: dict[str, Any] = {"seed": params.seed, "drop_last": params.drop_last}
+        try:
+            if params.sampler == "random":
+                return RandomBatches(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
+            # An explicit depth is required; the default one may be cut to the width of the table.
+            usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
+            near = self.neighbours(params.depth or usual, params.depth or least)
+            given |= {"siblings": params.siblings, "depth": near.width}
+            if params.sampler == "neighbour":
+                return NeighbourBatches(captions, near, size, **given, k=params.k, anchors=params.anchors)
+            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=near.width, seed=params.seed)
+            return GradedBatches(captions, near, size, **given, levels=params.levels or drawn(), group=params.group)
+        except ValueError as error:
+            raise UsageError(str(error), where="export.plan") from error
 
     @cached_property
     def shape(self) -> Shape:
         """Number of batches and their division into shards."""
-        return shape_of(self.params, self.sampler)
+        sampler, params = self.sampler, self.params
+        count = len(sampler) if params.batches is None else min(len(sampler), params.batches)
+        if not count:
+            message = f"{len(sampler.captions)} captions fill no batch of {params.size}"
+            todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
+            raise UsageError(message, where="export.plan", todo=todo)
+        # A sampler draws the same number of batches in every epoch.
+        return Shape.of(params.size, (count,) * params.epochs, self.source.is_pairwise())
 
     @cached_property
     def batches(self) -> Rows:
         """Rows of all batches, (n, B) int32; -1 where a batch is short."""
-        batches = np.empty((self.shape.batches, self.shape.batch_size), np.int32)
-        for number, rows in enumerate(planned(self.sampler, self.shape)):
-            batches[number] = rows
+        batches, number = np.full((self.shape.batches, self.shape.batch_size), -1, np.int32), 0
+        for epoch, count in enumerate(self.shape.epochs):
+            for rows in self.sampler.epoch(epoch)[:count]:
+                batches[number, : len(rows)] = rows
+                number += 1
         return batches
 
     @cached_property
@@ -220,27 +178,22 @@ class PlanSpec:
         body: dict[str, Any] = json.loads(self.plan_json)
         return body
 
-    @cached_property
-    def id_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of caption ids and image ids; see relabel_train.ids."""
-        corpus, rows = self.corpus, self.rows
+    def index_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are written before any block, by file name without `.npy`; see relabel_train.ids."""
+        corpus, rows, batches = self.corpus, self.rows, self.batches
         # Images are numbered in row order, so those of a split are consecutive.
         images = slice(*self.metadata["images"])
         captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
-        return captions | Ids.of(corpus.image_ids[images]).arrays("image_ids")
-
-    def index_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that are written before any block, by file name without `.npy`."""
-        return {"rows": self.batches, "images": images_of(self.corpus, self.batches), **self.id_arrays}
+        image_of_row = np.where(batches < 0, np.int32(-1), corpus.image[np.maximum(batches, 0)])
+        return {
+            "rows": batches,
+            "images": image_of_row,
+            **captions,
+            **Ids.of(corpus.image_ids[images]).arrays("image_ids"),
+        }
 
     @property
     def block_bytes(self) -> int:
         """Bytes of the files of all blocks."""
         size = self.shape.batch_size
         return sum(npy_bytes("<f4", (len(shard), size, size)) for shard in self.shape.shards)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all files except the manifest."""
-        arrays = sum(npy_bytes(array.dtype.str, array.shape) for array in self.index_arrays().values())
-        return self.block_bytes + arrays + len(self.plan_json.encode())

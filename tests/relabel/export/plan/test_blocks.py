@@ -1,5 +1,5 @@
-"""Contract: a block holds the value of Relevance.pairs for each pair, rounded to float32 once, independent of BLAS. A
-distinct pair of a source that scores pair by pair is scored once per plan.
+"""Contract: a block holds the value of Relevance.pairs for each pair, rounded to float32 once. In a
+batch, captions of one image share one row of scores.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from tests.relabel.export.plan.fixtures import POOLINGS, CountingRelevance, chec
 
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.export.plan import blocks
-from relabel.export.plan.blocks import Pairs
 from relabel.sources.base import Kind
 
 
@@ -28,28 +26,16 @@ def test_blocks_equal_pairs_one_by_one(tmp_path: Path, corpus: Corpus, kind: Kin
     check(plan, corpus, relevance, pooling)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_every_distinct_pair_is_scored_once(
-    tmp_path: Path, corpus: Corpus, pooling: Pooling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "_PART", 60)
-    monkeypatch.setattr(blocks, "_STEP", 7)
+def test_captions_of_one_image_are_scored_once_in_a_batch(tmp_path: Path, corpus: Corpus) -> None:
     relevance = CountingRelevance(corpus, range(len(corpus)))
-    plan_outline = outline(corpus, "pairs", pooling, epochs=6)
-    plan, _ = write(tmp_path / "plan", plan_outline, relevance)
-    expected, cells = set(), 0
+    plan, _ = write(tmp_path / "plan", outline(corpus, "pairs", "max", epochs=1), relevance)
+    expected: Counter[tuple[tuple[int, ...], int]] = Counter()
     for number in range(len(plan)):
         rows = plan.rows(number).tolist()
-        for row in rows:
-            own_rows = (row,) if pooling == "paired" else tuple(corpus.references([corpus.image[row]])[0].tolist())
-            expected |= {(own_rows, caption) for caption in rows}
-            cells += len(rows)
-    assert relevance.requests == Counter(dict.fromkeys(expected, 1))
-    assert cells > 1.3 * len(expected)  # some pairs occur in several batches
-    assert relevance.largest <= 7
-    assert not list((tmp_path / "plan").glob("pairs-*"))
-    assert Pairs(corpus, plan_outline.batches, pooling).distinct == len(expected)
-    assert len(Pairs(corpus, plan_outline.batches, pooling).files) > 5
+        for image in {int(corpus.image[row]) for row in rows}:
+            references = tuple(corpus.references([image])[0].tolist())
+            expected.update((references, caption) for caption in rows)
+    assert relevance.requests == expected
 
 
 def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:

@@ -1,4 +1,4 @@
-"""Contract: the estimate of bytes and pairs is exact, and a plan that is too large is refused before any work."""
+"""Contract: the size of a plan is stated as it will be, and a plan that is too large is refused before any work."""
 
 from __future__ import annotations
 
@@ -7,46 +7,29 @@ from pathlib import Path
 import pytest
 from tests.relabel.export.plan.fixtures import CountingRelevance, files, outline, vectors, write
 
-from relabel.core.errors import PartialError, UsageError
+from relabel.core.errors import UsageError
 from relabel.corpus import Corpus
-from relabel.export.plan import build as plan_estimate
-from relabel.export.plan import spec
-from relabel.export.plan.build import check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import check_size_limit, describe
 from relabel.sources.base import Kind
+from relabel.sources.typical_costs import Cost
 
 
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
-def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus, kind: Kind) -> None:
+def test_the_size_is_that_of_the_blocks(tmp_path: Path, corpus: Corpus, kind: Kind) -> None:
     relevance = CountingRelevance(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
-    plan_outline = outline(corpus, kind, batches=4, drop_last=False)
-    estimated = estimate(plan_outline, relevance)
-    plan, _ = write(tmp_path / "plan", plan_outline, relevance)
-    assert estimated.bytes == sum(len(content) for content in files(tmp_path / "plan").values())
-    assert (estimated.batches, estimated.shards, estimated.batch_size) == (len(plan), 1, 6)
-    if kind == "vectors":
-        assert (estimated.pairs, estimated.work_bytes) == (sum(len(plan.rows(n)) ** 2 for n in range(len(plan))), 0)
-    else:
-        assert estimated.pairs == len(relevance.requests)  # type: ignore[attr-defined]
-        assert estimated.work_bytes == 16 * estimated.pairs
-    assert f"{len(plan)} batches of 6 in 1 shards" in estimated.describe()
+    spec = outline(corpus, kind, batches=4)
+    text = describe(spec, relevance, Cost(10.0))
+    plan, _ = write(tmp_path / "plan", spec, relevance)
+    blocks = [content for name, content in files(tmp_path / "plan").items() if name.startswith("blocks-")]
+    assert spec.block_bytes == sum(map(len, blocks))
+    assert text == f"{len(plan)} batches of 6, 0.000 GB, {36 * len(plan)} pairs to score, about 0:00:04"
 
 
-def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spec, "planned", None)  # sampling batches would fail
-    with pytest.raises(UsageError, match=r"6,000,000 batches of 6 take 8\d\d.\d MB, more than 1.0 MB.*--max-bytes"):
-        check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1MB"))
+def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus) -> None:
+    spec = outline(corpus, epochs=1_000_000, max_bytes="1MB")
+    with pytest.raises(UsageError, match="--max-bytes"):
+        check_size_limit(spec)
+    assert "batches" not in vars(spec)
     check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1GiB"))
     with pytest.raises(ValueError, match="max_bytes"):
         outline(corpus, max_bytes="many")
-
-
-def test_a_disk_without_room_is_refused(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimated = estimate(outline(corpus), CountingRelevance(corpus, range(len(corpus))))
-    needed = estimated.bytes + estimated.work_bytes
-    free = {"free": needed}
-    monkeypatch.setattr(plan_estimate.shutil, "disk_usage", lambda _: type("Usage", (), free))
-    check_disk_space(estimated, tmp_path / "not" / "there", 0)
-    free["free"] = needed - 100
-    check_disk_space(estimated, tmp_path / "not" / "there", 100)
-    with pytest.raises(PartialError, match="are free"):
-        check_disk_space(estimated, tmp_path / "not" / "there", 0)

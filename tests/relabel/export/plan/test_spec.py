@@ -36,10 +36,11 @@ def test_captions_with_nan_labels_are_excluded(tmp_path: Path, corpus: Corpus) -
 
 def test_a_large_plan_has_few_shards() -> None:
     for batches in (1, 300, 5_000_000):
-        shape = Shape(128, (batches,))
+        shape = Shape.of(128, (batches,), pairwise=False)
         assert [n for shard in shape.shards for n in (shard.start, shard.stop - 1)][-1] == batches - 1
         assert len(shape.shards) <= 256
-    assert Shape(128, (300,)).per_shard == 1024
+    assert Shape.of(128, (300,), pairwise=False).per_shard == 1024
+    assert Shape.of(128, (300,), pairwise=True).per_shard == 16
 
 
 def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:
