@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +66,7 @@ class OpenVinoForward:
         openvino = import_openvino()
         # Without a hint, OpenVINO takes bfloat16 where the processor has it.
         options = {"INFERENCE_PRECISION_HINT": _HINTS[dtype], "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
-        self._compiled = openvino.Core().compile_model(model, "CPU", options)
+        self._compiled = openvino_core().compile_model(model, "CPU", options)
         self._queue = openvino.AsyncInferQueue(self._compiled, threads)
 
     def __call__(self, features: Features, done: Done) -> Outputs:
@@ -109,9 +110,19 @@ def import_openvino() -> Any:
     return openvino
 
 
+@cache
+def openvino_core() -> Any:
+    """Return the one Core of this process, which lives until its end.
+
+    A Core sets the stack for signals and restores the one before when it is destroyed. Several Cores that end in another
+    order leave a stack that is no longer mapped, on which the next signal ends the process.
+    """
+    return import_openvino().Core()
+
+
 def read_openvino(file: Path) -> Any:
     """Read a model of OpenVINO from its `.xml` file; the weights lie in a `.bin` file beside it."""
-    return import_openvino().Core().read_model(file)
+    return openvino_core().read_model(file)
 
 
 def batches(features: Features, budget: int) -> list[tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]]:

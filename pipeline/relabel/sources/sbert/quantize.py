@@ -72,7 +72,7 @@ def int8_recipe(
 
     def fill(work: Work) -> None:
         from relabel.sources.models.encoder import SentenceEncoder
-        from relabel.sources.models.forward import import_openvino
+        from relabel.sources.models.forward import import_openvino, openvino_core
 
         encoder = SentenceEncoder(files.folder, prompt, max_length, "float32", runtime)
         if encoder.backend != "openvino":
@@ -80,8 +80,8 @@ def int8_recipe(
         openvino, model = import_openvino(), quantize_model(encoder.convert(), encoder.tokens(sample.texts)[0])
         int8 = SentenceEncoder(files.folder, prompt, max_length, "int8", runtime, model)
         work.facts |= _check(encoder, int8, sample, corpus, files.name)
-        work.runtime |= {"model": files.record(), "processor": openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")}
-        work.runtime["features"] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        work.runtime |= {"model": files.record(), "processor": openvino_core().get_property("CPU", "FULL_DEVICE_NAME")}
+        work.runtime["features"] = openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         save_model(work, lambda folder: openvino.save_model(model, folder / MODEL, compress_to_fp16=False))
 
     return Recipe(KIND, f"{files.name} in int8", semantic, {"base": files.sha256}, fill)
