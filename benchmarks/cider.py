@@ -20,7 +20,10 @@ from typing import Any
 import numpy as np
 from harness import Table, agree, alternate, coco_captions, encoded, options, tokens_of
 
+from relabel.core.runtime import Runtime, ignore_progress
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.finder import Search
+from relabel.store.workdir import Work
 
 K = 100
 
@@ -91,10 +94,16 @@ def main() -> None:
         small: Any = encoded(Path(folder) / "small", captions[:500], "cider", args.tokenizer, args.threads)
     images, rows = len(relevance.corpus.image_ids), np.arange(len(relevance.corpus), dtype=np.int32)
     sets, rng = relevance.corpus.references(range(images)), np.random.default_rng(0)
-    nearest, best = relevance.topk(sets, rows, K)  # the first call compiles
+    asked = Search(sets, np.full(images, -1, np.int32), rows, K)
+
+    def search() -> tuple[np.ndarray, np.ndarray]:
+        finder = relevance.finder(asked, None, Runtime(threads=args.threads))
+        return finder.find(Work(Path()), range(images), ignore_progress)  # type: ignore[no-any-return]
+
+    nearest, best = search()  # the first call compiles
     rank, chance = rng.integers(0, K, images), rng.integers(0, len(rows), images, dtype=np.int32)
     top = nearest[np.arange(images), rank]
-    agree("topk", best[np.arange(images), rank], relevance.pairs(sets, top), 1e-9)
+    agree("pairs", best[np.arange(images), rank], relevance.pairs(sets, top), 0.0)
 
     peers: dict[str, tuple[Callable[[], Any], np.ndarray, int]] = {
         "pycocoevalcap, of the top 100": (by_pycocoevalcap(relevance, top), relevance.pairs(sets, top), images),
@@ -104,7 +113,7 @@ def main() -> None:
     if args.peer:
         block = small.block(small.corpus.references(range(100)), rows[:500]).T
         peers["ncs_metric"] = (lambda: by_ncs_metric(args.peer, small), block, block.size)
-    works = {"relabel": lambda: relevance.topk(sets, rows, K)[1], **{name: peer[0] for name, peer in peers.items()}}
+    works = {"relabel": search, **{name: peer[0] for name, peer in peers.items()}}
     costs = alternate(works, args.repeats)
     table = Table(f"CIDEr-D of {images:,} images and {len(rows):,} captions, top {K}, {args.threads} threads")
     ours = costs["relabel"]

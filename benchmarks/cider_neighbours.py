@@ -22,8 +22,8 @@ from harness import MIRROR, Table, agree, clock, coco_captions, encoded, options
 
 from relabel.core.runtime import Runtime, ignore_progress
 from relabel.corpus import References
-from relabel.sources.cider.maxscore import CiderFinder
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.cider.search import CiderFinder
 from relabel.sources.finder import Search
 from relabel.store.workdir import Work
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.kernels import jit
+from relabel.core.numeric.kernels import MAX, MEAN, PAIRED, jit, pool_next
 from relabel.core.types import Pooling
 from relabel.corpus import References
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
-PAIRED, MAX, MEAN = 0, 1, 2
 LANES = 32
 """Running sums of a dot product: enough to fill the widest vector registers."""
 CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
@@ -95,13 +94,7 @@ def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: i
     if pooling == PAIRED or hi == lo + 1:
         return total
     for r in range(lo + 1, hi):
-        one: float = dot(vectors, members[r], candidate)
-        if pooling == MEAN:
-            total += one
-        elif one > total or one != one:  # `one != one` holds for NaN alone: it must not be lost in the maximum
-            total = one
-        if total != total:  # NaN stays NaN
-            return total
+        total = pool_next(total, dot(vectors, members[r], candidate), pooling)
     return total / (hi - lo) if pooling == MEAN else total
 
 

@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.numeric.kernels import jit
+from relabel.core.numeric.kernels import PAIRED, jit
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Step, Task, Work
 from relabel.topk import tiled_scan
 from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_blocking, read_blocking
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
 from relabel.topk.candidate_buffer import CandidateBuffer, make_buffer, rescore_and_truncate
-from relabel.topk.exact_scores import PAIRED, ExactOperands
+from relabel.topk.exact_scores import ExactOperands
 from relabel.topk.merge import TopK, kth_scores, merge_sorted
 from relabel.topk.tiled_scan import Mode, TileOperand, raise_floors, scan_tiles
 

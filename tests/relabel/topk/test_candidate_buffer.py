@@ -7,9 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from relabel.core.numeric.kernels import PAIRED
 from relabel.topk.bounded_matmul import as_floats
 from relabel.topk.candidate_buffer import make_buffer, rescore_and_truncate
-from relabel.topk.exact_scores import PAIRED, ExactOperands
+from relabel.topk.exact_scores import ExactOperands
 
 
 @pytest.mark.parametrize("floor", [0.9, 0.5, 0.25, 1e-3, 0.0, -1e-4, -0.25, -0.9])

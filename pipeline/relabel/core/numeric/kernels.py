@@ -1,4 +1,4 @@
-"""Compilation of numeric functions by numba, and the compiled heaps that several searches share.
+"""Compilation of numeric functions by numba, and the compiled heaps and pooling that several searches share.
 
 A heap holds the k best pairs by (-score, row), with the worst of them at position 0. An empty slot has score -1 and the
 largest int32 as its row, so any pair with a score of at least 0 replaces it.
@@ -47,6 +47,17 @@ def _forgiving(method: Callable[..., object], cache: Any) -> Callable[..., objec
 
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]
+PAIRED, MAX, MEAN = 0, 1, 2
+"""Codes of poolings in compiled functions."""
+
+
+@jit
+def pool_next(pooled: float, score: float, pooling: int) -> float:
+    """Add the score of one more reference to a sum (`MEAN`) or a maximum; NaN stays NaN."""
+    if pooling == MEAN:
+        return pooled + score
+    # `score != score` holds for NaN alone, which no comparison would keep.
+    return score if score > pooled or score != score else pooled
 
 
 @jit
@@ -83,19 +94,3 @@ def sort_heaps(rows: I4, scores: F8) -> None:
             score, row, worst, worst_row = s[last], r[last], s[0], r[0]
             push(score, row, s[:last], r[:last], last)
             s[last], r[last] = worst, worst_row
-
-
-@jit
-def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
-    """Select the K best of N candidates for each of M sets, by (-score, row).
-
-    `scores`: (M, N) float64; at least 0. `rows`: (N,) int32. `best_rows`, `best_scores`: (M, K) int32 and float64, 1 <=
-    K <= N; outputs.
-    """
-    # Empty slots rank after every candidate, so the first K candidates always enter.
-    best_scores[:] = -1.0
-    best_rows[:] = np.iinfo(np.int32).max
-    for m in range(len(scores)):
-        for p in range(len(rows)):
-            push(scores[m, p], rows[p], best_scores[m], best_rows[m], best_rows.shape[1])
-    sort_heaps(best_rows, best_scores)

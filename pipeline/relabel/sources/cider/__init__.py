@@ -28,8 +28,9 @@ from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.cider.features import BOUNDS, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
-from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
+from relabel.sources.cider.relevance import CiderRelevance
 from relabel.sources.shards import Shards
 from relabel.store.manifest import read_columns, read_parts, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task

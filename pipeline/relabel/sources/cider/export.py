@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.corpus import References
-from relabel.sources.cider.relevance import CiderRelevance, Features, Weighting
+from relabel.sources.cider.features import MAX_SCORE, Features, Weighting, orders_of
+from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work
 
@@ -89,13 +90,12 @@ class Columns:
         return owner[order], column[order], origin[order]
 
 
-def write_features(relevance: CiderRelevance, largest: float, work: Work) -> dict[str, int]:
+def write_features(relevance: CiderRelevance, work: Work) -> dict[str, int]:
     """Write the arrays of the kind `features` (see `relabel_train.lookup.cider`).
 
     Beside the opened encoding this holds 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
 
-    `largest`: upper end of the range of relevance. Returns dict of str to int: sizes for `lookup.json`: `columns` and
-    `frequent`.
+    Returns dict of str to int: sizes for `lookup.json`: `columns` and `frequent`.
     """
     features, weighting, rows = relevance.features, relevance.weighting, relevance.rows
     image = relevance.corpus.image[rows.start : rows.stop]
@@ -106,7 +106,7 @@ def write_features(relevance: CiderRelevance, largest: float, work: Work) -> dic
     write_array(work, "features.indptr", indptr)
     write_array(work, "features.columns", numbers)
     for name in ("reference", "candidate"):
-        pieces = _weights(relevance, indptr, sources, largest, name == "reference")
+        pieces = _weights(relevance, indptr, sources, name == "reference")
         write_pieces(work, f"features.{name}", "<f8", (len(sources),), pieces)
     write_array(work, "features.length", features.bigrams)
     write_array(work, "features.gauss", weighting.gauss)
@@ -131,9 +131,9 @@ def _all_entries(
 
 
 def _weights(
-    relevance: CiderRelevance, indptr: NDArray[np.int64], sources: NDArray[np.int64], largest: float, reference: bool
+    relevance: CiderRelevance, indptr: NDArray[np.int64], sources: NDArray[np.int64], reference: bool
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield the weights of all entries: tf idf / norm, the reference's times `largest` / n.
+    """Yield the weights of all entries: tf idf / norm, the reference's times 10 / n.
 
     Under clipping the candidate's count is spread over the levels, so each of its entries weighs idf / norm.
     """
@@ -144,11 +144,10 @@ def _weights(
         source = sources[indptr[a] : indptr[b]]
         caption = np.repeat(np.arange(a, b), np.diff(indptr[a : b + 1]))
         grams = features.ids[source]
-        order = np.searchsorted(weighting.starts, grams, side="right") - 1
-        weight = weighting.idf[grams] * features.inverse[caption, order]
+        weight = weighting.idf[grams] * features.inverse[caption, orders_of(grams, weighting)]
         if reference or not weighting.clip:
             weight *= features.counts[source]
-        yield weight * (largest / orders) if reference else weight
+        yield weight * (MAX_SCORE / orders) if reference else weight
 
 
 def _sibling_scores(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:

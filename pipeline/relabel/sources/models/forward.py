@@ -114,8 +114,8 @@ def import_openvino() -> Any:
 def openvino_core() -> Any:
     """Return the one Core of this process, which lives until its end.
 
-    A Core sets the stack for signals and restores the one before when it is destroyed. Several Cores that end in another
-    order leave a stack that is no longer mapped, on which the next signal ends the process.
+    A Core sets the stack for signals and restores the one before when it is destroyed. Several Cores that end in
+    another order leave a stack that is no longer mapped, on which the next signal ends the process.
     """
     return import_openvino().Core()
 

@@ -1,7 +1,7 @@
 """Contract: compiled functions are cached between processes; an index that names removed types is replaced.
 
 Compiled code works with and without a writable cache, and is cached where possible; selection by heaps equals a full
-sort.
+sort, and pooling keeps NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relabel.core.numeric.kernels import select_top
+from relabel.core.numeric.kernels import MAX, MEAN, pool_next, push, sort_heaps
 
 TYPES = "from typing import NamedTuple\nclass {name}(NamedTuple):\n    x: float\n"
 KERNEL = """
@@ -64,9 +64,9 @@ def test_an_index_that_names_a_moved_type_is_replaced(tmp_path: Path) -> None:
 
 SELECT = """
 import numpy as np
-from relabel.core.numeric.kernels import select_top
-rows, scores = np.empty((1, 2), np.int32), np.empty((1, 2))
-select_top(np.array([[1.0, 3.0, 2.0]]), np.arange(3, dtype=np.int32), rows, scores)
+from relabel.core.numeric.kernels import sort_heaps
+rows, scores = np.array([[1, 2]], np.int32), np.array([[2.0, 3.0]])
+sort_heaps(rows, scores)
 print(rows.tolist())
 """
 NO_ROOM = """
@@ -91,7 +91,7 @@ def test_machine_code_is_cached_where_possible(tmp_path: Path, before: str, kept
         pytest.importorskip("resource", reason="no RLIMIT_FSIZE on this system")
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run([sys.executable, "-c", before + SELECT], env=env, capture_output=True, text=True, check=False)
-    assert (run.stdout.strip(), run.stderr) == ("[[1, 2]]", "")
+    assert (run.stdout.strip(), run.stderr) == ("[[2, 1]]", "")
     assert any(p.stat().st_size > 100 for p in tmp_path.rglob("*.nb*")) == kept
 
 
@@ -101,10 +101,16 @@ def test_selection_equals_a_full_sort(scores: list[float], data: st.DataObject) 
     count = len(scores)
     rows = np.array(data.draw(st.permutations(range(count))), np.int32)
     k = data.draw(st.integers(1, count))
-    values = np.array([scores, scores[::-1]])
-    best_rows, best = np.empty((2, k), np.int32), np.empty((2, k))
-    select_top(values, rows, best_rows, best)
-    for m in range(2):
-        order = sorted(range(count), key=lambda i: (-values[m, i], rows[i]))[:k]
-        assert best_rows[m].tolist() == rows[order].tolist()
-        assert best[m].tolist() == values[m, order].tolist()
+    best_rows, best = np.full((1, k), np.iinfo(np.int32).max, np.int32), np.full((1, k), -1.0)
+    for score, row in zip(scores, rows, strict=True):
+        push(score, row, best[0], best_rows[0], k)
+    sort_heaps(best_rows, best)
+    order = sorted(range(count), key=lambda i: (-scores[i], rows[i]))[:k]
+    assert best_rows[0].tolist() == rows[order].tolist()
+    assert best[0].tolist() == [scores[i] for i in order]
+
+
+def test_pooling_keeps_nan() -> None:
+    for pooling, expected in ((MAX, 2.0), (MEAN, 3.0)):
+        assert pool_next(1.0, 2.0, pooling) == pool_next(2.0, 1.0, pooling) == expected
+        assert np.isnan([pool_next(1.0, np.nan, pooling), pool_next(np.nan, 1.0, pooling)]).all()

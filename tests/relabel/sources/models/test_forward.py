@@ -1,4 +1,4 @@
-"""Contract: models that are loaded and freed in any order leave a process that signals and child processes do not end."""
+"""Contract: models that are loaded and freed in any order leave a process that no signal ends."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources import finder as finders
-from relabel.sources.cider.maxscore import CiderFinder
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.cider.search import CiderFinder
 from relabel.sources.finder import Search
 from relabel.store.workdir import Work
 
