@@ -1,6 +1,6 @@
 """All captions of a dataset by one `relabel run`: corpus, encodings, exact neighbours of every caption, lookups.
 
-    python benchmarks/full_run.py [--dataset flickr30k] [--folder DIR] [--label cider]
+    python benchmarks/full_run.py [--dataset flickr30k] [--folder DIR] [--label cider] [--set KEY=VALUE]
 
 The folder is empty, or made by an earlier run. The bytes are those of the artefacts. Seconds of a stage are those of
 its manifest. Memory is sampled four times per second and summed over the command and its processes: resident, and
@@ -16,12 +16,12 @@ from harness import Table, options, run_relabel
 
 
 def main() -> None:
-    args = options(__doc__, dataset="coco", folder=Path("full-run"), label=[""])
+    args = options(__doc__, dataset="coco", folder=Path("full-run"), label=[""], set=[""])
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     run_relabel(folder, "fetch", {"coco": "coco-captions"}.get(args.dataset, args.dataset))
     ingest = run_relabel(folder, "ingest", "--dataset", args.dataset)
-    chosen = [f"--label={label}" for label in args.label if label]
+    chosen = [f"--label={label}" for label in args.label if label] + [f"--set={one}" for one in args.set if one]
     total = run_relabel(folder, "run", "--dataset", args.dataset, "--split", "all", *chosen)
     table = Table(f"relabel run --dataset {args.dataset} --split all")
     bytes_of = {}

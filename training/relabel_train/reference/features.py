@@ -165,7 +165,7 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
         names, shape = list(about["image_ids"]), (about["vectors"], about["width"])
     except FeaturesError:
         raise
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise FeaturesError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
     lengths = _array(folder / "lengths.npy")
     found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
@@ -182,7 +182,7 @@ def _verify(folder: Path) -> None:
             check_sha256(folder / name, entry["sha256"])
     except LookupFileError as error:
         raise FeaturesError(str(error)) from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise FeaturesError(f"{folder / MANIFEST}: not a manifest ({error!r:.100})") from error
 
 
