@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +97,9 @@ def quantize_model(model: Any, tokens: list[list[int]]) -> Any:
         raise MissingError("int8 needs nncf, which is not installed", todo=todo) from error
     nncf.set_log_level(logging.ERROR)
     calibration = nncf.Dataset([np.array([ids], np.int64) for ids in tokens])
-    return nncf.quantize(model, calibration, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(tokens))
+    # nncf shows its progress on standard output, which belongs to results.
+    with redirect_stdout(StringIO()):
+        return nncf.quantize(model, calibration, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(tokens))
 
 
 def _check(encoder: Any, int8: Any, sample: Sample, corpus: Corpus, name: str) -> dict[str, Any]:
