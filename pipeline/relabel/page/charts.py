@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from relabel.core.numeric.statistics import round_relative
 from relabel.core.types import Scores
@@ -70,7 +69,7 @@ class JudgedPairs:
     def worst(self, label: str) -> dict[str, Any]:
         """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""
         # Ranks are multiples of 0.5, so that equal differences of ranks are equal numbers.
-        gap = rankdata(self.relevance[label]) - rankdata(self.human)
+        gap = _ranks(self.relevance[label]) - _ranks(self.human)
         order = np.argsort(-np.abs(gap), kind="stable")[:WORST]
         figures = {"gap": 100 * gap / len(gap), "relevance": self.relevance[label], "human": self.human}
         return self.records(order) | {name: np.round(values[order], 4) for name, values in figures.items()}
@@ -85,7 +84,7 @@ class JudgedPairs:
 
 def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
     with np.errstate(divide="ignore", invalid="ignore"):
-        rho = np.atleast_2d(np.corrcoef(rankdata(series, axis=1))).tolist()
+        rho = np.atleast_2d(np.corrcoef(_ranks(series, axis=1))).tolist()
     return [[None if r != r else round(r, 4) for r in row] for row in rho]
 
 
@@ -166,3 +165,10 @@ def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
         "y": "share of pairs",
         "options": {"tickformat": ".0%", "range": [0, 1.15 * top]},
     }
+
+
+def _ranks(values: Any, axis: int | None = None) -> Any:
+    """Return ranks along an axis; scipy is no dependency of the command's help."""
+    from scipy.stats import rankdata
+
+    return rankdata(values, axis=axis)
