@@ -47,7 +47,7 @@ def lowest() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     stated = [*project["dependencies"], *extras["pipeline"], *extras["cpu"]]
-    bounds = [re.fullmatch(r"([\w-]+)>=([\d.]+)", one) for one in stated]
+    bounds = [re.fullmatch(r"([\w-]+)>=([\d.]+)(;.*)?", one) for one in stated]
     assert all(bounds), f"a dependency without a lowest version: {stated}"
     return {bound[1]: bound[2] for bound in bounds if bound}
 
