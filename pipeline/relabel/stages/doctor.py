@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -64,11 +65,11 @@ def report(checks: list[CheckResult]) -> str:
 
 def missing_distributions(extra: str) -> list[str]:
     """Return the distributions of an extra of the package that are not installed."""
-    from packaging.requirements import Requirement
-
-    # Markers also leave out what a machine cannot have.
-    wanted = [one for one in map(Requirement, requires("relabel-itr") or ()) if one.marker]
-    names = [one.name for one in wanted if one.marker and one.marker.evaluate({"extra": extra})]
+    # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
+    wanted = [text for text in requires("relabel-itr") or () if re.search(rf"extra == .{extra}\b", text)]
+    # The only other marker of `cpu` leaves out arm64 Linux.
+    wanted = [text for text in wanted if "platform_machine" not in text or platform.machine() != "aarch64"]
+    names = [re.split(r"[^\w.-]", text)[0].lower() for text in wanted]
     return [name for name in names if not is_installed(name)]
 
 
