@@ -83,6 +83,8 @@ class JudgedPairs:
 
 
 def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
+    if series.shape[1] < 2:  # numpy would warn of one pair, which has no correlation
+        return [[None] * len(series) for _ in series]
     with np.errstate(divide="ignore", invalid="ignore"):
         rho = np.atleast_2d(np.corrcoef(_ranks(series, axis=1))).tolist()
     return [[None if r != r else round(r, 4) for r in row] for row in rho]

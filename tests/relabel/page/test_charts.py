@@ -163,6 +163,11 @@ def test_agreement_is_spearmans_rho(captions: PageCaptions) -> None:
     assert rho[1][1] == 1
 
 
+def test_one_pair_has_no_correlation_and_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    assert charts._spearman(np.ones((2, 1))) == [[None, None], [None, None]]
+    assert not recwarn.list
+
+
 def test_the_largest_disagreements_are_those_of_a_sort(captions: PageCaptions) -> None:
     labels = [scored("a", 1), scored("b", 2)]
     judged = JudgedPairs(labels, "sits", captions)
