@@ -178,16 +178,31 @@ def prune(buffer: CandidateBuffer, i: int, keep: int) -> int:
 
 @jit
 def _sort_descending(buffer: CandidateBuffer, i: int) -> None:
-    """Sort a query's candidates by falling low-precision score."""
+    """Radix sort of a query's candidates by falling low-precision score, from the lowest byte to the highest."""
     n = buffer.sizes[i]
-    numbers, bits, items = buffer.numbers[i, :n], buffer.values[i, :n].view(np.int32), np.empty(n, np.int64)
+    numbers, bits = buffer.numbers[i, :n], buffer.values[i, :n].view(np.int32)
+    source, target, starts = np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty(257, np.int64)
     for e in range(n):
         # One integer per candidate: the inverted key above (ascending items are falling scores), the number below.
         key = bits[e] ^ ((bits[e] >> 31) & 0x7FFFFFFF)
-        items[e] = (np.int64(~key) << 32) | numbers[e]
-    items.sort()
+        source[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(numbers[e])
+    # Only the bytes of the score are sorted: the upper two for bfloat16, whose lower two follow from its sign.
+    for byte in range(8 - buffer.limit.itemsize, 8):
+        shift = np.uint64(8 * byte)
+        # Count each digit; the running sum is then the slot at which its items begin.
+        starts[:] = 0
+        for e in range(n):
+            starts[((source[e] >> shift) & np.uint64(255)) + np.uint64(1)] += 1
+        for digit in range(256):
+            starts[digit + 1] += starts[digit]
+        # A stable distribution keeps the order of the lower bytes.
+        for e in range(n):
+            digit = (source[e] >> shift) & np.uint64(255)
+            target[starts[digit]] = source[e]
+            starts[digit] += 1
+        source, target = target, source
     for e in range(n):
-        key, numbers[e] = ~(items[e] >> 32), items[e] & 0xFFFFFFFF
+        key, numbers[e] = 0x7FFFFFFF - np.int64(source[e] >> np.uint64(32)), source[e] & np.uint64(0xFFFFFFFF)
         # The map from bits to keys is its own inverse.
         bits[e] = key ^ ((key >> 31) & 0x7FFFFFFF)
 
@@ -234,26 +249,27 @@ def scan(
         # A contiguous copy, kept up to date below.
         column_limit[:columns] = right_limit[j0 : j0 + columns]
     for i in range(rows):
-        _compare(tile[i], left_limit[i0 + i], both, limits, keys, reached)
+        row, limit = tile[i], left_limit[i0 + i]
+        _compare(row, limit, both, limits, keys, reached)
         for word in range(words):
             # Almost all words have no score that enters a buffer.
             if not reached[word]:
                 continue
             for j in range(word * _WORD, min(word * _WORD + _WORD, columns)):
                 # A bfloat16 is the upper half of a float32.
-                bits = np.int64(tile[i, j]) << widen
-                if key[j] >= left_limit[i0 + i]:
+                if key[j] >= limit:
                     if left_sizes[i0 + i] == capacity[0]:
                         _make_space(left, left_exact, i0 + i, keep)
+                        limit = left_limit[i0 + i]
                     n = left_sizes[i0 + i]
-                    left_numbers[i0 + i, n], left_bits[i0 + i, n] = j0 + j, bits
+                    left_numbers[i0 + i, n], left_bits[i0 + i, n] = j0 + j, np.int64(row[j]) << widen
                     left_sizes[i0 + i] = n + 1
                 if both and key[j] >= column_limit[j]:
                     if right_sizes[j0 + j] == capacity[1]:
                         _make_space(right, right_exact, j0 + j, keep)
                         column_limit[j] = right_limit[j0 + j]
                     n = right_sizes[j0 + j]
-                    right_numbers[j0 + j, n], right_bits[j0 + j, n] = i0 + i, bits
+                    right_numbers[j0 + j, n], right_bits[j0 + j, n] = i0 + i, np.int64(row[j]) << widen
                     right_sizes[j0 + j] = n + 1
 
 
