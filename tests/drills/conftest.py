@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.drills.nursery import Nursery
-from tests.drills.roads import FULL, SMALL, Road
+from tests.drills.roads import Road
 from tests.drills.trails import STAGES, Trail, lay_inputs, possible
 
 from relabel.corpus import Corpus
@@ -65,22 +65,12 @@ def captions(coco: Corpus) -> str:
     return "".join(lines)
 
 
-def _road(captions: str, stages: tuple[tuple[str, ...], ...], folder: Path) -> Road:
-    road = Road(captions, stages, folder)
-    road.seconds.update(road.walk(road.lay(folder)))
-    return road
-
-
 @pytest.fixture(scope="session")
-def full(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
-    """Return an undisturbed run of every stage."""
-    return _road(captions, FULL, tmp_path_factory.mktemp("full") / "project")
-
-
-@pytest.fixture(scope="session")
-def small(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
-    """Return an undisturbed run of few stages, for the default tests."""
-    return _road(captions, SMALL, tmp_path_factory.mktemp("small") / "project")
+def road(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
+    """Return an undisturbed run."""
+    made = Road(captions, tmp_path_factory.mktemp("road") / "project")
+    made.complete(made.lay(made.undisturbed))
+    return made
 
 
 @pytest.fixture(scope="session")

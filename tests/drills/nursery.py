@@ -29,6 +29,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from relabel_cli.main import exit_on_interrupt, load_root, main
+
 CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "remove", "rmdir", "open")
 """Calls through which a run changes the disk; of `open`, those that write."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -50,13 +52,15 @@ class Fault:
     after : bool
         Whether the process is killed after the call instead of before it.
     seconds : float, optional
-        Seconds after which the process is killed, instead of a call.
+        Seconds after which the process is sent a signal, instead of a call.
+    signal : int
     """
 
     kind: Literal["kill", "full", "size"]
     at: int | None = None
     after: bool = False
     seconds: float | None = None
+    signal: int = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ def serve(ids: Path) -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     _warm_up(json.loads(ids.read_text(encoding="utf-8")))
     _load([])
+    exit_on_interrupt()  # a child that has not begun yet ignores the signal
     for line in sys.stdin:
         order = json.loads(line)
         fault = Fault(**order["fault"]) if order["fault"] else None
@@ -144,9 +149,12 @@ def _run(folder: Path, stage: list[str], fault: Fault | None) -> RunResult:
     os.close(writing)
     os.close(log)
     handle = os.pidfd_open(child)
-    wait = fault.seconds if fault and fault.seconds is not None else 240.0
-    if not select.select([handle], [], [], wait)[0]:
-        os.kill(child, signal.SIGKILL)
+    waits = [(240.0, signal.SIGKILL)]
+    if fault and fault.seconds is not None:
+        waits = [(fault.seconds, fault.signal), (60.0, signal.SIGKILL)]
+    for wait, number in waits:
+        if not select.select([handle], [], [], wait)[0]:
+            os.kill(child, number)
     _, status = os.waitpid(child, 0)
     seconds = time.monotonic() - started
     os.close(handle)
@@ -179,8 +187,7 @@ def _child(folder: Path, stage: list[str], fault: Fault | None, log: int, writin
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
-        from relabel_cli.main import load_root, main
-
+        exit_on_interrupt()
         program, load = stage[0], load_root
         sys.argv = ["relabel", *stage]
         if program.startswith("experiments."):

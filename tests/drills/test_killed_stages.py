@@ -1,5 +1,5 @@
-"""Contract: each stage, killed at random points and then rerun, leaves the bytes of an undisturbed run and no
-process.
+"""Contract: each stage, killed or interrupted at random points and then rerun, leaves the bytes of an undisturbed run
+and no process. Ctrl-C is exit code 130 and one line.
 """
 
 from __future__ import annotations
@@ -9,18 +9,31 @@ import signal
 from typing import Any
 
 import pytest
-from tests.drills.nursery import Fault
+from tests.drills.nursery import Fault, RunResult
 from tests.drills.trails import Step
+
+from relabel_cli.main import INTERRUPTED, LINE
 
 IN_A_ROW = 6
 """Most kills before a stage is let finish."""
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def instant(step: Step, chance: random.Random) -> Fault:
-    """Draw a call at which the process is killed, or a time, which may fall into a library call."""
-    if chance.random() < 0.6:
+    """Draw a call at which the process is killed, or a signal and its time, which may fall into a library call."""
+    if chance.random() < 0.5:
         return Fault("kill", at=chance.randrange(step.calls), after=chance.random() < 0.5)
-    return Fault("kill", seconds=chance.uniform(0.01, step.seconds))
+    return Fault("kill", seconds=chance.uniform(0.01, step.seconds), signal=chance.choice(SIGNALS))
+
+
+def check_end(fault: Fault, end: RunResult) -> None:
+    """Check the exit code; 5 is that of a run whose child process was killed."""
+    if fault.signal == signal.SIGINT:
+        assert end.code in (0, INTERRUPTED), end.output
+        assert end.output.endswith(f"{LINE}\n") == (end.code == INTERRUPTED), end.output
+        assert "Traceback" not in end.output, end.output
+    else:
+        assert end.code in (0, 5, -fault.signal), end.output
 
 
 @pytest.mark.slow
@@ -31,21 +44,20 @@ def test_a_repeatedly_killed_stage_ends_with_the_same_bytes(trail: Any, budget: 
         kills = 0
         while kills < share:
             trail.lay(step.before)
-            faults_drawn = []
+            drawn: list[Fault] = []
             try:
                 for _ in range(min(share - kills, IN_A_ROW)):
-                    faults_drawn.append(instant(step, chance))
-                    end = trail.run(step, faults_drawn[-1])
-                    ends = (0, 5, -signal.SIGKILL)  # 5: the call belonged to a child process of the run
-                    assert end.code in ends, (step.title, faults_drawn, end.output)
+                    drawn.append(instant(step, chance))
+                    end = trail.run(step, drawn[-1])
+                    check_end(drawn[-1], end)
                     if end.code == 0:
                         break
                     kills += 1
+                    tally["interrupts" if end.code == INTERRUPTED else "kills", step.title] += 1
                 trail.finish(step)
             except AssertionError as error:
-                faults.append((step.title, faults_drawn, str(error)[:2000]))
+                faults.append((step.title, drawn, str(error)[:2000]))
                 print(faults[-1])
                 break
-        tally["kills", step.title] += kills
         print(f"{step.title}: {kills} kills, {len(faults)} faults so far")
     assert faults == []
