@@ -118,4 +118,6 @@ def model_manifest(folder: Path) -> Manifest:
 def without_rows(semantic: Mapping[str, Any]) -> Any:
     """Return an encoding's parameters and version without its rows and its storage, as JSON-able values."""
     version = version_of("encoding", semantic.get("source"))
-    return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE} | {"version": version}))
+    kept = {k: v for k, v in semantic.items() if k not in _STORAGE} | {"version": version}
+    # Sorted, since the order in which a source names its parameters may differ between runs, and bytes may not.
+    return json.loads(json.dumps(kept, sort_keys=True))
