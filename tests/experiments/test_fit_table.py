@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from experiments import fit_table
 from experiments.fit_table import FitTable
 from experiments.fit_table.search import Setting
 from experiments.fit_table.table import COLUMNS, figures, summary, to_table
 from experiments.fit_table.trials import Trial, TrialFile, make_trial
-from experiments.params import Experiments, FitTableParams, ModelBudget, load_experiments
-from relabel.core.errors import MissingError, UsageError
+from experiments.params import Experiments, FitTableParams, ModelBudget
 from relabel.sources import source_class
 from relabel.stages import Project
 from relabel_train.reference.objective import LOSSES, Objective
@@ -71,17 +69,6 @@ def test_other_parameters_are_new_trials() -> None:
     assert (search.evaluation, trial("bcls", FitTableParams(graded=7), test=False).key) == (None, search.key)
 
 
-def test_parameters_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="no row gone"):
-        FitTableParams(models={"vsepp": ModelBudget(rows=("gone",))})
-    (tmp_path / "experiments.yaml").write_text("fit_table: {seed: 1}")
-    with pytest.raises(UsageError, match=r"fit_table\.seed"):
-        load_experiments(tmp_path / "experiments.yaml")
-    with pytest.raises(MissingError):
-        load_experiments(tmp_path / "none.yaml")
-    assert load_experiments(budget="small").proxy_features == load_experiments(budget="full").proxy_features
-
-
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
@@ -128,17 +115,6 @@ def test_rows_are_trained_with_their_best_setting(project: Project, monkeypatch:
     assert len(again) == len(set(again)) == 4 + 3
     # Nothing is trained again, and the file alone gives the same table.
     assert run(project, monkeypatch, best, **values) == (rows, [])
-
-
-def test_rows_of_further_labels_keep_the_rate_of_their_loss(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    best = {"bcls": Setting(2e-3, 0.3), "bcls, cider": Setting(5e-4, 3.0)}
-    models = {"vsepp": ModelBudget(rows=(), by_label=("bcls",), finalists=1)}
-    rows, ran = run(project, monkeypatch, best, models=models, seeds=(1, 2))
-    assert {name: (row["lr"], row["value"]) for name, row in rows["vsepp"].items()} == {
-        "bcls": (2e-3, 0.3),
-        "bcls, cider": (2e-3, 3.0),
-    }
-    assert {made.label for made in ran} == {"sbert", "cider"}
 
 
 def test_averages_follow_their_parts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

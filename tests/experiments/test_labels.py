@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
-from experiments.fit_table.labels import draw_labels, label_points
+from experiments.fit_table.labels import label_points
 from experiments.fit_table.table import COLUMNS
 from experiments.params import FitTableParams, ModelBudget
 
@@ -44,11 +43,3 @@ def test_points_have_means_and_intervals() -> None:
     assert (cider["pearson"], cider["RSUM"]["mean"]) == (0.49, pytest.approx(311))
     half = t.ppf(0.975, 2) * np.std([300, 310, 320], ddof=1) / np.sqrt(3)
     assert (cider["RSUM"]["low"], cider["RSUM"]["high"]) == pytest.approx((311 - half, 311 + half))
-
-
-def test_the_picture_has_a_panel_per_figure_and_model(tmp_path: Path) -> None:
-    import matplotlib.image
-
-    path = tmp_path / "labels.png"
-    draw_labels(label_points(rows(), PARAMS, AGREEMENT), path)
-    assert matplotlib.image.imread(path).shape[:2] == (round(7.8 * 100 * 1.5), round(10.5 * 100 * 1.5))

@@ -23,7 +23,7 @@ from relabel.sources.cbow import CbowParams
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 from relabel_train.reference.data import check_not_held_out, read_split
-from relabel_train.reference.features import FeaturesError, open_features
+from relabel_train.reference.features import open_features
 from relabel_train.reference.options import FitError
 
 COUNTS = {"train": 10, "val": 5, "test": 8}
@@ -134,26 +134,3 @@ def test_token_vectors_are_the_last_hidden_states() -> None:
         expected = states[1:-1][:8]
         np.testing.assert_allclose(vectors[i, : len(expected)], expected, rtol=2e-3, atol=2e-3)
         assert not vectors[i, len(expected) :].any()
-
-
-@pytest.mark.parametrize("name", ProxyFeaturesParams.model_fields)
-def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> None:
-    """Check all parameters except the name of the model, whose content counts; it is a stand-in here."""
-
-    def fingerprint(**values: Any) -> str:
-        return proxy_features(project, ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})).spec.fingerprint
-
-    value = {"model": "other"}.get(name, 3)
-    assert (fingerprint(**{name: value}) != fingerprint()) == (name != "model")
-
-
-@pytest.mark.parametrize("name", ["features.npy", "lengths.npy", "features.json", "manifest.json"])
-def test_changed_features_are_refused(name: str, project: Project) -> None:
-    proxy_features(project, SMALL).run()
-    folder = proxy_folder(project)
-    open_features(folder, verify=True)
-    body = bytearray((folder / name).read_bytes())
-    body[-3] ^= 1
-    (folder / name).write_bytes(body)
-    with pytest.raises(FeaturesError, match=name):
-        open_features(folder, verify=True)

@@ -66,16 +66,7 @@ def test_the_best_settings_are_compared_by_their_mean_over_seeds() -> None:
     assert {seed for _, seed in trained} == {0}
 
 
-def test_a_single_rate_needs_no_further_seeds() -> None:
-    one = Setting(1e-3, None)
-    assert search(lambda s, _: 1.0, extend=2, seeds=SEEDS, lrs=(1e-3,)) == (one, [(one, 0)])
-
-
 def test_a_rate_that_diverges_is_not_chosen() -> None:
     assert search(lambda s, _: -math.inf if s.lr > 1e-3 else 100.0)[0].lr == 1e-3
     late = search(lambda s, seed: -math.inf if seed == 7 and s.lr > 1e-3 else 100 * s.lr, seeds=SEEDS, finalists=3)
     assert late[0].lr == 1e-3
-
-
-def test_equal_scores_choose_the_first() -> None:
-    assert search(lambda s, _: 1.0, 0, VALUES, SEEDS)[0] == Setting(1e-3, 1.0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,6 @@ from tests.matrix.projects import (
 
 CHEAP = ("same_image", "vectors", "cider_lower_split")
 """Labels that need no Java, no torch and little compilation: those of the default run."""
-PARTS = ("cbow", "cider_lower_split")
-"""Labels of which others are made, or by which they are gated."""
 IMAGES = 24
 
 
@@ -88,30 +84,3 @@ def project(request: pytest.FixtureRequest, label: str) -> Folder:
     name = "cheap" if label in CHEAP else "every"
     folder: Folder = request.getfixturevalue(name)
     return folder
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory, lines: list[Line]) -> Callable[[Folder, Sequence[str]], Folder]:
-    """Copy a project whose captions are ingested in two steps, with its neighbours built after each.
-
-    One caption of an older image and all captions of the last image are new in the second step.
-    """
-    folders: dict[Path, Folder] = {}
-    last = [line.image_id for line in lines if line.split == "val"][-1]
-    older = [line for i, line in enumerate(lines) if i != 7 and line.image_id != last]
-
-    def make(whole: Folder, labels: Sequence[str]) -> Folder:
-        if whole.path not in folders:
-            path = tmp_path_factory.mktemp("grown") / "project"
-            shutil.copytree(whole.path, path, ignore=shutil.ignore_patterns("labels", "data"))
-            folder = Folder(path, whole.patch)
-            parts = PARTS if "fuse" in labels else ()
-            for captions in (older, lines):
-                folder.write(captions)
-                folder.prepare([label for label in SOURCES if label in (*labels, *parts)])
-                for label, of in itertools.product(labels, ("captions", "images")):
-                    folder.done("neighbours", "--label", label, "--within", "val", "--of", of)
-            folders[whole.path] = folder
-        return folders[whole.path]
-
-    return make

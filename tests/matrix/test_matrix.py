@@ -4,8 +4,6 @@ with exit code 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +45,6 @@ def marked(label: str) -> Any:
 
 
 LABELS = [label if label in CHEAP else marked(label) for label in SOURCES]
-NEIGHBOURS = [label for label in SOURCES if label not in REFUSED["neighbours of captions"]]
 
 
 @pytest.mark.slow
@@ -71,22 +68,6 @@ def works(project: Folder, verb: str, label: str, result: Result) -> bool:
 def refuses(result: Result, expected: str, label: str) -> bool:
     """Return whether a command ended in one line with a reason."""
     return result.code == 2 and len(result.errors) == 1 and expected.replace("LABEL", label) in result.errors[0]
-
-
-@pytest.mark.parametrize("label", [label if label in CHEAP else marked(label) for label in NEIGHBOURS])
-def test_neighbours_after_added_captions_equal_those_of_a_new_project(
-    label: str, project: Folder, grown: Callable[[Folder, Sequence[str]], Folder]
-) -> None:
-    later = grown(project, [name for name in NEIGHBOURS if (name in CHEAP) == (label in CHEAP)])
-    for of in ("captions", "images"):
-        project.done("neighbours", "--label", label, "--within", "val", "--of", of)
-        ours, theirs = (p.path / "labels/coco/neighbours/val" / of / label for p in (project, later))
-        assert files_of(theirs) == files_of(ours)
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Return the files of a table except its manifest."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
 
 
 def test_nearest_excludes_labels_without_texts(cheap: Folder) -> None:
