@@ -99,26 +99,6 @@ def test_answers_belong_to_their_questions(fake: Fake, monkeypatch: pytest.Monke
     assert fake.all_gone()
 
 
-def test_each_question_is_asked_once(fake: Fake) -> None:
-    relevance = fake.opened([["a dog", "a cat", "a dog"], ["a cow"], ["..."], ["a cat"]])
-    first, rows = References.of([[0, 1, 2]]), np.array([3], np.int32)
-    np.testing.assert_array_equal(relevance.pairs(first, rows), [0.035])
-    assert fake.lines("SCORE") == ["SCORE ||| a dog ||| a cat ||| a cow"]
-    relevance.pairs(first.take(np.zeros(9, np.int64)), rows.repeat(9))
-    assert len(fake.lines("SCORE")) == 2
-    assert len(fake.lines("EVAL |||")) == 1  # equal statistics have one score
-
-
-def test_texts_without_words_send_no_question(fake: Fake) -> None:
-    relevance = fake.opened([["a dog", "..."], ["."], ["..", "..."]])
-    corpus = relevance.corpus
-    assert not relevance.block(corpus.references([1, 2]), np.arange(5, dtype=np.int32)).any()
-    assert relevance.pairs(corpus.references([0]), np.array([0], np.int32)) == [1.0]
-    assert relevance.query("", np.arange(5, dtype=np.int32)).tolist() == [0] * 5
-    assert len(relevance.pairs(References.of([]), np.empty(0, np.int32))) == 0
-    assert not fake.lines("start")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
@@ -174,12 +154,3 @@ def test_a_failed_normaliser_is_an_error(fake: Fake) -> None:
 
 
 # Contract of a source
-
-
-def test_rows_outside_the_encoding(fake: Fake) -> None:
-    relevance = fake.opened(many(10))
-    for bad in (-1, 10):
-        with pytest.raises(IndexError, match="encoded rows 0 to 10"):
-            relevance.pairs(References.of([[1]]), np.array([bad], np.int32))
-        with pytest.raises(IndexError):
-            relevance.pairs(References.of([[bad]]), np.array([1], np.int32))

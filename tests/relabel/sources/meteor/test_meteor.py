@@ -12,7 +12,6 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from tests.relabel.sources.meteor.fixtures import corpus_of, opened
 
 from relabel.core.errors import MissingError
@@ -21,7 +20,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize
-from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
+from relabel.sources.meteor import MeteorRelevance
 from relabel.sources.wordnet import find_meteor_jar
 
 ODD = [
@@ -135,13 +134,6 @@ def test_poolings(corpus: Corpus, meteor: MeteorRelevance) -> None:
 
 
 @pytest.mark.java
-def test_not_symmetric(meteor: MeteorRelevance) -> None:
-    a, b = np.arange(0, 50, dtype=np.int32), np.arange(50, 100, dtype=np.int32)
-    assert not np.allclose(meteor.pairs(References.single(a), b), meteor.pairs(References.single(b), a))
-    assert Meteor.spec.symmetric is False
-
-
-@pytest.mark.java
 def test_a_text_against_itself_is_one_exactly(meteor: MeteorRelevance) -> None:
     """Check the value 1 that a caption among its own references gets without a question."""
     texts = [w for w in meteor.words[1:] if w.count(" ") < 40]
@@ -191,16 +183,3 @@ def test_no_tokens(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest") as raised:
         opened(bare, tmp_path / "meteor")
     assert raised.value.exit_code == 3
-
-
-def test_no_java(no_java: None, tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"no Java.*relabel-itr\[java\]"):
-        opened(corpus_of([["a dog"], ["a cat"]], list), tmp_path / "meteor")
-
-
-@pytest.mark.parametrize(
-    "bad", [{"heap": "2"}, {"heap": "x -jar"}, {"processes": 0}, {"language": "xx"}, {"silence": 0}]
-)
-def test_invalid_parameters(bad: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        MeteorParams(**bad)  # type: ignore[arg-type]

@@ -114,12 +114,6 @@ def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None
     assert digests(encode(tmp_path / "e", Parser())) == digests(encode(tmp_path / "whole", Parser()))
 
 
-def test_a_failed_text_fails_in_every_row(tmp_path: Path) -> None:
-    manifest = encode(tmp_path / "e", Parser(bad=["a dog"]))
-    assert manifest.failed == 4
-    assert [id for id, _ in manifest.facts[FAILED]["first"]] == ["c:96", "c:97", "c:98", "c:99"]
-
-
 def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:
     odd, more = collapsed(LINES[40]), [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
 
@@ -136,11 +130,6 @@ def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
 
-def test_an_empty_shard(tmp_path: Path) -> None:
-    manifest = encode(tmp_path / "e", Parser(), per_shard=5, lines=["."] * 12)
-    assert sum(pq.read_metadata(tmp_path / "e" / name).num_rows for name in manifest.parts) == 10
-
-
 def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, oracle: Any) -> None:
     words = ["men", "man", "dogs", "hot dog", "riding", " Street ", "zzz", "", "children", "glass"]
     table = words_table([*words, "man"], meteor_jar)
@@ -152,15 +141,6 @@ def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, o
     assert synsets["zzz"] == synsets[""] == set()
     assert synsets["hot dog"]
     assert not synsets["hot dog"] & synsets["zzz"]
-
-
-def test_tuples_are_split_into_kinds() -> None:
-    tuples = [[["be it"], ["man", "be on"], ["be man", "be road", "be on"]], None, [], [["man", "road", "behind"]]]
-    column = pa.chunked_array([pa.array(tuples[:2], pa.list_(pa.list_(pa.string()))), pa.array(tuples[2:])])
-    start, sizes, words = spelled(column)
-    assert start.tolist() == [0, 3, 3, 3, 4]
-    assert sizes.tolist() == [1, 2, 3, 3]
-    assert words.to_pylist() == ["be it", "man", "be on", "be man", "be road", "on", "man", "road", "behind"]
 
 
 @pytest.mark.parametrize("wrong", [[[]], [["a", "b", "c", "d"]], [["a", None]]])

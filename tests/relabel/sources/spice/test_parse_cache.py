@@ -145,16 +145,6 @@ def test_a_changed_byte_never_changes_a_parse(tmp_path: Path) -> None:
     assert set(outcomes) == {"kept", "parsed again", "refused"}
 
 
-def test_a_damaged_entry_is_mended(tmp_path: Path) -> None:
-    path = tmp_path / "kept"
-    cached(path, Parser()).parse(TEXTS)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE parses SET value = substr(value, 1, 16) || CAST('[[\"cat\"]]' AS BLOB)")
-    mending, after = Parser(), Parser()
-    assert cached(path, mending).parse(TEXTS) == cached(path, after).parse(TEXTS) == [tuples(text) for text in TEXTS]
-    assert (set(mending.requests), set(after.requests)) == (set(TEXTS), set())
-
-
 @pytest.mark.parametrize("content", ["CREATE TABLE mine (x)", "CREATE TABLE parses (key, value)", None])
 def test_the_file_of_somebody_else_is_refused_and_kept(tmp_path: Path, content: str | None) -> None:
     path, parser = tmp_path / "kept", Parser()

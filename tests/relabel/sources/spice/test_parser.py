@@ -29,7 +29,6 @@ from relabel.sources.spice.parser import (
     SpiceParser,
     class_path,
     corenlp_jars,
-    parser_files,
     worker_command,
 )
 
@@ -78,11 +77,6 @@ def test_answers_are_in_order_and_empty_texts_are_not_sent(fake: Fake, tmp_path:
     assert sum(progress) == len(TEXTS) + 2
     assert parser.parse(TEXTS[:2]) == PARSED[:2]
     assert starts(tmp_path) == 1
-
-
-def test_no_texts_start_no_process(fake: Fake, tmp_path: Path) -> None:
-    assert fake().parse(["", ""]) == [[], []]
-    assert not (tmp_path / "starts").exists()
 
 
 @pytest.mark.parametrize("end", ["os._exit(9)", "os.kill(os.getpid(), 9)", "say('so what')", "time.sleep(99)"])
@@ -167,12 +161,6 @@ def test_a_java_without_its_library_is_one_line(tmp_path: Path, fake_java: Calla
     fake_java("pass")
     with pytest.raises(MissingError, match="no Java library"):
         worker_command(tmp_path, "1G")
-
-
-def test_fingerprint_parameters_need_no_corenlp() -> None:
-    files = parser_files()
-    assert set(files) == {"spice", "scene_graphs", "stanford-corenlp-3.6.0", "stanford-corenlp-3.6.0-models"}
-    assert all(len(digest) == 64 for digest in files.values())
 
 
 # The real parser

@@ -72,14 +72,6 @@ def test_more_tuples_than_a_machine_word_has_bits(opened: Opened, oracle: Any) -
     assert counted[2].tolist() == [[5, 5, 152], [1, 1, 140], [1, 2, 150]]
 
 
-def test_merging_depends_on_the_order_of_tuples(opened: Opened, oracle: Any) -> None:
-    tie = [["commode"], ["bathroom"], ["toilet"], ["bathroom", "toilet", "with"], ["bathroom", "commode", "with"]]
-    relevance = opened([[tie, tie[::-1]]])
-    for row, tuples in enumerate((tie, tie[::-1])):
-        found = counts(relevance, References.of([[row]]), np.array([row], np.int32))[0].tolist()
-        assert found == oracle.counts([tuples], tuples)
-
-
 def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened) -> None:
     relevance = opened([[[], [["man"]]], [None, [["man"]]], [[]]])
     assert relevance.failed.tolist() == [2]
@@ -111,12 +103,6 @@ def test_a_new_text_is_scored_as_a_caption(
     expected = [oracle.f1([tuples], image[0]) for image in images]
     assert max(expected) > 0
     np.testing.assert_array_equal(scores, expected)
-
-
-def test_a_row_outside_the_encoding_is_refused(opened: Opened) -> None:
-    relevance = opened([[[["man"]]]])
-    with pytest.raises(IndexError, match="not all among the encoded"):
-        relevance.block(References.of([[0]]), np.array([1], np.int32))
 
 
 _ALONE = """
