@@ -9,7 +9,6 @@ import json
 import shutil
 import tarfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ import pytest
 from tests.relabel.export.formats import with_params
 
 from relabel import stages
+from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import SILENT
-from relabel.export.wds.build import MatchedKeys, SideCarWork
+from relabel.export.wds.build import SideCarWork
 from relabel.export.wds.keys import expand_shards
 from relabel.stages import Project
 from relabel.stages.verify import verify
@@ -106,18 +105,16 @@ def test_bytes_are_deterministic_resumable_and_verified(
     assert not job.run()[1]
     assert verify([job.out]).problems == []
     shutil.rmtree(job.out)
-    from relabel.export.wds import build
-
     files_made: list[str] = []
-    members = build.SideCarWork._members
+    labels_of = SideCarWork._labels
 
-    def interrupted(self: Any, matched: Any) -> Any:
-        files_made.append(matched.keys[0])
+    def interrupted(self: Any, shard: Any) -> Any:
+        files_made.append(shard.keys[0].as_py())
         if len(files_made) == 2:
             raise KeyboardInterrupt
-        return members(self, matched)
+        return labels_of(self, shard)
 
-    monkeypatch.setattr("relabel.export.wds.build.SideCarWork._members", interrupted)
+    monkeypatch.setattr(SideCarWork, "_labels", interrupted)
     with pytest.raises(KeyboardInterrupt):
         job.run()
     assert not job.out.exists()
@@ -262,11 +259,15 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
         stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train").run()
 
 
-def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
-    project = with_params(small_project, "wds", layout="samples")
-    opened = partial(open_lookup, project.folder("exports", "all", "lookup", "cbow"))
-    spec = stages.export_wds(project, "cbow", "all").spec
-    work = SideCarWork(project.corpus, opened, (), "caption", project.config.export.wds, spec, SILENT)
-    one = np.zeros(1, np.int64)
+def test_a_key_with_a_dot_is_refused_as_a_sample(project: Project, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.csv"
+    captions.write_text("caption_id,image_id,split,text\n7.jpg#0,7.jpg,test,a dog\n")
+    settings = ["ingest.dataset=dots", f"ingest.path={captions}", "ingest.tokenizer=none"]
+    vectors = project.config.sources["cbow"].model_dump(mode="json")
+    config = load_config(None, [*settings, f"sources={json.dumps({'cbow': vectors})}", "export.wds.layout=samples"])
+    dots = Project(config, project.runtime, tmp_path / "labels")
+    stages.ingest(dots).run()
+    stages.encode(dots, "cbow", "test").run()
+    stages.export_lookup(dots, "cbow", "test").run()
     with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
-        list(work._samples(MatchedKeys(["7.jpg#0"], one, np.array([0, 1]), one, complete=True)))
+        stages.export_wds(dots, "cbow", "test").run()
