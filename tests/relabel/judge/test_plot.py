@@ -61,13 +61,6 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: 
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["1.png", "2.png"]
 
 
-def test_a_label_without_scores_is_drawn(scored: PairScores, tmp_path: Path) -> None:
-    tasks = {task: replace(v, relevance=np.full(len(v.human), np.nan)) for task, v in scored.tasks.items()}
-    labels = [replace(scored, tasks=tasks)]
-    draw(labels, records(labels), tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 10_000
-
-
 COLUMNS = [
     Column("vsts", {"one": Estimate(0.5, Interval(0.4, 0.6)), "two": Estimate(0.75)}),
     Column("sick", {"two": Estimate(None)}),

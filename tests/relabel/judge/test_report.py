@@ -99,10 +99,3 @@ def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) ->
 def test_metrics_are_one_defined_figure_per_label(report: Report) -> None:
     figures = {(r["label"], r["task"], r["subset"]): r["pearson"] for r in report.records}
     assert metrics(report.records) == {"cider_lower": round(figures["cider_lower", "sits", "c2i_intrasim"], 4)}
-
-
-def test_undefined_is_explained_once_under_the_tables(report: Report) -> None:
-    assert report.render("text").count("undefined: a coefficient") == 1
-    assert [any("undefined: " in note for note in table.notes) for table in report.tables] == [
-        any("undefined" in cell for row in table.rows for cell in row) for table in report.tables
-    ]

@@ -12,7 +12,7 @@ import pytest
 from tests.relabel.neighbours.searches import searched
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
@@ -50,7 +50,7 @@ def as_lists(table: pa.Table) -> Expected:
     ("label", "pooling"), [("near", "max"), ("near", "mean"), ("cider", "refs"), ("near", "paired")]
 )
 def test_a_table_equals_loops(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
+    dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
 ) -> None:
     dataset.settings = [f"sources.{label}.pooling={pooling}"]
     project = dataset.encoded(make_lines(9, "train") + make_lines(12, "val", 50), labels=[label])
@@ -60,54 +60,27 @@ def test_a_table_equals_loops(
     assert len(manifest.parts) > 1 or within == "val"
     assert as_lists(read_table(job)) == by_loops(project, label, within, of, 7)
     facts = manifest.facts
-    assert (facts["k"], facts["of"], facts["within"], facts["pooling"], facts["exact"]) == (
-        7,
-        of,
-        within,
-        pooling,
-        True,
-    )
+    assert [facts[name] for name in ("k", "of", "within", "pooling", "exact")] == [7, of, within, pooling, True]
     assert facts["symmetric"] is (label == "near" and of == "captions")
     assert not searched(project, label, k=7, of=of, within=within).run()[1]
 
 
-def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+def test_k_may_be_larger_than_the_corpus(dataset: Any, make_lines: Any, read_table: Any) -> None:
     project = dataset.encoded(make_lines(3, "test"))
-    captions = len(project.corpus)
-    table = {}
-    for of in ("captions", "images"):
-        job = searched(project, "near", k=1000, of=of)
-        assert job.run()[0].facts["width"] == captions - (of == "captions")
-        table[of] = as_lists(read_table(job))
-        assert table[of] == by_loops(project, "near", "all", of, 1000)
+    for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
+        job = searched(project, "near", k=1000, of=of, index=index)
+        assert job.run()[0].facts["width"] == len(project.corpus) - (of == "captions")
+        assert as_lists(read_table(job)) == by_loops(project, "near", "all", of, 1000)
 
 
-def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+def test_one_caption_has_no_neighbours(dataset: Any, make_lines: Any, read_table: Any) -> None:
     project = dataset.encoded(make_lines(1, "test")[:1])
     job = stages.neighbours(project, "near")
     job.run()
     assert as_lists(read_table(job)) == [(0, [], [], [])]
 
 
-def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(2, "test"))
-    with pytest.raises(UsageError, match="meteor has no neighbours: it scores pair by pair"):
-        stages.neighbours(project, "words").run()
-    with pytest.raises(UsageError, match="same_image has no neighbours: it knows image ids alone"):
-        stages.neighbours(project, "same").run()
-
-
-def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(5, "test"))
-    folder = project.folder("encodings", "all", "near")
-    with pytest.raises(MissingError, match="relabel encode --label cider"):
-        stages.neighbours(project, "cider").run()
-    folder.rename(project.folder("encodings", "all", "cider"))
-    with pytest.raises(CheckError, match=r"source \('cbow' there, 'cider' here\)"):
-        stages.neighbours(project, "cider").run()
-
-
-def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
+def test_the_encoding_of_the_split_precedes_that_of_all(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
 
     def encoding(**params: str) -> str:

@@ -13,7 +13,7 @@ from relabel.neighbours.spec import SCHEMA, row_groups, table_of
 from relabel.store.files import write_plain
 
 
-@pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (1, 1), (9, 3), (2_000, 100), (50_000, 10), (300, 9_999)])
+@pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (9, 3), (2_000, 100)])
 def test_a_shard_is_plain_parquet(tmp_path: Path, rows: int, width: int) -> None:
     rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
     numbers = np.arange(rows, dtype=np.int32) + 500_000

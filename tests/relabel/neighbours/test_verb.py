@@ -25,7 +25,7 @@ def run(dataset: Any, *arguments: str) -> tuple[int, str]:
     return invoke("neighbours", *arguments)
 
 
-def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_the_table_is_built_and_described(dataset: Any, make_lines: Any) -> None:
     dataset.encoded(make_lines(6, "train") + make_lines(4, "val", 50), labels=["near", "cider"])
     for labels in (["--label", "near"], ["-l", "near,cider"], ["-l", "near", "--label", "cider"]):
         code, output = run(dataset, *labels, "-k", "3", "--of", "images", "--within", "val")

@@ -4,8 +4,6 @@ that names the folder and the permission, and never advises to free space.
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,8 +18,6 @@ from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.stages.run import run
 from relabel.stages.verify import verify
-from relabel.store.artefact import Recipe, build
-from relabel.store.workdir import Work
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -79,28 +75,3 @@ def test_new_work_names_the_folder_and_the_permission(read_only_folder: Path) ->
     with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Check the path"):
         stages.encode(other, "cider", "val").run()
     assert files(read_only_folder) == before
-
-
-def recipe(size: int) -> Recipe:
-    def fill(work: Work) -> None:
-        work.file("a.txt", lambda path: path.write_text("a"))
-
-    return Recipe("encoding", "out", lambda: {"size": size}, {}, fill)
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
-def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    build(out, recipe(1))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), str(tmp_path))
-
-    for name in ("open", "mkdir", "rename", "replace", "unlink"):
-        monkeypatch.setattr(os, name, refuse)
-    assert not build(out, recipe(1))[1]
-    with pytest.raises(CheckError, match=os.strerror(number)) as error:
-        build(out, recipe(2))
-    assert "space" not in str(error.value)

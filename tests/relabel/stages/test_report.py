@@ -95,14 +95,6 @@ def test_the_page_shows_captions_neighbours_and_judged_pairs_of_the_labels(folde
     assert "CxC val, caption and image (SITS)" in text
 
 
-def test_changed_parameters_write_the_page_again(folder: Path) -> None:
-    path = Path("labels/coco/page/val/report.html")
-    before = path.read_bytes()
-    result = report(project("sources.cider.sigma=3"))
-    assert result.paths["report"] == path
-    assert path.read_bytes() != before
-
-
 def test_a_page_of_some_labels_lies_beside_that_of_all(folder: Path) -> None:
     path = Path("labels/coco/page/val/report.html")
     before = path.read_bytes()
@@ -122,9 +114,3 @@ def test_captions_that_nobody_judged_have_a_page(folder: Path) -> None:
     assert set(data["distributions"]) == {"cider"}
     hidden = re.findall(r'<section id="(\w+)"[^>]* hidden>', path.read_text(encoding="utf-8"))
     assert hidden == ["agreement", "pairs", "disagreement"]
-
-
-def test_a_label_that_cannot_be_built_is_left_out(folder: Path) -> None:
-    result = report(project("sources.bad={source: cbow, vectors: gone.txt, tokenizer: lower_split}"))
-    assert [label for label, _ in result.problems] == ["bad"]
-    assert list(data_of(result.paths["report"])["labels"]) == ["same_image", "cider", "cbow"]
