@@ -136,11 +136,6 @@ def test_too_few_captions_to_train_on(project: Project) -> None:
         exported(project, index="IVF5000,Flat")
 
 
-def test_a_label_without_vectors_is_refused(project: Project) -> None:
-    with pytest.raises(UsageError, match=r"cider .* has no vectors"):
-        stages.export(project, "faiss", "cider", "all").run()
-
-
 @pytest.mark.gpu
 def test_a_real_gpu_builds_the_same_index(project: Project) -> None:
     if not faiss.get_num_gpus():

@@ -15,7 +15,6 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.export.trec import grade
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 
@@ -60,10 +59,6 @@ def test_named_levels_replace_quantiles(small_project: Project) -> None:
     assert counts == {1: sum(0.5 <= s < 0.8 for s in scores), 2: sum(s >= 0.8 for s in scores)}
     with pytest.raises(UsageError, match="cut points must rise"):
         stages.export(with_params(small_project, "trec", levels=(0.8, 0.5)), "trec", "cbow", "val").run()
-
-
-def test_a_score_has_the_grade_of_the_last_level_it_reaches() -> None:
-    assert grade(np.array([0.1, 0.5, 0.7, 0.9]), (0.5, 0.7)).tolist() == [0, 1, 2, 2]
 
 
 def test_missing_neighbours_are_refused(small_project: Project) -> None:

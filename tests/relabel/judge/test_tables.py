@@ -199,13 +199,6 @@ def test_a_set_of_texts_shows_published_figures_and_names_labels_that_cannot_sco
     assert set_report(rated, [], {}, params).tables == ()
 
 
-def test_several_statistics_of_separate_collections() -> None:
-    rated = judged(statistics=("spearman", "pearson"), group="x")
-    (table,) = set_report(rated, [Judged(CIDER, set_figures(rated, RATED, SCORES, PLAIN))], {}, PLAIN).tables
-    assert table.header == ("label", "y Spearman", "y Pearson", "x Spearman", "x Pearson")
-    assert "120 judgements" in table.title  # of both groups
-
-
 def test_the_table_of_all_sets_marks_the_best_label_of_a_set() -> None:
     costs = [{"captions": 30, "seconds": 2.0, "bytes": 600}, {"captions": 10, "seconds": 2.0, "bytes": 200}]
     cost = Cost.of(costs)

@@ -62,24 +62,6 @@ def test_captions_without_judgements_have_no_stage_that_judges(tmp_path: Path) -
     assert stages(tmp_path)["ingest"]["cmd"] == ["relabel fetch flickr30k", "relabel ingest"]
 
 
-@pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
-def test_dvc_resolves_the_stages_outside_the_checkout(tmp_path: Path) -> None:
-    (tmp_path / "my.csv").write_text("image_id,text\n1,a dog\n", encoding="utf-8")
-    init(tmp_path, "mine", Path("my.csv"), dvc=True)
-
-    def dvc(*arguments: str) -> str:
-        command = [sys.executable, "-m", "dvc", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    dvc("init", "--no-scm", "-q")
-    assert [line.split()[0] for line in dvc("stage", "list").splitlines()] == list(stages(tmp_path))
-    assert "> relabel ingest" in dvc("repro", "--dry", "ingest")
-    # The splits of the captions are not known before they are ingested.
-    assert stages(tmp_path)["encode"]["cmd"] == "relabel encode --label ${served} --split all"
-
-
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")

@@ -21,7 +21,6 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel.stages.correlate import is_complete
 from relabel.stages.run import report
 
 # Each test computes figures of several labels again, with their intervals.
@@ -48,15 +47,6 @@ def data_of(path: Path) -> dict[str, Any]:
     assert body is not None
     data: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(body[1])))
     return data
-
-
-def test_a_report_is_kept_if_it_has_all_labels_of_the_file(folder: Path) -> None:
-    one = project()
-    names = list(one.config.sources)
-    assert is_complete(one, [*names, "bert_sts"])
-    assert is_complete(one, [])
-    assert not is_complete(one, names[1:])
-    assert not is_complete(one, [*names[1:], "bert_sts"])
 
 
 def test_a_run_has_written_the_page_and_a_report_repeats_nothing(folder: Path) -> None:
