@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import csv
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from tests.relabel.published import few_scores, write_captions
 
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.datasets.cxc import HumanScores, Split, Task, human_scores
 from relabel.stages import Project, judged
 from relabel.stages.correlate import correlate
 from relabel.stages.nearest import search_labels
@@ -37,34 +36,13 @@ SMALL = [
 ]
 
 
-@cache
-def few_scores(task: Task, split: Split) -> HumanScores:
-    """Return the human scores of pairs within CxC's first 40 images of the split, and every 50th of all others."""
-    human = human_scores(task, split)
-    kept = {*IMAGES, *CAPTIONS}
-    rows = [i for i in range(len(human)) if i % 50 == 0 or {human.left[i], human.right[i]} <= kept]
-    left, right, method = ([side[i] for i in rows] for side in (human.left, human.right, human.method))
-    return HumanScores(task, split, left, right, human.score[rows], method)
-
-
-PAIRS = human_scores("sits", "val")
-OWN = [p for *p, method in zip(PAIRS.left, PAIRS.right, PAIRS.method, strict=True) if method == "c2i_original"]
-IMAGES = sorted({image for _, image in OWN})[:40]
-CAPTIONS = {caption: image for caption, image in OWN if image in set(IMAGES)}
-
-
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with captions of 40 of COCO's val images: published ids and drawn words."""
+    """Return a folder with captions of 40 of COCO's val images, which few of the human scores judge."""
     monkeypatch.chdir(tmp_path)
     for module in ("cxc", "cxc_figures"):
         monkeypatch.setattr(f"relabel.judge.{module}.human_scores", few_scores)
-    rng, words = np.random.default_rng(0), ["a", "dog", "cat", "man", "bus", "with", "red", "two", "on", "in"]
-    lines = [
-        {"caption_id": c[5:], "image_id": i[5:], "split": "val", "text": " ".join(rng.choice(words, 8))}
-        for c, i in CAPTIONS.items()
-    ]
-    Path("captions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_captions(tmp_path / "captions.jsonl")
     return tmp_path
 
 

@@ -170,10 +170,10 @@ class SideCarWork:
                 vectors = np.where((index >= 0)[:, None], lookup.arrays[name][index], 0)
                 arrays[name] = vectors.astype(np.dtype(self.params.dtype).newbyteorder("<"))
         if self.k:
-            near, arrays["scores"] = self._neighbours(rows)
+            near, scores = self._neighbours(rows)
             distinct, numbers = np.unique(near[near >= 0], return_inverse=True)
             near[near >= 0] = numbers.reshape(-1)
-            arrays |= {"neighbours": near, "neighbour_rows": distinct.astype("<i4")}
+            arrays |= {"neighbours": near, "scores": scores, "neighbour_rows": distinct.astype("<i4")}
             texts["neighbour_ids"] = corpus.table["caption_id"].take(pa.array(distinct)).to_pylist()
         return texts | arrays
 
