@@ -18,9 +18,9 @@ def with_params(project: Project, kind: str, **values: Any) -> Project:
 
 
 def in_folder(project: Project, labels: Path, *names: str) -> Project:
-    """Return the project in a new folder that has links to its artefacts: corpus, encodings and more by name."""
+    """Return the project in a new folder that has links to its corpus, its encodings of all, and more by name."""
     root = project.folder().absolute()
-    (labels / root.name).mkdir(parents=True)
-    for name in ("corpus", "encodings", *names):
+    for name in ("corpus", "encodings/all", *names):
+        (labels / root.name / name).parent.mkdir(parents=True, exist_ok=True)
         (labels / root.name / name).symlink_to(root / name)
     return replace(project, labels=labels)

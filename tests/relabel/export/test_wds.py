@@ -42,10 +42,7 @@ def write_images(folder: Path, keys: list[str], per_shard: int = 25) -> Path:
 
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
-    project = in_folder(small_project, tmp_path / "labels", "neighbours")
-    (project.folder() / "exports/all").mkdir(parents=True)
-    (project.folder() / "exports/all/lookup").symlink_to(small_project.folder().absolute() / "exports/all/lookup")
-    return project
+    return in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
 
 
 @pytest.fixture
