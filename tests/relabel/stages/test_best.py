@@ -65,9 +65,6 @@ def test_from_captions_to_the_label(project: Project) -> None:
     assert encoding.kind == "encoding"
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}
     assert stages.tune_best(project) == models
-
-
-def test_another_dataset_is_refused(project: Project) -> None:
     ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
     with pytest.raises(UsageError, match="not for mine's"):
         stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))
