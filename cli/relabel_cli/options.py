@@ -136,5 +136,5 @@ def _inner(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         return _inner(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
-        return next(a for a in get_args(annotation) if a is not type(None))
+        return _inner(next(a for a in get_args(annotation) if a is not type(None)))
     return annotation

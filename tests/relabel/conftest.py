@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import textwrap
@@ -10,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from relabel.corpus import Corpus
+from tests.relabel.published import write_captions
 
 PARAMS = """
 ingest: {format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}, rows_per_shard: 60}
@@ -57,7 +55,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_artefacts(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an artefact of every kind and fetched files; tests must not change it."""
     from relabel import datasets, stages
     from relabel.config import load_config
@@ -66,13 +64,7 @@ def all_artefacts(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     folder = tmp_path_factory.mktemp("made")
     (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
-    images = coco.images(["val"])
-    rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
-    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
-        for row in rows:
-            image, caption = coco.image_ids[coco.image[row]][5:], coco.caption_ids[row][5:]
-            line = {"caption_id": caption, "image_id": image, "split": "val", "text": coco.texts[row]}
-            file.write(json.dumps(line) + "\n")
+    write_captions(folder / "captions.jsonl")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("RELABEL_MIRROR", raising=False)

@@ -25,7 +25,7 @@ def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     for name in ("corpus", "encodings"):
         (project.folder() / name).symlink_to(small_project.folder() / name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.export.plan.spec._SHARD", 4 * 64 * 3)  # three batches
+        patch.setattr("relabel.export.plan._SHARD", 4 * 64 * 3)  # three batches
         job = stages.export_plan(project, "cbow", "all")
         job.run()
     lookups = {label: small_project.folder("exports", "all", "lookup", label) for label in ("cbow", "cider")}

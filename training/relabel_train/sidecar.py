@@ -128,15 +128,9 @@ class SampleLabels:
 
 
 class ShardLabels:
-    """Labels of one shard, whose file is mapped.
+    """Labels of one shard. `members`: its texts and arrays by name."""
 
-    `verify`: compare the bytes with their sha256.
-    """
-
-    def __init__(self, path: Path, entry: ShardEntry, verify: bool) -> None:
-        if verify:
-            check_sha256(path, entry.sha256)
-        members = _map_members(path)
+    def __init__(self, members: dict[str, Any]) -> None:
         self.keys: list[str] = members["keys"]
         self._image_ids, self._caption_ids = members["image_ids"], members["caption_ids"]
         self._images, self._rows = members["images"], members["rows"]
@@ -147,6 +141,13 @@ class ShardLabels:
         # Python's integers: slices by numpy's take three times as long.
         self._starts: list[int] = members["indptr"].tolist()
         self.position_of = {key: i for i, key in enumerate(self.keys)}
+
+    @classmethod
+    def open(cls, path: Path, entry: ShardEntry, verify: bool) -> ShardLabels:
+        """Map the file of a shard. `verify`: compare its bytes with their sha256."""
+        if verify:
+            check_sha256(path, entry.sha256)
+        return cls(_map_members(path))
 
     def sample(self, position: int, neighbours: bool = False) -> SampleLabels | None:
         """Return the labels of the key at a position; None if it has none."""

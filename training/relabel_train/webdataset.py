@@ -129,7 +129,7 @@ class SideCar:
         if shard is not None:
             self._open.move_to_end(name)
             return shard
-        shard = ShardLabels(self.folder / name, self.about.shards[name], self._verify)
+        shard = ShardLabels.open(self.folder / name, self.about.shards[name], self._verify)
         self._open[name] = shard
         if len(self._open) > self._cache:
             self._open.popitem(last=False)

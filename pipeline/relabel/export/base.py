@@ -1,4 +1,4 @@
-"""Contract of an export: a label written as the files of another tool.
+"""Contract of an export: a label written as the files of another tool, and the artefacts that it reads.
 
 A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`, and a model of its parameters in
 `relabel.export.params`. The verb, the Python call, the folder, resumption and verification follow from these.
@@ -7,8 +7,9 @@ A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parameters import Parameters
-from relabel.core.runtime import SILENT, Device, Progress
+from relabel.core.runtime import Runtime
 from relabel.core.types import Of
 from relabel.corpus import Corpus
 from relabel.sources.base import Source
@@ -31,7 +32,7 @@ P = TypeVar("P", bound=Parameters)
 
 @dataclass(frozen=True)
 class ArtefactRef:
-    """An artefact that an export is made from: its folder and its manifest."""
+    """An encoding or a table of neighbours: an artefact with one table row per corpus row, or per image."""
 
     folder: Path
     manifest: Manifest
@@ -41,27 +42,40 @@ class ArtefactRef:
         """Return the artefact of a job (`relabel.stages.job`), which must be current."""
         return cls(job.out, job.open())
 
-    def read_rows(self, rows: range, columns: Sequence[str], first: int | None = None) -> pa.Table:
-        """Read some rows of an artefact with one table row per corpus row, or per image.
-
-        Only the shards that hold them are read.
-
-        `rows`: corpus rows or numbers of images, all of them in the artefact. `first`: the first number in the
-        artefact, if it is not that of a corpus row.
-        """
-        first, tables = int(self.manifest.facts["rows"][0]) if first is None else first, []
+    @cached_property
+    def groups(self) -> list[tuple[str, int, range]]:
+        """Shard, number in the shard, and rows of every row group."""
+        found, row = list[tuple[str, int, range]](), None
         for name in self.manifest.parts:
-            count = pq.read_metadata(self.folder / name).num_rows
-            start, stop = max(first, rows.start), min(first + count, rows.stop)
+            with pq.ParquetFile(self.folder / name) as shard:
+                row = shard.read_row_group(0, ["row"])["row"][0].as_py() if row is None else row
+                for group in range(shard.num_row_groups):
+                    stop = row + shard.metadata.row_group(group).num_rows
+                    found.append((name, group, range(row, stop)))
+                    row = stop
+        return found
+
+    def tables(self, rows: range, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some rows in order, with one row group in memory.
+
+        `rows`: corpus rows or numbers of images, all of them in the artefact.
+        """
+        row = rows.start
+        for name, group, part in self.groups:
+            start, stop = max(part.start, rows.start), min(part.stop, rows.stop)
             if start < stop:
-                table = pq.read_table(self.folder / name, columns=["row", *columns])
-                tables.append(table.slice(start - first, stop - start))
-            first += count
-        table = pa.concat_tables(tables).combine_chunks() if tables else None
-        if table is None or not np.array_equal(table["row"].to_numpy(), np.arange(rows.start, rows.stop)):
-            message = f"expected rows {rows.start} to {rows.stop - 1}, in order"
+                with pq.ParquetFile(self.folder / name) as shard:
+                    table = shard.read_row_group(group, ["row", *columns]).slice(start - part.start, stop - start)
+                if start == row and np.array_equal(table["row"].to_numpy(), np.arange(start, stop)):
+                    yield table
+                    row = stop
+        if row != rows.stop:
+            message = f"expected rows {rows.start} to {rows.stop - 1}, in order; there is no row {row}"
             raise CheckError(message, where=str(self.folder), todo="Delete the folder and build it again.")
-        return table.select(list(columns))
+
+    def read(self, rows: range, columns: Sequence[str]) -> pa.Table:
+        """Return what `tables` yields as one table."""
+        return pa.concat_tables(self.tables(rows, columns)).combine_chunks()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +103,19 @@ class ExportInputs:
     encoding: ArtefactRef
     neighbours: ArtefactRef | None
     open_relevance: Callable[[], Relevance]
-    progress: Progress = field(default=SILENT)
-    device: Device = "auto"
+    runtime: Runtime
 
     @property
     def rows(self) -> range:
         """All rows to write."""
         parts = list(self.splits.values())
         return range(parts[0].start, parts[-1].stop)
+
+    def require_vectors(self) -> None:
+        """Raise if the label is not one of vectors."""
+        if self.source.spec.kind != "vectors":
+            todo = f"Use `relabel export lookup --label {self.label}`, which holds labels of any kind."
+            raise UsageError(f"{self.label} ({self.source.spec.name}) has no vectors", todo=todo)
 
 
 def shards(stem: str, rows: range, rows_per_shard: int) -> Iterator[tuple[str, range]]:
@@ -106,29 +125,27 @@ def shards(stem: str, rows: range, rows_per_shard: int) -> Iterator[tuple[str, r
         yield f"{stem}-{i:05d}-of-{len(parts):05d}", part
 
 
-def require_vectors(inputs: ExportInputs) -> None:
-    """Raise if the label is not one of vectors."""
-    if inputs.source.spec.kind != "vectors":
-        todo = f"Use `relabel export lookup --label {inputs.label}`, which holds labels of any kind."
-        raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
+def write_tables(path: Path, tables: Iterable[pa.Table], **options: Any) -> None:
+    """Write at least one table as the row groups of a Parquet file."""
+    remaining = iter(tables)
+    first = next(remaining)
+    with pq.ParquetWriter(path, first.schema, compression="zstd", **options) as writer:
+        writer.write_table(first)
+        for table in remaining:
+            writer.write_table(table)
 
 
 class Export(ABC, Generic[P]):
     """One format of files for other tools.
 
     `params`: the block of the format in `relabel.export.params`.
+    `neighbours_of`: queries whose neighbours the format reads if they exist; None if it reads none.
     """
+
+    neighbours_of: Of | None = None
 
     def __init__(self, params: P) -> None:
         self.params = params
-
-    def neighbours_of(self) -> Of | None:
-        """Return the queries whose neighbours the format reads if they exist; None if it reads none."""
-        return None
-
-    def fingerprint_params(self) -> dict[str, Any]:
-        """Return the parameters that can change the files."""
-        return self.params.model_dump(mode="json")
 
     def check(self, inputs: ExportInputs) -> None:
         """Raise if the label cannot be written in this format; called before anything is read or written."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.export.base import Export, ExportInputs, require_vectors, shards
+from relabel.export.base import Export, ExportInputs, shards
 from relabel.export.params import ExportFaissParams
 from relabel.sources.cosine import vectors_from_table
 from relabel.store.arrays import save_index
@@ -30,19 +31,19 @@ class FaissExport(Export[ExportFaissParams]):
 
     @override
     def check(self, inputs: ExportInputs) -> None:
-        require_vectors(inputs)
+        inputs.require_vectors()
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         work.file(_TRAINED, partial(self._train, inputs))
         work.excluded.add(_TRAINED)
-        with inputs.progress.bar(f"index ({self.params.index})", len(inputs.rows), "captions") as bar:
+        with inputs.runtime.progress.bar(f"index ({self.params.index})", len(inputs.rows), "captions") as bar:
             for split, rows in inputs.splits.items():
                 for name, part in shards(split, rows, self.params.rows_per_shard):
                     work.file(f"{name}.faiss", partial(self._write_shard, inputs, work.folder / _TRAINED, part))
                     bar.advance(len(part))
         ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
-        work.file(CAPTIONS, lambda path: pq.write_table(ids, path, compression="zstd"))
+        work.table(CAPTIONS, lambda: ids)
         work.facts["index"] = self.params.index
 
     def _train(self, inputs: ExportInputs, path: Path) -> None:
@@ -52,19 +53,21 @@ class FaissExport(Export[ExportFaissParams]):
             step = -(-len(inputs.rows) // self.params.training)
             parts = part_ranges(inputs.rows, self.params.rows_per_shard)
             sample = np.concatenate([_read(inputs, part)[1][::step] for part in parts])
-            index = change_index(index, self.params.index, inputs.device, lambda place: place.train(sample))
+            index = self._change(inputs, index, lambda place: place.train(sample))
         save_index(path, index)
 
     def _write_shard(self, inputs: ExportInputs, trained: Path, rows: range, path: Path) -> None:
         ids, vectors = _read(inputs, rows)
         index = import_faiss().read_index(str(trained))
         # At once, because a graph depends on the batches from which it was built.
-        filled = change_index(index, self.params.index, inputs.device, lambda place: place.add_with_ids(vectors, ids))
-        save_index(path, filled)
+        save_index(path, self._change(inputs, index, lambda place: place.add_with_ids(vectors, ids)))
+
+    def _change(self, inputs: ExportInputs, index: Any, change: Callable[[Any], object]) -> Any:
+        return change_index(index, self.params.index, inputs.runtime.device, change)
 
 
 def _read(inputs: ExportInputs, rows: range) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the rows that have an encoding, and their vectors."""
-    vectors = vectors_from_table(inputs.encoding.read_rows(rows, ["vector"]))
+    vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
     encoded = np.isfinite(vectors).all(axis=1)
     return np.arange(rows.start, rows.stop)[encoded], vectors[encoded]

@@ -6,22 +6,19 @@ A dataset folder has Parquet files named by split, and a card with a YAML header
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
 from relabel.core.tables import Table, markdown
-from relabel.core.types import Of
-from relabel.export.base import Export, ExportInputs, require_vectors, shards
-from relabel.export.neighbours import id_schema, neighbour_ids
+from relabel.export.base import ArtefactRef, Export, ExportInputs, shards, write_tables
+from relabel.export.neighbours import COLUMNS, neighbour_ids
 from relabel.export.params import ExportHfParams, ExportSafetensorsParams
 from relabel.sources.cosine import vectors_from_table
 from relabel.store.files import write_text
@@ -51,9 +48,7 @@ class HfExport(Export[ExportHfParams]):
     `datasets.load_dataset` finds the splits. The split `val` is named `validation` there.
     """
 
-    @override
-    def neighbours_of(self) -> Of:
-        return "captions"
+    neighbours_of = "captions"
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -63,42 +58,31 @@ class HfExport(Export[ExportHfParams]):
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        schema = self._schema(inputs)
         for split, rows in inputs.splits.items():
             for name, part in shards(f"data/{SPLIT_NAMES.get(split, split)}", rows, self.params.rows_per_shard):
-                work.file(f"{name}.parquet", partial(self._write_shard, inputs, schema, part))
-        card = render_card(inputs, schema.names)
+                work.file(f"{name}.parquet", partial(self._write_shard, inputs, part))
+        columns = self._table(inputs, inputs.rows[:1]).column_names
+        card = render_card(inputs, columns)
         work.file(CARD, lambda path: write_text(path, card))
-        work.facts["columns"] = schema.names
+        work.facts["columns"] = columns
 
     def _has_vectors(self, inputs: ExportInputs) -> bool:
         return self.params.vectors != "none" and inputs.source.spec.kind == "vectors"
 
-    def _schema(self, inputs: ExportInputs) -> pa.Schema:
-        fields = [pa.field(name, pa.string()) for name in ("caption_id", "image_id", "text")]
-        if self._has_vectors(inputs):
-            width = pq.read_schema(inputs.encoding.folder / inputs.encoding.manifest.parts[0]).field("vector").type
-            item = pa.float16() if self.params.vectors == "float16" else pa.float32()
-            fields.append(pa.field("vector", pa.list_(pa.field("element", item), width.list_size)))
-        if inputs.neighbours is not None:
-            fields += [field for field in id_schema("captions") if field.name not in ("caption_id", "image_id")]
-        return pa.schema(fields)
+    def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
+        # Row groups of a bounded size: the lists of neighbours of a shard may be larger than memory.
+        write_tables(path, (self._table(inputs, group) for group in part_ranges(rows, _GROUP)))
 
-    def _write_shard(self, inputs: ExportInputs, schema: pa.Schema, rows: range, path: Any) -> None:
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            # Row groups of a bounded size: the lists of neighbours of a shard may be larger than memory.
-            for group in part_ranges(rows, _GROUP):
-                writer.write_table(self._table(inputs, schema, group))
-
-    def _table(self, inputs: ExportInputs, schema: pa.Schema, rows: range) -> pa.Table:
+    def _table(self, inputs: ExportInputs, rows: range) -> pa.Table:
         texts = inputs.corpus.table.slice(rows.start, len(rows))
         columns: dict[str, Any] = {name: texts[name] for name in ("caption_id", "image_id", "text")}
-        if "vector" in schema.names:
-            columns["vector"] = inputs.encoding.read_rows(rows, ["vector"])["vector"].cast(schema.field("vector").type)
+        if self._has_vectors(inputs):
+            vectors = inputs.encoding.read(rows, ["vector"])["vector"]
+            item = pa.float16() if self.params.vectors == "float16" else pa.float32()
+            columns["vector"] = vectors.cast(pa.list_(pa.field("element", item), vectors.type.list_size))
         if inputs.neighbours is not None:
-            table = inputs.neighbours.read_rows(rows, ["neighbours", "scores", "same_image"])
-            columns |= neighbour_ids(table, inputs.corpus)
-        return pa.table([columns[name] for name in schema.names], schema=schema)
+            columns |= neighbour_ids(inputs.neighbours.read(rows, COLUMNS), inputs.corpus)
+        return pa.table(columns)
 
 
 _GROUP = 10_000  # captions per row group
@@ -106,50 +90,46 @@ _GROUP = 10_000  # captions per row group
 
 def render_card(inputs: ExportInputs, columns: list[str]) -> str:
     """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
-    header = yaml.safe_dump(_header(inputs), sort_keys=False, allow_unicode=True)
-    return f"---\n{header}---\n\n" + "\n\n".join(_sections(inputs, columns)) + "\n"
-
-
-def _header(inputs: ExportInputs) -> dict[str, Any]:
-    """Return the YAML header, with the fields of Hugging Face's dataset cards."""
-    files = [{"split": name, "path": f"data/{name}-*"} for name in (SPLIT_NAMES.get(s, s) for s in inputs.splits)]
-    size = next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")
+    spec, title = inputs.source.spec, f"Relevance of {inputs.dataset} captions by {inputs.label}"
+    splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
+    first = next(iter(splits))
     identifier = next((name for text, name in _LICENCES.items() if (inputs.licence or "").startswith(text)), None)
     terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
-    return {
-        "pretty_name": f"Relevance of {inputs.dataset} captions by {inputs.label}",
+    header = {
+        "pretty_name": title,
         **terms,
         "task_categories": ["sentence-similarity"],
         "tags": ["relabel", "image-text-retrieval", "graded-relevance"],
-        "size_categories": [size],
-        "configs": [{"config_name": "default", "data_files": files}],
+        "size_categories": [next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")],
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": s, "path": f"data/{s}-*"} for s in splits]},
+        ],
     }
-
-
-def _sections(inputs: ExportInputs, columns: list[str]) -> Iterator[str]:
-    """Yield the paragraphs and tables of the card."""
-    spec, split = inputs.source.spec, next(iter(inputs.splits))
-    counts = ", ".join(f"{SPLIT_NAMES.get(name, name)} {len(rows):,}" for name, rows in inputs.splits.items())
-    yield f"# Relevance of {inputs.dataset} captions by {inputs.label}"
-    yield (
-        f"Graded relevance between captions of {inputs.dataset}, computed by the source `{spec.name}` of relabel. "
-        f"Relevance lies between {spec.bounds[0]:g} and {spec.bounds[1]:g}. Captions: {counts}."
-    )
-    yield "## Loading"
-    name = SPLIT_NAMES.get(split, split)
-    yield f'```python\nfrom datasets import load_dataset\n\nlabels = load_dataset("FOLDER", split="{name}")\n```'
-    yield markdown(Table("Columns", ("column", "content"), tuple((name, _COLUMNS[name]) for name in columns)))
-    if inputs.neighbours is not None:
-        facts = inputs.neighbours.manifest.facts
-        index = inputs.neighbours.manifest.semantic.get("index")
-        search = "exact" if index is None else f"approximate, by the faiss index {index}"
-        within = inputs.neighbours.manifest.semantic["within"]
-        yield f"Neighbours are {search}, among the captions of `{within}`, {facts['k']} per caption."
-    yield "## Label"
     values = {"label": inputs.label, **inputs.params, "fingerprint": inputs.encoding.manifest.fingerprint}
-    yield markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items())))
-    yield "## Licence of the captions"
-    yield inputs.licence or "Not recorded. State the licence of the captions here before you share this folder."
+    sections = [
+        f"# {title}",
+        f"Graded relevance between captions of {inputs.dataset}, computed by the source `{spec.name}` of relabel. "
+        f"Relevance lies between {spec.bounds[0]:g} and {spec.bounds[1]:g}. "
+        f"Captions: {', '.join(f'{name} {count:,}' for name, count in splits.items())}.",
+        "## Loading",
+        f'```python\nfrom datasets import load_dataset\n\nlabels = load_dataset("FOLDER", split="{first}")\n```',
+        markdown(Table("Columns", ("column", "content"), tuple((name, _COLUMNS[name]) for name in columns))),
+        *_describe_search(inputs.neighbours),
+        "## Label",
+        markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items()))),
+        "## Licence of the captions",
+        inputs.licence or "Not recorded. State the licence of the captions here before you share this folder.",
+    ]
+    return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _describe_search(near: ArtefactRef | None) -> list[str]:
+    """Return a sentence about the search behind the neighbours."""
+    if near is None:
+        return []
+    index, within = near.manifest.semantic["index"], near.manifest.semantic["within"]
+    search = "exact" if index is None else f"approximate, by the faiss index {index}"
+    return [f"Neighbours are {search}, among the captions of `{within}`, {near.manifest.facts['k']} per caption."]
 
 
 class SafetensorsExport(Export[ExportSafetensorsParams]):
@@ -162,7 +142,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
 
     @override
     def check(self, inputs: ExportInputs) -> None:
-        require_vectors(inputs)
+        inputs.require_vectors()
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
@@ -173,7 +153,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
         from safetensors.numpy import save_file
 
-        vectors = vectors_from_table(inputs.encoding.read_rows(rows, ["vector"]))
+        vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
         names = [name.encode() for name in inputs.corpus.table["caption_id"].slice(rows.start, len(rows)).to_pylist()]
         tensors = {
             "vectors": vectors.astype(self.params.dtype, copy=False),

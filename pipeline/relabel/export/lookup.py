@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import indptr_of
 from relabel.corpus import REFERENCES, Corpus
-from relabel.export.base import ArtefactRef
+from relabel.export.base import ExportInputs
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
-from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
@@ -32,35 +32,24 @@ def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[s
     return semantic | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 
-def write_lookup(
-    corpus: Corpus,
-    source: Source[Any],
-    params: Mapping[str, Any],
-    artefact: Spec,
-    encoding: ArtefactRef,
-    neighbours: ArtefactRef | None,
-    opened: Callable[[], Relevance],
-    work: Work,
-) -> None:
-    """Write all arrays and then `lookup.json`, which holds their sha256.
+def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
+    """Write all arrays and then `lookup.json`, which holds their sha256; `artefact`: of the lookup.
 
-    `params`: those of the source as a user wrote them, without paths of this machine. `artefact`: of the
-    lookup. `opened`: opens the encoding; called only if its files alone are not enough.
+    The encoding is opened only if its files alone are not enough.
     """
-    facts = encoding.manifest.facts
+    source, encoding, facts = inputs.source, inputs.encoding.manifest, inputs.encoding.manifest.facts
     rows = range(*facts["rows"])
-    arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, artefact.semantic, work)
-    recorded = {**params, "encoding": encoding.manifest.semantic} | arrays.params
-    write_captions(corpus, rows, arrays.failed, work)
-    neighbour_entry = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
+    arrays = source.write_lookup(inputs.encoding.folder, encoding, inputs.open_relevance, artefact.semantic, work)
+    write_captions(inputs.corpus, rows, arrays.failed, work)
+    near = None if inputs.neighbours is None else write_neighbours(inputs.neighbours, work)
     description = Description(
         kind=arrays.kind,
         source=source.spec.name,
         label=artefact.name,
         fingerprint=artefact.fingerprint,
-        corpus=corpus.digest,
-        encoding=encoding.manifest.fingerprint,
-        neighbours=neighbour_entry,
+        corpus=inputs.corpus.digest,
+        encoding=encoding.fingerprint,
+        neighbours=near,
         split=facts["split"],
         rows=(rows.start, rows.stop),
         bounds=source.spec.bounds,
@@ -71,7 +60,7 @@ def write_lookup(
         dtype=arrays.dtype,
         sizes=arrays.sizes,
         failed=len(arrays.failed),
-        params=recorded,
+        params={**inputs.params, "encoding": encoding.semantic} | arrays.params,
         arrays=_array_entries(work),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.
@@ -80,7 +69,7 @@ def write_lookup(
         "label": artefact.name,
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
-        "neighbours": neighbour_entry,
+        "neighbours": near,
         "without_encoding": len(arrays.failed),
     }
 
@@ -95,31 +84,23 @@ def _array_entries(work: Work) -> dict[str, ArrayEntry]:
 
 
 def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work: Work) -> None:
-    """Write the arrays that describe the captions of any lookup: their images, ids, and which ones failed.
-
-    The arrays are those of every lookup in relabel_train.lookup.format.
+    """Write the arrays of every lookup in relabel_train.lookup.format: images, ids, and which captions failed.
 
     `rows`: rows of the lookup: complete images. `failed`: (F,) int32; rows among them without an encoding.
     """
-    image = corpus.image[rows.start : rows.stop]
-    first = int(image[0])
-    count = int(image[-1]) + 1 - first
+    images = corpus.images_of(rows)
+    starts = corpus.indptr[images.start : images.stop + 1]
     # Rows and images of a lookup are numbered from 0.
-    write_array(work, "image", (image - first).astype("<i4"))
-    write_array(work, "indptr", (corpus.indptr[first : first + count + 1] - rows.start).astype("<i8"))
+    write_array(work, "image", (corpus.image[rows.start : rows.stop] - np.int32(images.start)).astype("<i4"))
+    write_array(work, "indptr", (starts - rows.start).astype("<i8"))
     write_array(work, "failed", (failed - rows.start).astype("<i4"))
-    ids = {
-        "caption_ids": corpus.table["caption_id"].slice(rows.start, len(rows)),
-        "image_ids": corpus.table["image_id"].take(pa.array(corpus.indptr[first : first + count])),
-    }
-    for prefix, column in ids.items():
-        _write_ids(prefix, column, work)
+    _write_ids("caption_ids", corpus.table["caption_id"].slice(rows.start, len(rows)), work)
+    _write_ids("image_ids", corpus.table["image_id"].take(pa.array(starts[:-1])), work)
 
 
 def _write_ids(prefix: str, ids: pa.ChunkedArray, work: Work) -> None:
     """Write the arrays of `relabel_train.ids.Ids`, with the ids of one chunk in memory as Python objects."""
-    offsets = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(pc.binary_length(ids).to_numpy(), out=offsets[1:])
+    offsets = indptr_of(pc.binary_length(ids).to_numpy())
     hashes = np.concatenate([hash_ids(part) for part in _encoded(ids)])
     order = np.argsort(hashes, kind="stable")
     texts = (np.frombuffer(b"".join(part), np.uint8) for part in _encoded(ids))

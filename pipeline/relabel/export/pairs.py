@@ -16,6 +16,7 @@ Each file has its own random generator and its own anchors, so that any file can
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
-from relabel.core.types import Of, Rows, Scores
+from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import Export, ExportInputs, shards
 from relabel.export.neighbours import NeighbourTable, read_neighbours
@@ -76,9 +77,14 @@ class CandidatePool:
         """Score captions with one caption each as the only reference."""
         return self.relevance.pairs(References.single(left), right, "paired")
 
-    def column(self, name: str, rows: NDArray[np.integer]) -> pa.Array:
-        """Return a column of the corpus at some rows."""
-        return self.corpus.table[name].take(pa.array(rows))
+    def table(self, texts: dict[str, Rows], scores: dict[str, pa.Array], ids: Sequence[str]) -> pa.Table:
+        """Return the texts of some rows by column, their scores, and the ids of the texts under other names."""
+
+        def values(column: str, names: Iterable[str]) -> dict[str, pa.Array]:
+            taken = (self.corpus.table[column].take(pa.array(rows)) for rows in texts.values())
+            return dict(zip(names, taken, strict=True))
+
+        return pa.table(values("text", texts) | scores | values("caption_id", ids))
 
 
 class SamplesExport(Export[S]):
@@ -87,12 +93,9 @@ class SamplesExport(Export[S]):
     Ids follow the columns that sentence-transformers reads, in columns of their own.
     """
 
+    neighbours_of = "captions"
     least = 2
     """Captions that a split must have."""
-
-    @override
-    def neighbours_of(self) -> Of:
-        return "captions"
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -105,23 +108,16 @@ class SamplesExport(Export[S]):
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        params, table = self.params, inputs.neighbours
+        params, near = self.params, inputs.neighbours
         with closing(inputs.open_relevance()) as relevance:
             for number, (split, rows) in enumerate(inputs.splits.items()):
-                near = None if table is None else read_neighbours(table.folder, table.manifest, rows, _DEPTH, 1)
-                pool = CandidatePool(inputs.corpus, relevance, rows, near)
+                nearest = None if near is None else read_neighbours(near, rows, _DEPTH, 1)
+                pool = CandidatePool(inputs.corpus, relevance, rows, nearest)
                 order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
                 for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), params.rows_per_shard)):
                     anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
                     rng = np.random.default_rng((params.seed, number, i))
                     work.table(f"{name}.parquet", partial(self.draw, pool, anchors, rng))
-        kinds = "captions of the same image, random captions"
-        kinds = kinds if table is None else f"nearest captions, {kinds}"
-        work.facts["rule"] = f"{params.candidates} candidates per anchor ({kinds}); {self.rule()}"
-
-    @abstractmethod
-    def rule(self) -> str:
-        """Return the rule by which rows are drawn from the candidates."""
 
     @abstractmethod
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
@@ -132,10 +128,6 @@ class PairsExport(SamplesExport[ExportPairsParams]):
     """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
 
     @override
-    def rule(self) -> str:
-        return f"equally many pairs from each of {self.params.bins} bins of equal width"
-
-    @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         left, right = pool.draw(anchors, self.params.candidates, rng)
         left, right = left[left != right], right[left != right]
@@ -143,15 +135,11 @@ class PairsExport(SamplesExport[ExportPairsParams]):
         keys = np.minimum(left, right).astype(np.int64) * len(pool.corpus) + np.maximum(left, right)
         first = np.sort(np.unique(keys, return_index=True)[1])
         scores = pool.score(left[first], right[first])
-        finite = np.isfinite(scores)
-        first, scores = first[finite], scores[finite]
+        first, scores = first[np.isfinite(scores)], scores[np.isfinite(scores)]
         drawn = draw_from_bins(scores, self.params.bins, len(anchors), rng)
-        sides = {1: left[first[drawn]], 2: right[first[drawn]]}
-        return pa.table(
-            {f"sentence{n}": pool.column("text", rows) for n, rows in sides.items()}
-            | {"score": pa.array(scores[drawn].astype(np.float32))}
-            | {f"caption_id{n}": pool.column("caption_id", rows) for n, rows in sides.items()}
-        )
+        texts = {"sentence1": left[first[drawn]], "sentence2": right[first[drawn]]}
+        score = pa.array(scores[drawn].astype(np.float32))
+        return pool.table(texts, {"score": score}, ("caption_id1", "caption_id2"))
 
 
 def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -185,12 +173,6 @@ class TuplesExport(SamplesExport[ExportTuplesParams]):
         self.least = params.negatives + 2
 
     @override
-    def rule(self) -> str:
-        return (
-            f"the best is the positive, and {self.params.negatives} groups of equal size by rank give one negative each"
-        )
-
-    @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         count = self.params.negatives
         # Self pairs and repeated candidates are left out, so more are drawn than a tuple needs.
@@ -206,11 +188,8 @@ class TuplesExport(SamplesExport[ExportTuplesParams]):
         names = ["anchor", "positive", *(f"negative_{i}" for i in range(1, count + 1))]
         members = dict(zip(names, np.array(tuples, np.int32).reshape(-1, count + 2).T, strict=True))
         flat = pa.array(np.array(drawn_scores, np.float32).reshape(-1))
-        return pa.table(
-            {name: pool.column("text", rows) for name, rows in members.items()}
-            | {"scores": pa.FixedSizeListArray.from_arrays(flat, count + 1)}
-            | {f"{name}_id": pool.column("caption_id", rows) for name, rows in members.items()}
-        )
+        lists = {"scores": pa.FixedSizeListArray.from_arrays(flat, count + 1)}
+        return pool.table(members, lists, [f"{name}_id" for name in names])
 
 
 def draw_tuple(

@@ -1,4 +1,4 @@
-"""Parameters of the exports."""
+"""Parameters of the exports. docs/formats.md, webdataset.md and lookups-and-plans.md say what they are for."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ def _check_size(value: str) -> str:
 
 Size = Annotated[str, AfterValidator(_check_size)]
 """Number of bytes as text, such as 4GiB (see `parse_size`)."""
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Number = Annotated[int, Field(ge=1, le=1_000_000)]
+ShardRows = Annotated[int, Field(ge=1, le=10_000_000)]
+Levels = tuple[Annotated[float, Field(ge=-1000, le=1000)], ...]
+Shares = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+Type = Literal["float16", "float32"]
 SamplerName = Literal["random", "neighbour", "graded"]
+_K: Any = {"flags": ["-k"]}  # option of a number of neighbours
 
 
 class ExportLookupParams(Parameters):
     """Parameters of a lookup."""
 
-    dtype: Literal["float32", "float16"] = Field(
-        "float32",
-        description="Type of the vectors in a lookup. float16 halves the file and changes a cosine by about 1e-5, at "
-        "most 1e-3: too much for losses that compare labels with 1 or with a threshold.",
+    dtype: Type = Field(
+        "float32", description="Type of the vectors. float16 halves the file and changes a cosine by at most 1e-3."
     )
 
 
@@ -36,47 +41,31 @@ class ExportWdsParams(Parameters):
 
     shards: str | None = Field(
         None,
-        description="Image shards that the side-car follows: a folder, or a path with braces as in "
-        "'images/{00000..00099}.tar'. Without them, keys are the ids of captions.",
+        description="Image shards that the side-car follows: a folder, or 'images/{00000..00099}.tar'. Without them, "
+        "keys are the ids of captions.",
     )
     keys: Literal["image", "caption", "shard"] | None = Field(
         None,
-        description="Meaning of a sample's key: id of an image, id of a caption, or id of an image after the name of "
-        "its shard; by default as the captions were ingested.",
+        description="Keys of the samples: ids of images, of captions, or of images after the name of the shard; by "
+        "default as the captions were ingested.",
     )
-    image_id_column: str | None = Field(
-        None, description="Key of each sample's JSON that holds its id; by default the key of the sample is the id."
-    )
+    image_id_column: str | None = Field(None, description="Key of each sample's JSON that holds its id.")
     layout: Literal["arrays", "samples"] = Field(
-        "arrays",
-        description="arrays: a few arrays per shard, which relabel_train.webdataset.join reads. samples: one sample "
-        "(.json, .npy) per key, for other tools.",
+        "arrays", description="arrays, which relabel_train.webdataset.join reads; samples: .json and .npy per key."
     )
-    dtype: Literal["float16", "float32"] = Field("float16", description="Type of the vectors.")
-    k: int = Field(
-        10,
-        ge=0,
-        le=1_000_000,
-        description="Neighbours per caption, if the lookup has any; 0 for none.",
-        json_schema_extra={"flags": ["-k"]},
-    )
-    captions_per_shard: int = Field(10_000, ge=1, le=10_000_000, description="Captions per shard without image shards.")
-    allow_missing: bool = Field(
-        False, description="Write keys without a label as such, and count them. By default they are an error."
-    )
+    dtype: Type = Field("float16", description="Type of the vectors.")
+    k: int = Field(10, ge=0, le=1_000_000, description="Neighbours per caption; 0 for none.", json_schema_extra=_K)
+    captions_per_shard: ShardRows = Field(10_000, description="Captions per shard without image shards.")
+    allow_missing: bool = Field(False, description="Mark and count keys without a label, which are else an error.")
 
 
 class ExportPlanParams(Parameters):
     """Parameters of a batch plan."""
 
-    batch_size: int | None = Field(
-        None, ge=1, le=1_000_000, description="Captions per batch; by default 128, for neighbour 50."
-    )
-    epochs: int = Field(1, ge=1, le=1_000_000, description="Epochs in the plan.")
+    batch_size: Number | None = Field(None, description="Captions per batch; by default 128, for neighbour 50.")
+    epochs: Number = Field(1, description="Epochs in the plan.")
     seed: Seed = Field(0, description="Seed of the sampler.")
-    batches: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="Largest number of batches per epoch; the first ones are kept."
-    )
+    batches: Count | None = Field(None, description="Largest number of batches per epoch; the first ones are kept.")
     drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
     sampler: SamplerName = Field(
         "random",
@@ -86,30 +75,17 @@ class ExportPlanParams(Parameters):
     pooling: Pooling | None = Field(None, description="Pooling of references; by default the label's own.")
     one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
-        None,
-        description="neighbour, graded: label whose neighbours decide which captions share a batch; by default the "
-        "planned label.",
+        None, description="neighbour, graded: label whose neighbours share batches; by default the planned label."
     )
-    k: int = Field(
-        5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra={"flags": ["-k"]}
-    )
+    k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra=_K)
     siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
-    anchors: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="neighbour: batches per epoch; by default as many as random has."
+    anchors: Count | None = Field(None, description="neighbour: batches per epoch; by default as many as random has.")
+    depth: Number | None = Field(
+        None, description="Neighbours considered per caption; by default k + 15 for neighbour, 100 for graded."
     )
-    depth: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="neighbour, graded: neighbours considered per caption; by default up to k + 15 for neighbour and "
-        "100 for graded.",
-    )
-    levels: tuple[Annotated[float, Field(ge=-1000, le=1000)], ...] = Field(
-        (), description="graded: thresholds of relevance in falling order. Repeatable."
-    )
-    quantiles: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
-        (0.1, 0.5, 0.9),
-        description="graded without levels: shares of all neighbours that reach each threshold.",
+    levels: Levels = Field((), description="graded: thresholds of relevance in falling order. Repeatable.")
+    quantiles: Shares = Field(
+        (0.1, 0.5, 0.9), description="graded without levels: shares of all neighbours that reach each threshold."
     )
     group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
     max_bytes: Size = Field("100GiB", description="Largest size of a plan.")
@@ -118,11 +94,6 @@ class ExportPlanParams(Parameters):
     def size(self) -> int:
         """Captions per batch."""
         return self.batch_size or (50 if self.sampler == "neighbour" else 128)
-
-    @property
-    def most_bytes(self) -> int:
-        """`max_bytes` as a number."""
-        return parse_size(self.max_bytes)
 
     @property
     def semantic(self) -> dict[str, Any]:
@@ -140,20 +111,18 @@ class ExportPlanParams(Parameters):
 class ExportHfParams(Parameters):
     """Parameters of a dataset folder for Hugging Face's datasets."""
 
-    vectors: Literal["none", "float16", "float32"] = Field(
-        "float32", description="Type of the label's vectors in the files; none leaves them out."
-    )
-    rows_per_shard: int = Field(100_000, ge=1, le=10_000_000, description="Captions per Parquet file.")
+    vectors: Literal["none", "float16", "float32"] = Field("float32", description="Type of the vectors; none: without.")
+    rows_per_shard: ShardRows = Field(100_000, description="Captions per Parquet file.")
     licence: str | None = Field(None, description="Licence of the captions, for the card; by default that recorded.")
 
 
 class ExportSamplesParams(Parameters):
     """Parameters that drawn pairs and drawn tuples share."""
 
-    count: int = Field(100_000, ge=1, le=1_000_000_000, description="Rows to write for each split.")
+    count: Count = Field(100_000, description="Rows to write for each split.")
     candidates: int = Field(8, ge=1, le=10_000, description="Candidates that are scored for each row.")
     seed: Seed = Field(0, description="Seed of the draws.")
-    rows_per_shard: int = Field(100_000, ge=1, le=10_000_000, description="Rows per Parquet file.")
+    rows_per_shard: ShardRows = Field(100_000, description="Rows per Parquet file.")
 
 
 class ExportPairsParams(ExportSamplesParams):
@@ -172,12 +141,8 @@ class ExportTrecParams(Parameters):
     """Parameters of qrels and runs."""
 
     of: Of = Field("captions", description="Queries: captions or images.")
-    levels: tuple[Annotated[float, Field(ge=-1000, le=1000)], ...] = Field(
-        (),
-        description="Cut points of relevance in rising order; a score has the grade of the last one it reaches. "
-        "Repeatable.",
-    )
-    quantiles: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+    levels: Levels = Field((), description="Cut points of relevance in rising order. Repeatable.")
+    quantiles: Shares = Field(
         (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of the scores of all neighbours."
     )
 
@@ -185,35 +150,26 @@ class ExportTrecParams(Parameters):
 class ExportSafetensorsParams(Parameters):
     """Parameters of files of safetensors."""
 
-    dtype: Literal["float16", "float32"] = Field("float32", description="Type of the vectors.")
-    rows_per_shard: int = Field(500_000, ge=1, le=10_000_000, description="Captions per file.")
+    dtype: Type = Field("float32", description="Type of the vectors.")
+    rows_per_shard: ShardRows = Field(500_000, description="Captions per file.")
 
 
 class ExportFaissParams(Parameters):
     """Parameters of indexes of faiss."""
 
     index: str = Field(
-        "Flat",
-        description="Index factory string of faiss, with parameters of the search after a semicolon: Flat, HNSW32, "
-        "'IVF1024,Flat;nprobe=32', 'IVF1024,PQ48'.",
+        "Flat", description="Index factory string of faiss, with parameters of the search: 'IVF1024,Flat;nprobe=32'."
     )
-    training: int = Field(
-        500_000,
-        ge=1,
-        le=10_000_000,
-        description="Captions that an index is trained on at most, evenly spaced.",
-    )
-    rows_per_shard: int = Field(250_000, ge=1, le=10_000_000, description="Captions per index.")
+    training: ShardRows = Field(500_000, description="Captions that an index is trained on at most, evenly spaced.")
+    rows_per_shard: ShardRows = Field(250_000, description="Captions per index.")
 
 
 class ExportScanParams(Parameters):
     """Parameters of SCAN's files."""
 
-    captions_per_image: int = Field(
-        5, ge=0, le=1000, description="First captions of each image to write; 0 writes all, with one id per caption."
-    )
+    captions_per_image: int = Field(5, ge=0, le=1000, description="First captions of each image to write; 0 for all.")
     block: bool = Field(True, description="Write the relevance of all images and captions of a split as one array.")
-    dtype: Literal["float16", "float32"] = Field("float32", description="Type of the block.")
+    dtype: Type = Field("float32", description="Type of the block.")
     max_bytes: Size = Field("4GiB", description="Largest size of a block.")
 
 
@@ -221,10 +177,8 @@ class ExportParams(Parameters):
     """Parameters of the exports, one block each."""
 
     labels: tuple[str, ...] = Field(
-        ("sbert", "cider"),
-        description="Labels whose neighbours `relabel run` finds, and whose lookups and indexes of faiss it writes.",
+        ("sbert", "cider"), description="Labels of which `relabel run` writes neighbours, lookups and faiss indexes."
     )
-
     lookup: ExportLookupParams = ExportLookupParams()
     wds: ExportWdsParams = ExportWdsParams()
     plan: ExportPlanParams = ExportPlanParams()

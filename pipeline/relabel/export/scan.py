@@ -19,10 +19,11 @@ from relabel.core.runtime import parse_size
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
+from relabel.sources.cosine import STORED
 from relabel.store.arrays import npy_bytes, write_array, write_pieces
 from relabel.store.workdir import Work, part_ranges
 
-STORED = {"float32": "<f4", "float16": "<f2"}
+_NAMES = {"val": "dev"}
 _SMALL_TEST = 1000
 """Images of Flickr30K's test split. SCAN's files name a larger one `testall`."""
 _CELLS = 1 << 22  # scores in memory
@@ -37,27 +38,20 @@ class ScanExport(Export[ExportScanParams]):
     """
 
     @override
-    def fingerprint_params(self) -> dict[str, Any]:
-        # A limit refuses a block and changes none.
-        return self.params.model_dump(mode="json", exclude={"max_bytes"})
-
-    @override
     def check(self, inputs: ExportInputs) -> None:
         per_image = self.params.captions_per_image
         for split, rows in inputs.splits.items():
             images = inputs.corpus.images_of(rows)
-            sizes = np.diff(inputs.corpus.indptr[images.start : images.stop + 1])
-            if per_image and sizes.min() < per_image:
-                few = int((sizes < per_image).sum())
-                example = inputs.corpus.image_ids[images.start + int(np.argmax(sizes < per_image))]
-                message = f"{few:,} images of {split} have fewer than {per_image} captions; first {example}"
+            few = np.flatnonzero(np.diff(inputs.corpus.indptr[images.start : images.stop + 1]) < per_image)
+            if len(few):
+                example = inputs.corpus.image_ids[images.start + int(few[0])]
+                message = f"{len(few):,} images of {split} have fewer than {per_image} captions; first {example}"
                 raise UsageError(message, todo="Write all captions with --captions-per-image 0.")
-            self._check_block(inputs, split, len(images), per_image * len(images) or len(rows))
+            if self.params.block:
+                self._check_block(inputs, split, len(images), per_image * len(images) or len(rows))
 
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
-        """Raise if a block is to be written that is too large or takes a score of every pair."""
-        if not self.params.block:
-            return
+        """Raise if a block is too large or takes a score of every pair."""
         todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
         size = npy_bytes(STORED[self.params.dtype], (images, lines))
         if size > parse_size(self.params.max_bytes):
@@ -70,18 +64,16 @@ class ScanExport(Export[ExportScanParams]):
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        files = {}
+        corpus, per_image, files = inputs.corpus, self.params.captions_per_image, {}
         for split, rows in inputs.splits.items():
-            name = _file_name(inputs.corpus, split, rows)
-            lines = line_rows(inputs.corpus, rows, self.params.captions_per_image)
-            images = inputs.corpus.images_of(rows)
-            texts = inputs.corpus.table.take(lines)
+            images, lines = corpus.images_of(rows), line_rows(corpus, rows, per_image)
+            name = "testall" if split == "test" and len(images) > _SMALL_TEST else _NAMES.get(split, split)
+            texts = corpus.table.take(lines)
             # A line break inside a caption would shift all later lines.
-            captions = [" ".join(text.split()) for text in texts["text"].to_pylist()]
-            _write_lines(work, f"{name}_caps.txt", captions)
-            ids = texts["image_id"].to_pylist()
-            ids = ids if self.params.captions_per_image == 0 else ids[:: self.params.captions_per_image]
-            _write_lines(work, f"{name}_ids.txt", [_plain(one, inputs.corpus.namespace) for one in ids])
+            _write_lines(work, f"{name}_caps.txt", [" ".join(text.split()) for text in texts["text"].to_pylist()])
+            # The loaders read image ids as numbers.
+            ids = [one.removeprefix(f"{corpus.namespace}:") for one in texts["image_id"].to_pylist()]
+            _write_lines(work, f"{name}_ids.txt", ids[:: per_image or 1])
             _write_lines(work, f"{name}_caption_ids.txt", texts["caption_id"].to_pylist())
             write_array(work, f"{name}_rows", lines)
             if self.params.block:
@@ -105,18 +97,6 @@ def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[n
     return (starts[:, None] + np.arange(captions_per_image)).reshape(-1).astype(np.int32)
 
 
-def _file_name(corpus: Corpus, split: str, rows: range) -> str:
-    """Return the name of a split in SCAN's files."""
-    if split == "test" and len(corpus.images_of(rows)) > _SMALL_TEST:
-        return "testall"
-    return {"val": "dev"}.get(split, split)
-
-
-def _plain(identifier: str, namespace: str) -> str:
-    """Return an id without its prefix: the loaders read image ids as numbers."""
-    return identifier.removeprefix(f"{namespace}:")
-
-
 def _write_lines(work: Work, name: str, lines: list[str]) -> None:
     if any("\n" in line or "\r" in line or not line for line in lines):
         raise CheckError("an id or caption is empty or has a line break", where=name)
@@ -125,7 +105,7 @@ def _write_lines(work: Work, name: str, lines: list[str]) -> None:
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
     """Yield the rows of a block, some images at a time."""
-    bar_of = inputs.progress.bar(f"block of {inputs.label}", len(images), "images")
+    bar_of = inputs.runtime.progress.bar(f"block of {inputs.label}", len(images), "images")
     with closing(inputs.open_relevance()) as relevance, bar_of as bar:
         for part in part_ranges(images, max(1, _CELLS // len(lines))):
             yield relevance.block(inputs.corpus.references(part), lines)

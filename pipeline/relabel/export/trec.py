@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
+from relabel.export.neighbours import matrix
 from relabel.export.params import ExportTrecParams
-from relabel.store.manifest import combine_chunks
 from relabel.store.workdir import Work, part_ranges
 
-_COLUMNS = ("query", "caption", "rank", "score")
 _STEP = 10_000  # queries in memory
 _SAMPLE = 10_000_000  # scores from which quantiles are computed
 
@@ -31,9 +29,9 @@ class TrecExport(Export[ExportTrecParams]):
     ``QUERY 0 CAPTION GRADE`` per neighbour whose score reaches the first cut point.
     """
 
-    @override
-    def neighbours_of(self) -> Of:
-        return self.params.of
+    def __init__(self, params: ExportTrecParams) -> None:
+        super().__init__(params)
+        self.neighbours_of = params.of
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -52,23 +50,10 @@ class TrecExport(Export[ExportTrecParams]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         levels = self.params.levels or self._quantiles(inputs)
-
-        def run(lists: pa.Table) -> Iterator[str]:
-            for query, caption, rank, score in zip(*(lists[name].to_pylist() for name in _COLUMNS), strict=True):
-                # Nine digits give every float32 back.
-                yield f"{query} Q0 {caption} {rank} {score:.9g} {inputs.label}\n"
-
-        def qrels(lists: pa.Table) -> Iterator[str]:
-            grades = grade(lists["score"].to_numpy(), levels).tolist()
-            for query, caption, value in zip(
-                lists["query"].to_pylist(), lists["caption"].to_pylist(), grades, strict=True
-            ):
-                if value:
-                    yield f"{query} 0 {caption} {value}\n"
-
         for split, rows in inputs.splits.items():
-            for ending, lines in (("run", run), ("qrels", qrels)):
-                work.file(f"{split}.{ending}", partial(self._write_lines, inputs, rows, lines))
+            queries = self._queries(inputs, rows)
+            work.file(f"{split}.run", partial(self._write, inputs, queries, None))
+            work.file(f"{split}.qrels", partial(self._write, inputs, queries, levels))
         work.facts |= {"levels": list(levels), "of": self.params.of}
 
     def _quantiles(self, inputs: ExportInputs) -> tuple[float, ...]:
@@ -78,40 +63,43 @@ class TrecExport(Export[ExportTrecParams]):
         # Every s-th group of queries, if there are more scores than the sample holds.
         stride = -(-len(queries) * max(1, int(inputs.neighbours.manifest.facts["k"])) // _SAMPLE)
         groups = part_ranges(queries, _STEP)[::stride]
-        values = np.concatenate([self._lists(inputs, group)["score"].to_numpy() for group in groups])
+        values = np.concatenate([self._ranked(inputs, group)["score"].to_numpy() for group in groups])
         return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, self.params.quantiles)}))
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:
         """Return the numbers of the queries of some captions: their rows, or the numbers of their images."""
         return rows if self.params.of == "captions" else inputs.corpus.images_of(rows)
 
-    def _lists(self, inputs: ExportInputs, queries: range) -> pa.Table:
-        """Return one row per neighbour of some queries that has a score, with `_COLUMNS`."""
+    def _ranked(self, inputs: ExportInputs, queries: range) -> pa.Table:
+        """Return query, caption, rank and score of the neighbours of some queries that have a score."""
         assert inputs.neighbours is not None
-        first = self._queries(inputs, range(*inputs.neighbours.manifest.facts["rows"])).start
-        table = inputs.neighbours.read_rows(queries, ["neighbours", "scores"], first)
-        lists = combine_chunks(table["neighbours"])
-        sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        corpus, numbers = inputs.corpus, np.repeat(np.arange(queries.start, queries.stop), sizes)
-        by_image = self.params.of == "images"
-        query = corpus.table["image_id" if by_image else "caption_id"]
-        columns = (
-            query.take(pa.array(corpus.indptr[numbers] if by_image else numbers)),
-            corpus.table["caption_id"].take(lists.flatten()),
-            np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1,
-            pc.list_flatten(table["scores"].combine_chunks()),
-        )
-        ranked = pa.table(dict(zip(_COLUMNS, columns, strict=True)))
-        return ranked.filter(pc.is_finite(ranked["score"]))
+        table, corpus = inputs.neighbours.read(queries, ["neighbours", "scores"]), inputs.corpus
+        near, scores = matrix(table, "neighbours"), matrix(table, "scores")
+        by_image, numbers = self.params.of == "images", np.repeat(table["row"].to_numpy(), near.shape[1])
+        rows = corpus.indptr[numbers] if by_image else numbers
+        columns = {
+            "query": corpus.table["image_id" if by_image else "caption_id"].take(pa.array(rows)),
+            "caption": corpus.table["caption_id"].take(pa.array(near.reshape(-1))),
+            "rank": np.tile(np.arange(near.shape[1]) + 1, len(near)),
+            "score": scores.reshape(-1),
+        }
+        return pa.table(columns).filter(pc.is_finite(pa.array(columns["score"])))
 
-    def _write_lines(
-        self, inputs: ExportInputs, rows: range, lines: Callable[[pa.Table], Iterator[str]], path: Path
-    ) -> None:
+    def _write(self, inputs: ExportInputs, queries: range, levels: Sequence[float] | None, path: Path) -> None:
+        """Write qrels by cut points, or a run without."""
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            for group in part_ranges(self._queries(inputs, rows), _STEP):
-                file.writelines(lines(self._lists(inputs, group)))
+            for group in part_ranges(queries, _STEP):
+                ranked = self._ranked(inputs, group)
+                query, caption, rank, score = (column.to_pylist() for column in ranked.columns)
+                if levels is None:
+                    lines = zip(query, caption, rank, score, strict=True)
+                    # Nine digits give every float32 back.
+                    file.writelines(f"{q} Q0 {c} {r} {s:.9g} {inputs.label}\n" for q, c, r, s in lines)
+                else:
+                    grades = zip(query, caption, grade(ranked["score"].to_numpy(), levels).tolist(), strict=True)
+                    file.writelines(f"{q} 0 {c} {value}\n" for q, c, value in grades if value)
 
 
-def grade(scores: NDArray[np.float32], levels: tuple[float, ...]) -> NDArray[np.int64]:
+def grade(scores: NDArray[np.float32], levels: Sequence[float]) -> NDArray[np.int64]:
     """Return the number of cut points that each score reaches."""
     return np.searchsorted(np.array(levels), scores, side="right")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from relabel.core.runtime import SILENT, Runtime, release_memory
 from relabel.corpus import Corpus
-from relabel.neighbours.faiss_index import IndexFinder, RecallSample
+from relabel.neighbours.faiss_index import SEED, IndexFinder, draw_sample, recall
 from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
@@ -60,15 +60,16 @@ class NeighbourWork:
 
     def _write(self, work: Work, queries: range, path: Path) -> None:
         """Write one shard."""
-        finder, advance = self._finder, self.runtime.progress.advance
-        numbers, image = self.spec.query_numbers(self.corpus), self.spec.query_images(self.corpus)
+        finder, advance, image = self._finder, self.runtime.progress.advance, self.corpus.image
+        first = self.spec.query_numbers(self.corpus).start
 
         def tables() -> Iterator[pa.Table]:
             # One row group at a time, so that memory depends neither on k nor on the shard size.
             for group in row_groups(queries, finder.search.width):
                 rows, scores = finder.find(work, group, advance)
-                row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
-                yield table_of(row, rows, scores, self.corpus.image[rows] == image[group.start : group.stop, None])
+                row = np.arange(first + group.start, first + group.stop, dtype=np.int32)
+                own = image[row] if self.spec.of == "captions" else row
+                yield table_of(row, rows, scores, image[rows] == own[:, None])
 
         write_plain(path, tables(), SCHEMA)
 
@@ -76,15 +77,17 @@ class NeighbourWork:
         """Measure the recall of an approximate table by an exact search for a sample of its queries."""
         if self.index is None:
             return None
-        sample, subfolder = RecallSample.of(search), work.subfolder(_RECALL)
-        finder = self.relevance.finder(sample.search, self.spec.pooling, self.runtime)
+        numbers, subfolder = draw_sample(len(search.queries)), work.subfolder(_RECALL)
+        sample = Search(search.queries.take(numbers), search.exclude[numbers], search.candidates, search.k)
+        finder = self.relevance.finder(sample, self.spec.pooling, self.runtime)
         if step := finder.build(subfolder):
             make_step(step, subfolder, SILENT)
-        with self.runtime.progress.bar("recall", len(sample.numbers), self.spec.of) as bar:
-            exact = finder.find(subfolder, range(len(sample.numbers)), bar.advance)[1]
+        with self.runtime.progress.bar("recall", len(numbers), self.spec.of) as bar:
+            exact = finder.find(subfolder, range(len(numbers)), bar.advance)[1]
         columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in shards]
         scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]
-        return sample.recall(exact, np.concatenate(scores)[sample.numbers])
+        value = recall(exact, np.concatenate(scores)[numbers])
+        return {"at": search.width, "value": value, "queries": len(numbers), "seed": SEED}
 
     @cached_property
     def relevance(self) -> Relevance:

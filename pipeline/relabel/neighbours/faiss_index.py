@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_index
@@ -93,20 +92,16 @@ class IndexFinder(Finder):
     def _lookup(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
         """Return the distinct rows that the index returns for each query, (q, m) int32, padded with -1."""
         sets = self.search.queries.take(numbers)
+        vectors = self._vectors(sets.first().rows if self.pooling == "paired" else sets.rows)
         if self.pooling == "mean":
             # The sum points in the direction of the mean, which is all that a search by cosine depends on.
-            vectors = np.add.reduceat(self._vectors(sets.rows), sets.indptr[:-1], axis=0)
-            sets = References.single(np.zeros(len(numbers), np.int32))
-        elif self.pooling == "paired":
-            vectors = self._vectors(sets.rows[sets.indptr[:-1]])
-            sets = References.single(np.zeros(len(numbers), np.int32))
-        else:
-            vectors = self._vectors(sets.rows)
+            vectors = np.add.reduceat(vectors, sets.indptr[:-1], axis=0)
+        # Vectors per query.
+        sizes = np.diff(sets.indptr) if self.pooling == "max" else np.ones(len(numbers), np.int64)
         count = self._count
         positions = index.search(vectors, count)[1]
         rows = np.where(positions >= 0, self.search.candidates[positions], -1)
-        # One line of candidates per reference; sets with fewer references are padded.
-        sizes = np.diff(sets.indptr)
+        # One line of candidates per vector; sets with fewer references are padded.
         padded = np.full((len(numbers), int(sizes.max()), count), -1, np.int32)
         padded[np.arange(sizes.max()) < sizes[:, None]] = rows
         # Sorted, so that duplicates are adjacent; all but the first become padding.
@@ -145,32 +140,16 @@ class IndexFinder(Finder):
         return np.nan_to_num(vectors[positions])  # a failed row is NaN, which faiss does not accept
 
 
-@dataclass(frozen=True)
-class RecallSample:
-    """Queries of a search on which the recall of an index is measured.
+def draw_sample(queries: int) -> NDArray[np.int64]:
+    """Draw the queries on which the recall of an index is measured: (q,) int64, ascending."""
+    return np.sort(np.random.default_rng(SEED).choice(queries, min(QUERIES, queries), replace=False))
 
-    `numbers`: (q,) int64; queries of the complete search, ascending.
-    `search`: the search for these queries.
+
+def recall(exact: Scores, approximate: NDArray[np.float32]) -> float:
+    """Return the share of the k best that an index returns; ties with the k-th count as found.
+
+    `exact`, `approximate`: (q, k) scores of the exact neighbours and of those that the index returns.
     """
-
-    numbers: NDArray[np.int64]
-    search: Search
-
-    @classmethod
-    def of(cls, search: Search) -> RecallSample:
-        """Draw the sample."""
-        every = len(search.queries)
-        numbers = np.sort(np.random.default_rng(SEED).choice(every, min(QUERIES, every), replace=False))
-        queries = search.queries.take(numbers)
-        return cls(numbers, Search(queries, search.exclude[numbers], search.candidates, search.k))
-
-    def recall(self, exact: Scores, approximate: NDArray[np.float32]) -> dict[str, Any]:
-        """Compute the share of the k best that an index returns; ties with the k-th count as found.
-
-        `exact`: (q, width) float64; scores of the exact neighbours. `approximate`: (q, width) float32; scores of the
-        index's neighbours. Returns dict: `at` (the width), `value` in [0, 1], `queries` and `seed`.
-        """
-        kth = exact[:, -1:].astype(np.float32)
-        # Not "approximate >= kth": a failed row has NaN scores and no neighbours to miss.
-        value = float((~(approximate < kth)).mean()) if approximate.size else 1.0
-        return {"at": self.search.width, "value": value, "queries": len(self.numbers), "seed": SEED}
+    kth = exact[:, -1:].astype(np.float32)
+    # Not "approximate >= kth": a failed row has NaN scores and no neighbours to miss.
+    return float((~(approximate < kth)).mean()) if approximate.size else 1.0

@@ -13,20 +13,12 @@ from pydantic import Field
 from relabel.core.parameters import Parameters
 from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
-from relabel.corpus.build import SPLITS
 from relabel.sources.finder import Search
 from relabel.store.workdir import part_ranges
 
 Within = Literal["train", "val", "test", "all"]
-assert set(SPLITS) | {"all"} == set(Within.__args__)  # type: ignore[attr-defined]
-SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int32()),
-        pa.field("neighbours", pa.list_(pa.int32())),
-        pa.field("scores", pa.list_(pa.float32())),
-        pa.field("same_image", pa.list_(pa.bool_())),
-    ]
-)
+_LISTS = {"neighbours": pa.int32(), "scores": pa.float32(), "same_image": pa.bool_()}
+SCHEMA = pa.schema([("row", pa.int32()), *((name, pa.list_(value)) for name, value in _LISTS.items())])
 """`row` is a caption's row, or an image's number. `neighbours` are caption rows, best first. `scores` are their
 relevance, rounded to float32 after sorting. `same_image` marks captions with the image id of the query."""
 
@@ -41,13 +33,10 @@ class NeighboursParams(Parameters):
     )
     of: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
     within: Within | None = Field(
-        None,
-        description="Split whose captions are queries and candidates; by default, the split that is encoded.",
+        None, description="Split whose captions are queries and candidates; by default, the split that is encoded."
     )
     split: Within | None = Field(
-        None,
-        description="Split of the encoding that is searched; by default, that of `within` if it is encoded, "
-        "otherwise all.",
+        None, description="Split of the encoding that is searched; by default, that of `within` if encoded, else all."
     )
     index: str | None = Field(
         None,
@@ -98,27 +87,15 @@ class NeighbourSpec:
         # An image is no caption: there is nothing to exclude.
         return Search(corpus.references(numbers), np.full(len(numbers), -1, np.int32), candidates, self.k)
 
-    def query_images(self, corpus: Corpus) -> Rows:
-        """Return the image number of each query, (Q,) int32; image numbers follow from image ids."""
-        if self.of == "captions":
-            return corpus.image[self.rows.start : self.rows.stop]
-        return np.asarray(self.query_numbers(corpus), np.int32)
-
     def shards(self, corpus: Corpus) -> list[range]:
         """Divide the queries, numbered from 0, into shards; an image is never separated from its references."""
         each = self.rows_per_shard if self.of == "captions" else max(1, self.rows_per_shard // REFERENCES)
         return part_ranges(range(len(self.query_numbers(corpus))), each)
 
 
-def group_rows(width: int) -> int:
-    """Return the rows of a row group, for rows of `width` neighbours."""
-    return max(1, _ENTRIES // max(1, width))
-
-
 def row_groups(rows: range, width: int) -> list[range]:
-    """Divide the rows of a shard into its row groups."""
-    step = group_rows(width)
-    return [range(a, min(a + step, rows.stop)) for a in range(rows.start, rows.stop, step)]
+    """Divide the rows of a shard, with `width` neighbours each, into its row groups."""
+    return part_ranges(rows, max(1, _ENTRIES // max(1, width)))
 
 
 def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np.bool_]) -> pa.Table:

@@ -86,7 +86,7 @@ def _nearest(
     found = dict[str, Nearest]()
     for name, one in labels.items():
         if one.table is not None and len(captions) == len(captions.chosen_from):
-            table = read_neighbours(one.table.folder, one.table.manifest, captions.chosen_from, NEAREST, 1)
+            table = read_neighbours(one.table, captions.chosen_from, NEAREST, 1)
             found[name] = from_rows(captions, table.rows, table.scores)
         elif one.source.spec.fast and len(captions) > 1:
             found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))

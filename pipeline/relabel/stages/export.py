@@ -26,46 +26,51 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
     exporter = export_class(kind)(getattr(project.config.export, kind))
-    corpus, folder, source = project.corpus, project.folder, project.config.source(label)
+    folder, source = project.folder, project.config.source(label)
     encoding = encode(project, label, serving_split(project, lambda s: folder("encodings", s, label), split))
-    table, of = None, exporter.neighbours_of()
+    table, of = None, exporter.neighbours_of
     if of is not None:
         within = serving_split(project, lambda s: folder("neighbours", s, of, label), split)
         table = existing_neighbours(project, label, within, of)
-    semantic = exporter.fingerprint_params() | {"split": split, "pooling": source.params.pooling}
+    # A limit refuses an export and changes none.
+    semantic: dict[str, Any] = exporter.params.model_dump(mode="json", exclude={"max_bytes"})
+    semantic |= {"split": split, "pooling": source.params.pooling}
     if "licence" in semantic:
         semantic["licence"] = semantic["licence"] or _licence(project)
 
-    def inputs() -> ExportInputs:
-        return ExportInputs(
-            corpus=corpus,
-            dataset=project.config.ingest.dataset,
-            licence=semantic.get("licence"),
-            label=label,
-            params=project.config.params(label).model_dump(mode="json"),
-            source=source,
-            split=split,
-            splits={name: corpus.rows([name]) for name in project.splits(split)},
-            encoding=ArtefactRef.of(encoding),
-            neighbours=None if table is None else ArtefactRef.of(table),
-            open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
-            progress=project.runtime.progress,
-            device=project.runtime.device,
-        )
-
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(inputs())
+        exporter.check(_inputs(project, label, split, encoding, table, semantic.get("licence")))
         return semantic
 
     def fill(work: Work) -> None:
-        given = inputs()
+        given = _inputs(project, label, split, encoding, table, semantic.get("licence"))
         exporter.write(given, work)
         work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
         work.facts["rows"] = [given.rows.start, given.rows.stop]
 
     recipe = Recipe(kind, label, checked, _identities(project, encoding, table), fill)
     return export_job(project, label, split, recipe)
+
+
+def _inputs(
+    project: Project, label: str, split: str, encoding: Job, table: Job | None, licence: str | None = None
+) -> ExportInputs:
+    """Return what an export may read; `encoding` and `table` must be current."""
+    return ExportInputs(
+        corpus=project.corpus,
+        dataset=project.config.ingest.dataset,
+        licence=licence,
+        label=label,
+        params=project.config.params(label).model_dump(mode="json"),
+        source=project.config.source(label),
+        split=split,
+        splits={name: project.corpus.rows([name]) for name in project.splits(split)},
+        encoding=ArtefactRef.of(encoding),
+        neighbours=None if table is None else ArtefactRef.of(table),
+        open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
+        runtime=project.runtime,
+    )
 
 
 def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inputs:
@@ -98,16 +103,13 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     """
     from relabel.export.lookup import lookup_parameters, write_lookup
 
-    source, corpus = project.config.source(label), project.corpus
+    source = project.config.source(label)
     source.require("lookup")
     encoding, table = encode(project, label, split), existing_neighbours(project, label, within or split)
     semantic = partial(lookup_parameters, source, project.config.export.lookup)
 
     def fill(work: Work) -> None:
-        near = None if table is None else ArtefactRef.of(table)
-        params = project.config.params(label).model_dump(mode="json")
-        opened = partial(open_label, project, label, split)
-        write_lookup(corpus, source, params, recipe.spec, ArtefactRef.of(encoding), near, opened, work)
+        write_lookup(_inputs(project, label, split, encoding, table), recipe.spec, work)
 
     recipe = Recipe("lookup", label, semantic, _identities(project, encoding, table), fill)
     return export_job(project, label, split, recipe)
@@ -125,10 +127,10 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     inputs: Inputs = {"corpus": corpus.digest, "neighbours": table.identity}
 
     def fill(work: Work) -> None:
-        manifest = table.open()
-        write_neighbour_ids(corpus, table.out, manifest, work)
+        near = ArtefactRef.of(table)
+        write_neighbour_ids(corpus, near, of, work)
         names = ("label", "of", "rows", "within", "bounds", "without_encoding")
-        work.facts |= {name: manifest.facts[name] for name in names}
+        work.facts |= {name: near.manifest.facts[name] for name in names}
 
     return Job(
         project,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache, partial
 
+from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import PlanWork, check_size_limit, describe
-from relabel.export.plan.spec import PlanSpec
+from relabel.export.plan import PlanWork
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
@@ -44,22 +44,21 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
 
     def near_rows(most: int, least: int) -> NeighbourTable:
         assert table is not None, "a random sampler reads no neighbours"
-        return read_neighbours(table.out, table.open(), rows, most, least)
+        return read_neighbours(ArtefactRef.of(table), rows, most, least)
 
     @cache
     def plan() -> PlanWork:
-        failed = read_failed_rows(encoding.out, encoding.open())
-        outline = PlanSpec(
-            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, recipe.spec.fingerprint
+        manifest, progress = encoding.open(), project.runtime.progress
+        failed, identity = read_failed_rows(encoding.out, manifest), recipe.spec.fingerprint
+        opened = partial(open_label, project, label, str(manifest.facts["split"]))
+        return PlanWork(
+            corpus, label, split, near, source, rows, failed, pooling, params, near_rows, identity, opened, progress
         )
-        check_size_limit(outline)
-        relevance = partial(open_label, project, label, str(encoding.open().facts["split"]))
-        return PlanWork(outline, relevance, project.runtime.progress)
 
     def fill(work: Work) -> None:
-        with closing(plan().relevance) as relevance:
-            size = describe(plan().spec, relevance, typical_cost(PLAN, project.config.params(label)))
-            project.runtime.progress.note(f"plan {name}: {size}")
+        size = plan().describe(typical_cost(PLAN, project.config.params(label)))
+        project.runtime.progress.note(f"plan {name}: {size}")
+        with closing(plan().relevance):
             make_steps(job, work, export_plan, label, split, name)
 
     recipe = Recipe("plan", name, lambda: semantic, inputs, fill)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -27,7 +25,7 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     `label`, `split`: the lookup.
     """
     from relabel.export.wds.build import SideCarWork
-    from relabel.export.wds.keys import caption_shards, image_shards
+    from relabel.export.wds.keys import caption_shards, digest_keys, image_shards
     from relabel_train.lookup import open_lookup
 
     corpus, params, out = project.corpus, project.config.export.wds, project.folder("exports", split, "lookup", label)
@@ -51,15 +49,11 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         values = {"keys": keys, "layout": params.layout, "k": params.k}
         return values | {"dtype": params.dtype, "allow_missing": params.allow_missing}
 
-    def key_digest() -> str:
-        text = json.dumps([(shard.name, shard.digest()) for shard in shards()])
-        return hashlib.sha256(text.encode()).hexdigest()
-
     def steps(work: Work) -> Steps:
-        opened = partial(open_lookup, out)
-        return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, project.runtime.progress).steps(work)
+        opened, progress = partial(open_lookup, out), project.runtime.progress
+        return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
 
-    inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": key_digest}
+    inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": lambda: digest_keys(shards())}
     recipe = Recipe("wds", label, semantic, inputs, lambda work: make_steps(job, work, export_wds, label, split))
     job = export_job(project, label, split, recipe, steps)
     return job

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
-from tests.relabel.export.formats import with_params
+from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
 from relabel.core.errors import UsageError
@@ -29,11 +29,7 @@ K = 10
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
     """Return the small project with a new folder of exports."""
-    root = small_project.folder().absolute()
-    for name in ("corpus", "encodings"):
-        (tmp_path / "labels" / root.name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "labels" / root.name / name).symlink_to(root / name)
-    return replace(small_project, labels=tmp_path / "labels")
+    return in_folder(small_project, tmp_path / "labels")
 
 
 def exported(project: Project, split: str = "all", **values: Any) -> Path:
@@ -138,11 +134,6 @@ def test_a_string_that_faiss_refuses(index: str, project: Project) -> None:
 def test_too_few_captions_to_train_on(project: Project) -> None:
     with pytest.raises(UsageError, match=r"IVF5000,Flat.*5000"):
         exported(project, index="IVF5000,Flat")
-
-
-def test_a_label_without_vectors_is_refused(project: Project) -> None:
-    with pytest.raises(UsageError, match=r"cider .* has no vectors"):
-        stages.export(project, "faiss", "cider", "all").run()
 
 
 @pytest.mark.gpu

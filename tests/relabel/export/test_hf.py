@@ -7,7 +7,6 @@ safetensors reads the vectors of a label, with the rows and ids of their caption
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -53,14 +52,6 @@ def test_datasets_loads_the_folder(small_project: Project, folder: Path, tmp_pat
     assert [row["same_image"] for row in rows] == same.tolist()
 
 
-def test_files_are_named_by_split_and_count(folder: Path) -> None:
-    names = sorted(path.name for path in (folder / "data").iterdir())
-    assert all(re.fullmatch(r"(train|validation|test)-\d{5}-of-\d{5}\.parquet", name) for name in names)
-    counts = {name.split("-")[0]: int(name[-13:-8]) for name in names}
-    assert {split: sum(name.startswith(split) for name in names) for split in counts} == counts
-    assert counts["train"] > 1
-
-
 def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
     header = yaml.safe_load(text.split("---\n")[1])
@@ -89,15 +80,6 @@ def test_a_label_without_vectors_exports_its_neighbours_only(small_project: Proj
     assert len(loaded[0]["neighbours"]) == 8
     with pytest.raises(UsageError, match="neither vectors nor neighbours"):
         stages.export(small_project, "hf", "same_image", "all").run()
-
-
-def test_float16_vectors_take_half_of_the_bytes(small_project: Project, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    job = stages.export(with_params(small_project, "hf", vectors="float16"), "hf", "cbow", "test")
-    job.run()
-    schema = pq.read_schema(next((job.out / "data").iterdir()))
-    assert str(schema.field("vector").type).startswith("fixed_size_list<element: halffloat>")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

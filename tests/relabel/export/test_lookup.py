@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
 from relabel.config import load_config
@@ -18,25 +18,11 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus, References
 from relabel.corpus.build import Caption
-from relabel.export import lookup as export
 from relabel.stages import Project
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact
 from relabel.store.workdir import Work
-from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
-
-
-def in_new_folder(project: Project, tmp_path: Path, **changes: Any) -> Project:
-    """Return the same labels with other parameters and a separate folder of exports."""
-    for name in ("corpus", "encodings", "neighbours"):
-        (tmp_path / "coco").mkdir(exist_ok=True)
-        (tmp_path / "coco" / name).symlink_to(project.folder() / name)
-    return Project(project.config.model_copy(update=changes), project.runtime, tmp_path)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".npy", ".json") and p.stem != "manifest"}
 
 
 @pytest.mark.parametrize("label", ["same_image", "cbow", "cider"])
@@ -60,21 +46,6 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert (about.neighbours is None) == (label == "same_image")
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_ids_are_indexed_in_chunks(
-    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
-    monkeypatch.setattr(export, "_CHUNK", chunk)
-    folder = small_project.folder("exports", "all", "lookup", "cbow")
-    corpus = small_project.corpus
-    expected = Ids.of(corpus.caption_ids).arrays("caption_ids") | Ids.of(corpus.image_ids).arrays("image_ids")
-    work = Work(tmp_path)
-    export.write_captions(corpus, range(len(corpus)), np.empty(0, np.int32), work)
-    for name, array in expected.items():
-        assert np.load(work.folder / f"{name}.npy").tolist() == array.tolist()
-        assert (work.folder / f"{name}.npy").read_bytes() == (folder / f"{name}.npy").read_bytes()
-
-
 def test_pairwise_sources_have_no_lookup(small_project: Project) -> None:
     with pytest.raises(UsageError, match="meteor has no lookup: it scores pair by pair"):
         stages.export_lookup(small_project, "meteor", "all").run()
@@ -83,8 +54,7 @@ def test_pairwise_sources_have_no_lookup(small_project: Project) -> None:
 
 
 def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
-    export = load_config(None, ["export.lookup.dtype=float16"]).export
-    project = in_new_folder(small_project, tmp_path, export=export)
+    project = with_params(in_folder(small_project, tmp_path / "labels"), "lookup", dtype="float16")
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
     full_precision, half = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), open_lookup(job.out)
@@ -100,8 +70,7 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
 
 
 def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = in_new_folder(small_project, tmp_path)
-    (tmp_path / "coco" / "neighbours").unlink()
+    project = in_folder(small_project, tmp_path / "labels")
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
     assert open_lookup(job.out).about.neighbours is None
@@ -116,8 +85,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = in_new_folder(small_project, tmp_path)
-    (tmp_path / "coco" / "neighbours").unlink()
+    project = in_folder(small_project, tmp_path / "labels")
     config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
     near = project.config.model_copy(update={"neighbours": config.neighbours})
     project = replace(project, config=near)
@@ -131,10 +99,6 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
     assert rows_found.shape == (len(val), 3)
     assert val.start <= rows_found.min() <= rows_found.max() < val.stop
     assert (np.diff(scores, axis=1) <= 0).all()
-    block = lookup.block([val.start], rows_found[0], "paired")[
-        0
-    ]  # symmetric but for rounding: CIDEr-D of single captions
-    assert block.shape == (3,)
     with pytest.raises(
         IndexError, match=f"row {val.stop} has no neighbours; rows {val.start} to {val.stop - 1} of 'val'"
     ):

@@ -102,57 +102,23 @@ def test_too_few_captions_are_refused(small_project: Project) -> None:
         table(small_project, "tuples", negatives=10**4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("form", "loss"), [("pairs", "CoSENTLoss"), ("tuples", "MarginMSELoss")])
-def test_sentence_transformers_trains_on_the_files(
-    small_project: Project, tmp_path: Path, form: str, loss: str, monkeypatch: pytest.MonkeyPatch
+def test_a_loss_of_sentence_transformers_reads_the_files(
+    small_project: Project, tmp_path: Path, form: str, loss: str
 ) -> None:
-    pytest.importorskip("accelerate")
     datasets = pytest.importorskip("datasets")
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    from sentence_transformers.sentence_transformer import losses
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     folder, read = table(small_project, form, count=64)
-    datasets.disable_progress_bars()
-    ids = [name for name in read.column_names if name.startswith("caption_id") or name.endswith("_id")]
-    columns = [name for name in read.column_names if name not in ids]
+    columns = [name for name in read.column_names if not name.startswith("caption_id") and not name.endswith("_id")]
     files = {"train": str(folder / "data/train-*.parquet")}
     loaded = datasets.load_dataset("parquet", data_files=files, split="train", columns=columns, cache_dir=str(tmp_path))
     assert loaded.column_names == columns
-    words = sorted({word for text in small_project.corpus.texts for word in text.split()})
-    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(["[UNK]", *words])}, "[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    model = sentence_transformers.SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu"
-    )
-    first, second = columns[:2]
-
-    def agreement() -> float:
-        vectors = [model.encode(read[name].to_pylist(), normalize_embeddings=True) for name in (first, second)]
-        scores = np.array(read["score" if form == "pairs" else "scores"].to_pylist()).reshape(len(read), -1)[:, 0]
-        return float(np.corrcoef((vectors[0] * vectors[1]).sum(axis=1), scores)[0, 1])
-
-    before = agreement()
-    arguments = sentence_transformers.SentenceTransformerTrainingArguments(
-        str(tmp_path / "out"),
-        num_train_epochs=10,
-        learning_rate=0.05,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        logging_steps=40,
-        use_cpu=True,
-    )
-    trainer = sentence_transformers.SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=loaded, loss=getattr(losses, loss)(model)
-    )
-    trainer.train()
-    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(logged) == 2
-    # The dot products of MarginMSELoss are not cosines: its loss falls. CoSENTLoss orders cosines by the scores.
-    assert agreement() > before + 0.05 if form == "pairs" else logged[-1] < logged[0]
+    *texts, labels = (loaded[name][:] for name in columns)
+    # The columns of texts are encoded alike; here each text is a vector of its letters.
+    features = [
+        {"sentence_embedding": torch.tensor([[float(text.count(letter)) for letter in "abcdeg"] for text in column])}
+        for column in texts
+    ]
+    value = getattr(losses, loss)(lambda feature: feature)(features, torch.tensor(labels))
+    assert torch.isfinite(value)

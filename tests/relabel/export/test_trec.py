@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.export.formats import with_params
+from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import Runtime
-from relabel.export.trec import grade
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
 from relabel.stages import Project
+from relabel.store.manifest import read_parts
 from relabel_train.lookup import open_lookup
 
 ir_measures = pytest.importorskip("ir_measures")
@@ -62,37 +62,30 @@ def test_named_levels_replace_quantiles(small_project: Project) -> None:
         stages.export(with_params(small_project, "trec", levels=(0.8, 0.5)), "trec", "cbow", "val").run()
 
 
-def test_a_score_has_the_grade_of_the_last_level_it_reaches() -> None:
-    assert grade(np.array([0.1, 0.5, 0.7, 0.9]), (0.5, 0.7)).tolist() == [0, 1, 2, 2]
-
-
 def test_missing_neighbours_are_refused(small_project: Project) -> None:
     images: dict[str, Any] = {"of": "images"}
     with pytest.raises(MissingError, match="relabel neighbours --label cbow --within all --of images"):
         stages.export(with_params(small_project, "trec", **images), "trec", "cbow", "all").run()
 
 
-def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> None:
-    words = tmp_path / "vectors.txt"
-    words.write_text("dog 1 0\ncat 0 1\nred 0.6 0.8\n")
-
-    def project(name: str) -> Project:
-        captions = tmp_path / f"{name.strip()}.csv"
-        lines = [f"{name}{i},m{i // 2},test,{text}" for i, text in enumerate(("dog", "red dog", "cat", "red cat"))]
-        captions.write_text("\n".join(["caption_id,image_id,split,text", *lines]) + "\n")
-        settings = ["ingest.dataset=mine", f"ingest.path={captions}", "ingest.tokenizer=none", "neighbours.of=images"]
-        settings += ["export.trec.of=images", "export.trec.levels=[0.9]"]
-        settings += [f"sources={{cbow: {{source: cbow, vectors: {words}, tokenizer: lower_split}}}}"]
-        built = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
-        stages.ingest(built).run()
-        stages.encode(built, "cbow", "test").run()
-        stages.neighbours(built, "cbow").run()
-        return built
-
-    job = stages.export(project("c"), "trec", "cbow", "test")
+def test_images_are_queries(small_project: Project, tmp_path: Path) -> None:
+    project = in_folder(small_project, tmp_path / "labels")
+    table = stages.neighbours(project, "cbow", "all", "images")
+    table.run()
+    job = stages.export(with_params(project, "trec", of="images"), "trec", "cbow", "val")
     job.run()
-    run = list(ir_measures.read_trec_run(str(job.out / "test.run")))
-    assert {doc.query_id for doc in run} == {"mine:m0", "mine:m1"}
-    assert run[0].doc_id in ("mine:c0", "mine:c1")
+    corpus = project.corpus
+    images = corpus.images(["val"])
+    rows = read_parts(table.out, table.open()).slice(images.start, len(images)).to_pylist()
+    found = [(doc.query_id, doc.doc_id) for doc in ir_measures.read_trec_run(str(job.out / "val.run"))]
+    assert found == [(corpus.image_ids[r["row"]], corpus.caption_ids[near]) for r in rows for near in r["neighbours"]]
+
+
+def test_ids_with_spaces_are_refused(small_project: Project, tmp_path: Path) -> None:
+    project = Project(small_project.config, small_project.runtime, tmp_path)
+    captions = [Caption(f"c: {i}", f"i:{i}", "test", "a dog") for i in range(3)]
+    project.__dict__["corpus"] = Corpus.from_captions(captions)  # the value of the cached property
+    stages.encode(project, "cbow", "test").run()
+    stages.neighbours(project, "cbow", "test").run()
     with pytest.raises(CheckError, match="an id with a space"):
-        stages.export(project("c "), "trec", "cbow", "test").run()
+        stages.export(project, "trec", "cbow", "test").run()

@@ -9,18 +9,17 @@ import json
 import shutil
 import tarfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.export.formats import with_params
+from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
+from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import SILENT
-from relabel.export.wds.build import MatchedKeys, SideCarWork
+from relabel.export.wds.build import SideCarWork
 from relabel.export.wds.keys import expand_shards
 from relabel.stages import Project
 from relabel.stages.verify import verify
@@ -43,8 +42,7 @@ def write_images(folder: Path, keys: list[str], per_shard: int = 25) -> Path:
 
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
-    shutil.copytree(small_project.labels, tmp_path / "labels")
-    return replace(small_project, labels=tmp_path / "labels")
+    return in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
 
 
 @pytest.fixture
@@ -54,6 +52,13 @@ def keys(project: Project) -> list[str]:
     return [ids[i] for i in np.random.default_rng(1).permutation(len(ids))]
 
 
+def exported(project: Project, images: Path | None = None, label: str = "cbow", **params: Any) -> tuple[Path, Any]:
+    """Export a side-car; return its folder and the facts of its manifest."""
+    given = params if images is None else params | {"shards": str(images)}
+    job = stages.export_wds(with_params(project, "wds", **given), label, "all")
+    return job.out, job.run()[0].facts
+
+
 def digests(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir() if p.name != "manifest.json"}
 
@@ -61,38 +66,32 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_labels_follow_the_image_shards_by_id(project: Project, keys: list[str], tmp_path: Path, dtype: str) -> None:
     images = write_images(tmp_path / "images", keys)
-    job = stages.export_wds(with_params(project, "wds", shards=str(images), dtype=dtype, k=3), "cbow", "all")
-    manifest, _ = job.run()
+    out, facts = exported(project, images, dtype=dtype, k=3)
     lookup, corpus = open_lookup(project.folder("exports", "all", "lookup", "cbow")), project.corpus
-    assert manifest.facts["missing"] == 0
-    assert (manifest.facts["keys"], manifest.facts["captions"]) == (60, len(corpus))
-    sidecar = open_sidecar(job.out)
+    assert (facts["keys"], facts["captions"], facts["missing"]) == (60, len(corpus), 0)
+    sidecar = open_sidecar(out)
     assert sidecar.about.complete
     assert [entry.keys for entry in sidecar.about.shards.values()] == [25, 25, 10]
     for i, key in enumerate(keys):
-        shard = sidecar.shard(f"{i // 25:05d}.tar")
-        assert shard.keys[i % 25] == key  # the order of the image shard
+        assert sidecar.shard(f"{i // 25:05d}.tar").keys[i % 25] == key  # the order of the image shard
         labels = sidecar.find(key, f"{images}/{i // 25:05d}.tar", neighbours=True)
         assert labels is not None
         image = corpus.image_of[f"coco:{key}"]
-        rows = range(corpus.indptr[image], corpus.indptr[image + 1])
+        rows = list(range(corpus.indptr[image], corpus.indptr[image + 1]))
         assert (labels.image_id, labels.image_row) == (f"coco:{key}", image)
         assert labels.caption_ids == [corpus.caption_ids[row] for row in rows]
-        assert labels.caption_rows.tolist() == list(rows)
-        expected = lookup.arrays["vectors"][list(rows)].astype(dtype)
-        np.testing.assert_array_equal(labels.vectors, expected)
-        near, scores, _ = lookup.neighbours(list(rows), 3)
+        assert labels.caption_rows.tolist() == rows
+        np.testing.assert_array_equal(labels.vectors, lookup.arrays["vectors"][rows].astype(dtype))
+        near, scores, _ = lookup.neighbours(rows, 3)
         assert labels.neighbour_ids == [[corpus.caption_ids[j] for j in row] for row in near]
         np.testing.assert_array_equal(labels.neighbour_scores, scores)
 
 
 def test_a_label_without_vectors_has_rows_and_neighbours(project: Project, keys: list[str], tmp_path: Path) -> None:
-    images = write_images(tmp_path / "images", keys)
-    job = stages.export_wds(with_params(project, "wds", shards=str(images), k=2), "cider", "all")
-    assert job.run()[0].facts["dtype"] is None
-    labels = open_sidecar(job.out).find(keys[0], "00000.tar", neighbours=True)
+    out, facts = exported(project, write_images(tmp_path / "images", keys), "cider", k=2)
+    labels = open_sidecar(out).find(keys[0], "00000.tar", neighbours=True)
     assert labels is not None
-    assert labels.vectors is None
+    assert (facts["dtype"], labels.vectors) == (None, None)
     assert [len(row) for row in labels.neighbour_ids or ()] == [2] * len(labels.caption_ids)
 
 
@@ -106,18 +105,16 @@ def test_bytes_are_deterministic_resumable_and_verified(
     assert not job.run()[1]
     assert verify([job.out]).problems == []
     shutil.rmtree(job.out)
-    from relabel.export.wds import build
-
     files_made: list[str] = []
-    members = build.SideCarWork._members
+    labels_of = SideCarWork._labels
 
-    def interrupted(self: Any, matched: Any) -> Any:
-        files_made.append(matched.keys[0])
+    def interrupted(self: Any, shard: Any) -> Any:
+        files_made.append(shard.keys[0].as_py())
         if len(files_made) == 2:
             raise KeyboardInterrupt
-        return members(self, matched)
+        return labels_of(self, shard)
 
-    monkeypatch.setattr("relabel.export.wds.build.SideCarWork._members", interrupted)
+    monkeypatch.setattr(SideCarWork, "_labels", interrupted)
     with pytest.raises(KeyboardInterrupt):
         job.run()
     assert not job.out.exists()
@@ -130,47 +127,31 @@ def test_bytes_are_deterministic_resumable_and_verified(
     assert (problem.fault, problem.file) == ("damaged", str(damaged))
 
 
-def test_missing_keys_are_refused_or_marked_and_counted(project: Project, keys: list[str], tmp_path: Path) -> None:
-    images = write_images(tmp_path / "images", [*keys[:3], "unknown1", *keys[3:], "unknown2"])
-    params = with_params(project, "wds", shards=str(images))
-    with pytest.raises(
-        CheckError, match=r"2 of 62 keys have no caption .* unknown1 \(00000.tar\), unknown2 \(00002.tar\)"
-    ):
-        stages.export_wds(params, "cbow", "all").run()
-    assert not project.folder("exports", "all", "wds", "cbow").exists()
-    job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
-    manifest, _ = job.run()
-    sidecar = open_sidecar(job.out)
-    assert manifest.facts["missing"] == 2
-    assert [entry.missing for entry in sidecar.about.shards.values()] == [1, 0, 1]
-    assert sidecar.find("unknown1", "00000.tar") is None
-    assert "unknown1" in sidecar.shard("00000.tar").keys  # the order of the image shard stays
-    assert sidecar.find(keys[3], "00000.tar") is not None
-
-
-def test_a_caption_without_an_encoding_is_no_vector(
+def test_missing_keys_are_refused_or_marked_and_counted(
     project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = write_images(tmp_path / "images", keys)
-    corpus = project.corpus
-    failed = np.zeros(len(corpus), bool)
-    image = corpus.image_of[f"coco:{keys[0]}"]
-    failed[corpus.indptr[image] : corpus.indptr[image + 1]] = True
+    # A caption without an encoding must be no vector.
+    corpus, image = project.corpus, project.corpus.image_of[f"coco:{keys[0]}"]
+    failed = corpus.image == image
     monkeypatch.setattr(Lookup, "failed", failed)
-    with pytest.raises(CheckError, match="1 of 60 keys have no caption with an encoding"):
-        stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").run()
-    job = stages.export_wds(with_params(project, "wds", shards=str(images), allow_missing=True), "cbow", "all")
-    manifest, _ = job.run()
-    assert (manifest.facts["missing"], manifest.facts["captions"]) == (1, len(corpus) - failed.sum())
-    assert open_sidecar(job.out).find(keys[0], "00000.tar") is None
+    images = write_images(tmp_path / "images", [*keys, "unknown"])
+    with pytest.raises(CheckError, match=rf"2 of 61 keys .* {keys[0]} \(00000.tar\), unknown \(00002.tar\)"):
+        exported(project, images)
+    assert not project.folder("exports", "all", "wds", "cbow").exists()
+    out, facts = exported(project, images, allow_missing=True)
+    sidecar = open_sidecar(out)
+    assert (facts["missing"], facts["captions"]) == (2, len(corpus) - failed.sum())
+    assert [entry.missing for entry in sidecar.about.shards.values()] == [1, 0, 1]
+    assert sidecar.find("unknown", "00002.tar") is sidecar.find(keys[0], "00000.tar") is None
+    assert sidecar.shard("00002.tar").keys[-1] == "unknown"  # the order of the image shard stays
+    assert sidecar.find(keys[3], "00000.tar") is not None
 
 
 def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
     corpus = project.corpus
-    job = stages.export_wds(with_params(project, "wds", captions_per_shard=100), "cbow", "all")
-    manifest, _ = job.run()
-    sidecar = open_sidecar(job.out)
-    assert manifest.facts["shards"] == len(sidecar.about.shards) == -(-len(corpus) // 100)
+    out, facts = exported(project, captions_per_shard=100)
+    sidecar = open_sidecar(out)
+    assert facts["shards"] == len(sidecar.about.shards) == -(-len(corpus) // 100)
     assert not sidecar.about.complete
     for row in (0, 99, 100, len(corpus) - 1):
         labels = sidecar.find(corpus.caption_ids[row].removeprefix("coco:"))  # by the index of all keys
@@ -179,40 +160,30 @@ def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
     assert sidecar.find("no such key") is None
 
 
-def test_samples_are_read_by_webdataset_without_pickle(
+def test_webdataset_reads_both_layouts_without_pickle(
     project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wds = pytest.importorskip("webdataset")
     monkeypatch.setattr("webdataset.utils.enforce_security", True)
     images = write_images(tmp_path / "images", [*keys, "unknown"])
-    params = with_params(project, "wds", shards=str(images), layout="samples", allow_missing=True, k=2)
-    job = stages.export_wds(params, "cbow", "all")
-    job.run()
-    shards = sorted(map(str, job.out.glob("*.tar")))
-    samples = list(wds.WebDataset(shards, shardshuffle=False).decode())
+    params: dict[str, Any] = {"allow_missing": True, "k": 2}
+    out, _ = exported(project, images, **params)
+    (arrays,) = wds.WebDataset([str(out / "00000.tar")], shardshuffle=False).decode()
+    assert (arrays["__key__"], arrays["keys.json"]) == ("labels", keys[:25])
+    out, _ = exported(
+        replace(project, runtime=replace(project.runtime, replace=True)), images, layout="samples", **params
+    )
+    samples = list(wds.WebDataset(sorted(map(str, out.glob("*.tar"))), shardshuffle=False).decode())
     assert [sample["__key__"] for sample in samples] == [*keys, "unknown"]
     vectors = open_lookup(project.folder("exports", "all", "lookup", "cbow")).arrays["vectors"]
     for sample in samples[:-1]:
         labels = sample["labels.json"]
         assert labels["image_id"] == f"coco:{sample['__key__']}"
         np.testing.assert_array_equal(sample["vectors.npy"], vectors[labels["caption_rows"]].astype("<f2"))
-        assert all(
-            len(ids) == len(scores) == 2
-            for ids, scores in zip(labels["neighbour_ids"], labels["neighbour_scores"], strict=True)
-        )
+        assert {len(row) for row in labels["neighbour_ids"] + labels["neighbour_scores"]} == {2}
     assert (samples[-1]["labels.json"], "vectors.npy" in samples[-1]) == ({"missing": True}, False)
     with pytest.raises(ValueError, match=r"a side-car of layout samples.*--layout arrays"):
-        open_sidecar(job.out)
-
-
-def test_a_shard_of_arrays_is_one_sample_of_webdataset(project: Project, keys: list[str], tmp_path: Path) -> None:
-    wds = pytest.importorskip("webdataset")
-    images = write_images(tmp_path / "images", keys)
-    job = stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all")
-    job.run()
-    samples = list(wds.WebDataset([str(job.out / "00000.tar")], shardshuffle=False).decode())
-    assert [sample["__key__"] for sample in samples] == ["labels"]
-    assert samples[0]["keys.json"] == keys[:25]
+        open_sidecar(out)
 
 
 def test_keys_after_the_name_of_their_shard_and_ids_in_json(project: Project, tmp_path: Path) -> None:
@@ -223,16 +194,12 @@ def test_keys_after_the_name_of_their_shard_and_ids_in_json(project: Project, tm
             member = tarfile.TarInfo(f"{i}.json")
             member.size = len(body)
             tar.addfile(member, io.BytesIO(body))
-    params = with_params(project, "wds", shards=str(tmp_path / "a.tar"), image_id_column="image_id")
-    job = stages.export_wds(params, "cbow", "all")
-    job.run()
-    labels = open_sidecar(job.out).find("2", "a.tar")
+    out, _ = exported(project, tmp_path / "a.tar", image_id_column="image_id")
+    labels = open_sidecar(out).find("2", "a.tar")
     assert labels is not None
     assert labels.image_id == f"coco:{ids[2]}"
     with pytest.raises(CheckError, match=r"a.tar: 0.json: no JSON object with 'cocoid'"):
-        stages.export_wds(
-            with_params(project, "wds", shards=str(tmp_path / "a.tar"), image_id_column="cocoid"), "cbow", "all"
-        ).run()
+        exported(project, tmp_path / "a.tar", image_id_column="cocoid")
 
 
 def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list[str], tmp_path: Path) -> None:
@@ -241,32 +208,32 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
     assert [p.name for p in expand_shards(f"{images}/0000{{2,0}}.tar")] == ["00002.tar", "00000.tar"]
     assert len(expand_shards(str(images))) == 3
 
-    def export(shards: str, **more: Any) -> None:
-        stages.export_wds(with_params(project, "wds", shards=shards, **more), "cbow", "all").run()
-
     with pytest.raises(MissingError, match=r"00003.tar: no such file"):
-        export(f"{images}/{{00000..00003}}.tar")
+        exported(project, images / "{00000..00003}.tar")
     (images / "00002.tar").write_bytes(b"no tar at all" * 100)
     with pytest.raises(CheckError, match="not a complete tar file"):
-        export(str(images))
+        exported(project, images)
     with tarfile.open(images / "00002.tar", "w"):
         pass
     with pytest.raises(CheckError, match="no sample in this shard"):
-        export(str(images))
-    write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]])
+        exported(project, images)
     with pytest.raises(CheckError, match="comes back in the same shard"):
-        export(str(tmp_path / "twice"))
+        exported(project, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
-        stages.export_wds(with_params(project, "wds", keys="image"), "cbow", "all").run()
+        exported(project, keys="image")
     with pytest.raises(MissingError, match=r"no lookup cbow.*relabel export lookup --label cbow --split train"):
         stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train").run()
 
 
-def test_a_key_with_a_dot_is_refused_as_a_sample(small_project: Project) -> None:
-    project = with_params(small_project, "wds", layout="samples")
-    opened = partial(open_lookup, project.folder("exports", "all", "lookup", "cbow"))
-    spec = stages.export_wds(project, "cbow", "all").spec
-    work = SideCarWork(project.corpus, opened, (), "caption", project.config.export.wds, spec, SILENT)
-    one = np.zeros(1, np.int64)
+def test_a_key_with_a_dot_is_refused_as_a_sample(project: Project, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.csv"
+    captions.write_text("caption_id,image_id,split,text\n7.jpg#0,7.jpg,test,a dog\n")
+    settings = ["ingest.dataset=dots", f"ingest.path={captions}", "ingest.tokenizer=none"]
+    vectors = project.config.sources["cbow"].model_dump(mode="json")
+    config = load_config(None, [*settings, f"sources={json.dumps({'cbow': vectors})}", "export.wds.layout=samples"])
+    dots = Project(config, project.runtime, tmp_path / "labels")
+    stages.ingest(dots).run()
+    stages.encode(dots, "cbow", "test").run()
+    stages.export_lookup(dots, "cbow", "test").run()
     with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
-        list(work._samples(MatchedKeys(["7.jpg#0"], one, np.array([0, 1]), one, complete=True)))
+        stages.export_wds(dots, "cbow", "test").run()

@@ -19,7 +19,6 @@ from relabel.corpus.build import Caption
 from relabel.datasets.cxc import TASKS, HumanScores, Task
 from relabel.judge import cxc
 from relabel.judge.cxc import read_cxc, score_cxc
-from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
@@ -118,27 +117,6 @@ def test_a_source_counts_the_pairs_of_a_task_before_it_scores_one(
         sum(sizes[image] for image in few_pairs["sits"].right),
         sum(sizes[a] * sizes[b] for a, b in zip(few_pairs["sis"].left, few_pairs["sis"].right, strict=True)),
     ]
-
-
-def test_symmetric_sources_score_one_order(
-    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
-) -> None:
-    relevance = odd.Relevance(corpus, range(len(corpus)))
-    odd.Relevance.calls.clear()
-    score_cxc(corpus, relevance, True, "test", work)
-    candidates = [min(5, n) for n in (1, 2, 5, 6, 7)]
-    assert odd.Relevance.calls == [len(few_pairs["sts"]), len(few_pairs["sits"]), 4 * sum(candidates)]
-
-
-def test_same_image_on_real_pairs(cxc_test: Corpus, work: Work) -> None:
-    score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), True, "test", work)
-    tasks = read_cxc(work.folder, "test")
-    assert [len(pairs.human) for pairs in tasks.values()] == [44_045, 44_833, 46_719]
-    assert all(pairs.scored.all() for pairs in tasks.values())
-    sits, sts = tasks["sits"], tasks["sts"]
-    assert set(sits.method[sits.relevance == 1]) == {"c2i_original"}
-    assert [cxc_test.image_ids[i] for i in sits.cluster[:50]] == sits.human.right[:50]
-    assert [cxc_test.image[cxc_test.row_of[c]] for c in sts.human.left[:50]] == sts.cluster[:50].tolist()
 
 
 def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 
 from relabel.core.numeric.statistics import kendall, pearson, round_relative, spearman
 from relabel.corpus import Corpus
-from relabel.datasets.cxc import Split, human_scores
+from relabel.datasets.cxc import Split
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import score_cxc
 from relabel.judge.cxc_figures import (
@@ -26,7 +26,6 @@ from relabel.judge.cxc_figures import (
     bin_pairs,
     calibration_points,
     compare,
-    pair_units,
     sampled_spearman,
 )
 from relabel.judge.report import Judged, JudgedLabel, Record
@@ -109,19 +108,6 @@ def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores, tmp_pa
         assert row["first_missing"].count("; ") == 4
 
 
-def test_units() -> None:
-    sts, sits, sis = (human_scores(task, "test") for task in ("sts", "sits", "sis"))
-    (left,) = pair_units(sts, JudgeParams())
-    assert len(set(left.tolist())) == len(set(sts.left))
-    first, second = pair_units(sts, JudgeParams(draw_side="either"))
-    assert len({*first.tolist(), *second.tolist()}) == len({*sts.left, *sts.right}) == 25_000
-    (image,) = pair_units(sts, JudgeParams(draw_unit="image"))
-    assert len(set(image.tolist())) <= 5_000
-    (of_sits,) = pair_units(sits, JudgeParams(draw_side="either"))
-    assert len(set(of_sits.tolist())) == len(set(sits.right))
-    assert len(pair_units(sis, JudgeParams(draw_side="either", draw_unit="image"))) == 2
-
-
 P = 60
 RNG = np.random.default_rng(7)
 HUMAN = RNG.integers(0, 6, P) / 2
@@ -156,22 +142,6 @@ def test_sampled_spearman_equals_an_explicit_loop(units: list[np.ndarray]) -> No
     assert result.sampled_spearman == pytest.approx(np.mean(expected), abs=1e-12)
     assert result.sampled_deviation == pytest.approx(np.std(expected), abs=1e-12)
     assert (result.units, result.draws) == (len({*np.concatenate(units)}), 40)
-
-
-def test_a_pair_of_one_unit_on_both_sides_counts_once() -> None:
-    assert sampled_spearman(RELEVANCE, HUMAN, [LEFT], 30) == sampled_spearman(RELEVANCE, HUMAN, [LEFT, LEFT], 30)
-
-
-def test_draws_are_seeded_and_may_be_computed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, other = (sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, seed) for seed in (1, 2))
-    assert first == sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
-    assert first is not None
-    assert first != other
-    monkeypatch.setattr("relabel.judge.cxc_figures._CELLS", 600)
-    batches = sampled_spearman(RELEVANCE, HUMAN, [LEFT], 500, 1)
-    assert batches is not None
-    assert batches.sampled_spearman == pytest.approx(first.sampled_spearman, abs=0.05)
-    assert batches.draws == 500
 
 
 def test_an_undefined_sampled_spearman() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.types import Pooling, Rows, Scores
@@ -167,25 +166,6 @@ def test_equal_to_plain_sorting(
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
     rows = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
     assert rows == pytest.approx(np.array(by_hand(few, relevance, tiny, direction, top)), abs=1e-12)
-
-
-def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny: Eccv, tmp_path: Path) -> None:
-    def tables(noise: float) -> dict[str, NDArray[np.float64]]:
-        (tmp_path / f"{noise}" / ".done").mkdir(parents=True)
-        work = Work(tmp_path / f"{noise}")
-        generator = np.random.default_rng(0)
-        inner = odd.Relevance(few, range(len(few)))
-
-        class Noisy(odd.Relevance):  # type: ignore[misc,name-defined]
-            def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-                exact = np.round(inner.block(references, captions), 2)
-                return exact + noise * generator.uniform(-1, 1, exact.shape)
-
-        score_eccv(few, Ranker(Noisy(few, inner.rows), 1), tiny, work)
-        return {d: t["ap_at_r"].to_numpy() for d, t in read_ranking(work.folder).items()}
-
-    exact, noisy = tables(0.0), tables(1e-6)
-    assert all((exact[d] == noisy[d]).all() for d in DIRECTIONS)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -4,69 +4,15 @@ has a row in every panel, figures are printed, and labels that a set does not sc
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from relabel.core.numeric.statistics import Interval
-from relabel.corpus import Corpus
-from relabel.judge import JudgeParams
-from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.figures import Estimate
-from relabel.judge.plot import draw, draw_summary
-from relabel.judge.report import JudgedLabel, Record
-from relabel.judge.tables import Column, Cost, cxc_report
-from relabel.store.workdir import Work
-
-PARAMS = JudgeParams(resamples=20, draws=0)
-
-
-@pytest.fixture(scope="module")
-def scored(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
-    folder = tmp_path_factory.mktemp("odd")
-    score_cxc(few, odd.Relevance(few, range(len(few))), False, "test", Work(folder))
-    return PairScores.open(folder, JudgedLabel(label="odd", params={"source": "odd", "pooling": "max"}), "test", True)
-
-
-def records(labels: list[PairScores]) -> tuple[Record, ...]:
-    return cxc_report([compare(one, PARAMS) for one in labels], PARAMS).records
-
-
-def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: Path) -> None:
-    import matplotlib.image
-
-    before = sys.modules.get("matplotlib.pyplot")
-    heights = []
-    for count in (1, 2):
-        labels = [
-            baseline(scored),
-            *(replace(scored, about=replace(scored.about, label=f"odd{i}")) for i in range(count - 1)),
-        ]
-        draw(labels, records(labels), tmp_path / f"{count}.png")
-        pixels = matplotlib.image.imread(tmp_path / f"{count}.png")
-        heights.append(pixels.shape[0])
-        assert pixels.shape[1] == 1725
-        levels = (pixels[..., :3] * 255).round().astype(int)
-        for colour in ("D55E00", "0072B2") if count > 1 else ("D55E00",):
-            rgb = [int(colour[i : i + 2], 16) for i in (0, 2, 4)]
-            assert (np.abs(levels - rgb).max(axis=2) <= 2).any(), colour
-    assert heights[0] < heights[1]
-    assert sys.modules.get("matplotlib.pyplot") is before
-    assert [p.name for p in sorted(tmp_path.iterdir())] == ["1.png", "2.png"]
-
-
-def test_a_label_without_scores_is_drawn(scored: PairScores, tmp_path: Path) -> None:
-    tasks = {task: replace(v, relevance=np.full(len(v.human), np.nan)) for task, v in scored.tasks.items()}
-    labels = [replace(scored, tasks=tasks)]
-    draw(labels, records(labels), tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 10_000
-
+from relabel.judge.plot import draw_summary
+from relabel.judge.tables import Column, Cost
 
 COLUMNS = [
     Column("vsts", {"one": Estimate(0.5, Interval(0.4, 0.6)), "two": Estimate(0.75)}),

@@ -56,21 +56,6 @@ def test_text_is_aligned_and_fits(full_report: Report) -> None:
     assert rows["cider_lower"].endswith("0.734 / 0.453  SAM")
 
 
-def test_notes_state_protocol_interval_missing_pairs_and_papers(report: Report, full_report: Report) -> None:
-    notes = " ".join(" ".join(table.notes) for table in report.tables)
-    assert "judged caption itself is among the references" in notes
-    assert "100 bootstrap resamples of images, seed 0" in notes
-    assert "cider_lower: " in notes
-    assert "pairs left out: coco:" in notes
-    assert "not in the corpus" in notes
-    assert "mean for refs" in notes
-    full_notes = " ".join(" ".join(table.notes) for table in full_report.tables)
-    assert "WACV 2022, arXiv 2110.02623, Table 1" in full_notes
-    assert "left out" not in full_notes
-    assert report.render("text").count("bootstrap resamples") == 1
-    assert report.render("md").count("bootstrap resamples") == 3
-
-
 def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) -> None:
     def row(records: list[dict[str, str]], label: str, subset: str) -> dict[str, str]:
         return next(r for r in records if (r["label"], r["task"], r["subset"]) == (label, "sits", subset))
@@ -99,10 +84,3 @@ def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) ->
 def test_metrics_are_one_defined_figure_per_label(report: Report) -> None:
     figures = {(r["label"], r["task"], r["subset"]): r["pearson"] for r in report.records}
     assert metrics(report.records) == {"cider_lower": round(figures["cider_lower", "sits", "c2i_intrasim"], 4)}
-
-
-def test_undefined_is_explained_once_under_the_tables(report: Report) -> None:
-    assert report.render("text").count("undefined: a coefficient") == 1
-    assert [any("undefined: " in note for note in table.notes) for table in report.tables] == [
-        any("undefined" in cell for row in table.rows for cell in row) for table in report.tables
-    ]

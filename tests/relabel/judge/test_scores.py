@@ -66,12 +66,6 @@ def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], m
     assert str(error.value.where).endswith("s.jsonl:2")
 
 
-def test_records_without_a_judged_pair_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "s.jsonl", [{"left": "coco:1", "right": "coco:2", "score": 1}])
-    with pytest.raises(CheckError, match="no judged pair of CxC's test split"):
-        read_cxc_scores(path, "test")
-
-
 SET = JudgedSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
 PAIRS = Judgements(
     ids=["p", "q", "r"], references=[["a"], ["b"], ["c"]], candidates=["x", "y", "c"], both_orders=True,
@@ -92,14 +86,6 @@ def test_pairs_by_id_and_by_text(tmp_path: Path) -> None:
         assert read_pair_scores(path, SET, PAIRS).tolist() == [1.0, 2.0, 3.0]
     (tmp_path / "s.csv").write_text("id,score\np,1\nq,2\nr,3\n")
     assert read_pair_scores(tmp_path / "s.csv", SET, PAIRS).tolist() == [1.0, 2.0, 3.0]
-
-
-def test_several_references_are_one_set_and_have_one_order(tmp_path: Path) -> None:
-    pairs = Judgements(
-        ids=["p"], references=[["a", "b"]], candidates=["x"], ratings=np.ones((1, 1)), groups=["all"], clusters=["0"]
-    )  # fmt: skip
-    path = write(tmp_path / "s.jsonl", [{"references": ["a", "b"], "candidate": "x", "score": 1}])
-    assert read_pair_scores(path, SET, pairs).tolist() == [1.0]
 
 
 def test_missing_pairs_are_refused_unless_allowed(tmp_path: Path) -> None:

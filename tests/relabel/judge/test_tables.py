@@ -114,13 +114,6 @@ def notes_of(task: int, *labels: JudgedLabel) -> str:
     return " ".join(cxc_report([scored(label) for label in labels], PLAIN).tables[task].notes)
 
 
-@pytest.mark.parametrize("task", range(3))
-def test_labels_of_captions_share_one_note(task: int) -> None:
-    notes = notes_of(task, SAME, SBERT, CIDER)
-    assert "vector" not in notes
-    assert "sbert" not in notes.replace("S-BERT", "")
-
-
 def test_notes_say_what_an_image_is_compared_by() -> None:
     assert "The judged caption itself is among the references" in notes_of(0, SBERT)
     alone = notes_of(0, SAME, CLIP)
@@ -141,21 +134,6 @@ def test_no_published_figure_without_the_caption_itself() -> None:
     report = cxc_report(judged_without, PLAIN)
     assert "The judged caption is no reference" in " ".join(report.tables[0].notes)
     assert {record["paper"] for record in report.records if record["task"] == "sits"} == {None}
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"captions": "c.npy"}, False),
-        (OF_BOTH, True),
-        (OF_BOTH | {"pooling": "max"}, False),  # no score reads the vectors of images
-        (OF_IMAGES, True),
-        (OF_IMAGES | {"pooling": "refs"}, True),
-    ],
-)
-def test_vectors_of_images_matter_only_if_they_are_compared(changed: dict[str, Any], expected: bool) -> None:
-    source = source_class("vectors")
-    assert source(source.spec.params(source="vectors", **changed)).spec.image_vectors == expected
 
 
 def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> None:
@@ -207,11 +185,6 @@ def test_rankings() -> None:
     assert eccv_report([]) == Report()
 
 
-def test_word_vectors_follow_the_label() -> None:
-    (table,) = eccv_report([ranking(replace(label_of("cbow"), uses="glove.6B.100d (400,000 words)"))]).tables
-    assert table.rows[0][0] == "cbow (glove.6B.100d)"
-
-
 def test_a_set_of_texts_shows_published_figures_and_names_labels_that_cannot_score_it() -> None:
     rated = judged(name="flickr8k-expert", statistics=("tau_c",))
     one_group = replace(RATED, groups=["all"] * len(RATED))
@@ -224,13 +197,6 @@ def test_a_set_of_texts_shows_published_figures_and_names_labels_that_cannot_sco
     assert "Not scored: same_image (it reads no text)." in table.notes
     assert report.records[0]["tau_c"] == mine.records[0]["tau_c"]
     assert set_report(rated, [], {}, params).tables == ()
-
-
-def test_several_statistics_of_separate_collections() -> None:
-    rated = judged(statistics=("spearman", "pearson"), group="x")
-    (table,) = set_report(rated, [Judged(CIDER, set_figures(rated, RATED, SCORES, PLAIN))], {}, PLAIN).tables
-    assert table.header == ("label", "y Spearman", "y Pearson", "x Spearman", "x Pearson")
-    assert "120 judgements" in table.title  # of both groups
 
 
 def test_the_table_of_all_sets_marks_the_best_label_of_a_set() -> None:

@@ -1,4 +1,4 @@
-"""Searches with other parameters than those of a project."""
+"""Searches with other parameters than those of a project, and their tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from relabel import stages
 from relabel.stages import Job, Project
+from relabel.store.manifest import read_manifest, read_parts
 
 
 def searched(project: Project, label: str, **params: Any) -> Job:
@@ -14,3 +15,17 @@ def searched(project: Project, label: str, **params: Any) -> Job:
     config = project.config
     values = config.neighbours.model_copy(update=params)
     return stages.neighbours(replace(project, config=config.model_copy(update={"neighbours": values})), label)
+
+
+def pooled(project: Project, label: str, pooling: str) -> Project:
+    """Return the project with another pooling of a label."""
+    sources = project.config.sources
+    changed = sources | {label: sources[label].model_copy(update={"pooling": pooling})}
+    return replace(project, config=project.config.model_copy(update={"sources": changed}))
+
+
+def rows_of(job: Job) -> list[dict[str, Any]]:
+    """Build the table of a job; return its rows."""
+    job.run()
+    rows: list[dict[str, Any]] = read_parts(job.out, read_manifest(job.out, "neighbours")).to_pylist()
+    return rows

@@ -4,120 +4,87 @@ or image of a split, without the query itself and with siblings marked by id.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from tests.relabel.neighbours.searches import searched
+from tests.relabel.export.formats import in_folder
+from tests.relabel.neighbours.searches import pooled, rows_of, searched
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus import References
+from relabel.core.errors import UsageError
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
 
-Expected = list[tuple[int, list[int], list[float], list[bool]]]
+
+@pytest.fixture
+def project(small_project: Project, tmp_path: Path) -> Project:
+    return in_folder(small_project, tmp_path / "labels")
 
 
-def by_loops(project: Project, label: str, within: str, of: str, k: int) -> Expected:
+def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list[dict[str, Any]]:
     corpus, relevance = project.corpus, stages.open_label(project, label, "all")
-    rows = corpus.rows(project.splits(within))
-    queries = {r: [r] for r in rows}
+    rows = np.array(corpus.rows(project.splits(within)), np.int32)
+    queries = {r: [r] for r in rows.tolist()}
     if of == "images":
         queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images(project.splits(within))}
-    expected: Expected = []
+    expected = []
     for number, references in queries.items():
-        image = corpus.image_ids[number] if of == "images" else corpus.table["image_id"][number].as_py()
-        rows_found = []
-        for row in rows:
-            if of == "images" or row != number:
-                score = relevance.pairs(References.of([references]), np.array([row], np.int32))[0]
-                rows_found.append((-float(score), row))
-        best = sorted(rows_found)[:k]
-        same = [corpus.table["image_id"][row].as_py() == image for _, row in best]
-        expected.append((number, [row for _, row in best], [float(np.float32(-score)) for score, _ in best], same))
+        image = number if of == "images" else int(corpus.image[number])
+        scores = relevance.pairs(References.of([references] * len(rows)), rows).tolist()
+        found = zip(scores, rows.tolist(), strict=True)
+        best = sorted((-score, row) for score, row in found if of == "images" or row != number)[:k]
+        line = {
+            "row": number,
+            "neighbours": [row for _, row in best],
+            "scores": [float(np.float32(-s)) for s, _ in best],
+        }
+        expected.append(line | {"same_image": [corpus.image[row] == image for _, row in best]})
     return expected
 
 
-def as_lists(table: pa.Table) -> Expected:
-    return [tuple(line.values()) for line in table.to_pylist()]  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize("within", ["all", pytest.param("val", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("label", "pooling"), [("near", "max"), ("near", "mean"), ("cider", "refs"), ("near", "paired")]
+    ("label", "pooling"), [("cbow", "max"), ("cbow", "mean"), ("cider", "refs"), ("cbow", "paired")]
 )
-def test_a_table_equals_loops(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
-) -> None:
-    dataset.settings = [f"sources.{label}.pooling={pooling}"]
-    project = dataset.encoded(make_lines(9, "train") + make_lines(12, "val", 50), labels=[label])
-    job = searched(project, label, k=7, of=of, within=within)
-    manifest, built = job.run()
-    assert built
-    assert len(manifest.parts) > 1 or within == "val"
-    assert as_lists(read_table(job)) == by_loops(project, label, within, of, 7)
+def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
+    project = pooled(project, label, pooling)
+    job = searched(project, label, k=7, of=of, within="val")
+    assert rows_of(job) == by_loops(project, label, "val", of, 7)
+    manifest = job.open()
+    assert len(manifest.parts) > 1
     facts = manifest.facts
-    assert (facts["k"], facts["of"], facts["within"], facts["pooling"], facts["exact"]) == (
-        7,
-        of,
-        within,
-        pooling,
-        True,
-    )
-    assert facts["symmetric"] is (label == "near" and of == "captions")
-    assert not searched(project, label, k=7, of=of, within=within).run()[1]
+    assert [facts[name] for name in ("k", "of", "within", "pooling", "exact")] == [7, of, "val", pooling, True]
+    assert facts["symmetric"] is (label == "cbow" and of == "captions")
+    assert not searched(project, label, k=7, of=of, within="val").run()[1]
 
 
-def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
-    project = dataset.encoded(make_lines(3, "test"))
-    captions = len(project.corpus)
-    table = {}
-    for of in ("captions", "images"):
-        job = searched(project, "near", k=1000, of=of)
-        assert job.run()[0].facts["width"] == captions - (of == "captions")
-        table[of] = as_lists(read_table(job))
-        assert table[of] == by_loops(project, "near", "all", of, 1000)
+def test_k_may_be_larger_than_the_split(project: Project) -> None:
+    for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
+        job = searched(project, "cbow", k=1000, of=of, index=index, within="test")
+        assert rows_of(job) == by_loops(project, "cbow", "test", of, 1000)
+        assert job.open().facts["width"] == len(project.corpus.splits["test"]) - (of == "captions")
 
 
-def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
-    project = dataset.encoded(make_lines(1, "test")[:1])
-    job = stages.neighbours(project, "near")
-    job.run()
-    assert as_lists(read_table(job)) == [(0, [], [], [])]
+def test_one_caption_has_no_neighbours(small_project: Project, tmp_path: Path) -> None:
+    one = Project(small_project.config, small_project.runtime, tmp_path)
+    one.__dict__["corpus"] = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])  # the cached property
+    stages.encode(one, "cbow", "test").run()
+    job = stages.neighbours(one, "cbow", "test")
+    assert rows_of(job) == [{"row": 0, "neighbours": [], "scores": [], "same_image": []}]
 
 
-def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(2, "test"))
-    with pytest.raises(UsageError, match="meteor has no neighbours: it scores pair by pair"):
-        stages.neighbours(project, "words").run()
-    with pytest.raises(UsageError, match="same_image has no neighbours: it knows image ids alone"):
-        stages.neighbours(project, "same").run()
-
-
-def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(5, "test"))
-    folder = project.folder("encodings", "all", "near")
-    with pytest.raises(MissingError, match="relabel encode --label cider"):
-        stages.neighbours(project, "cider").run()
-    folder.rename(project.folder("encodings", "all", "cider"))
-    with pytest.raises(CheckError, match=r"source \('cbow' there, 'cider' here\)"):
-        stages.neighbours(project, "cider").run()
-
-
-def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
-
+def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> None:
     def encoding(**params: str) -> str:
-        job = searched(project, "near", **params)
-        return job.spec.inputs["encoding"]
+        return searched(project, "cbow", **params).spec.inputs["encoding"]
 
-    fingerprint = read_manifest(project.folder("encodings", "all", "near"), "encoding").fingerprint
+    fingerprint = read_manifest(project.folder("encodings", "all", "cbow"), "encoding").fingerprint
     assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}
-    stages.encode(project, "near", "test").run()
-    test = read_manifest(project.folder("encodings", "test", "near"), "encoding").fingerprint
+    stages.encode(project, "cbow", "test").run()
+    test = read_manifest(project.folder("encodings", "test", "cbow"), "encoding").fingerprint
     assert (encoding(), encoding(within="test"), encoding(within="train")) == (fingerprint, test, fingerprint)
     assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):

@@ -4,89 +4,60 @@ recorded. Scores and order are exact, and the number of neighbours is k. Repeate
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.relabel.neighbours.searches import searched
+from tests.relabel.export.formats import in_folder
+from tests.relabel.neighbours.searches import pooled, rows_of, searched
 
 from relabel.core.errors import UsageError
-from relabel.corpus import References
-from relabel.neighbours.faiss_index import QUERIES, RecallSample
-from relabel.sources.finder import Search
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
 
 
-@pytest.mark.slow
+@pytest.fixture
+def project(small_project: Project, tmp_path: Path) -> Project:
+    return in_folder(small_project, tmp_path / "labels")
+
+
 @pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
-def test_an_exhaustive_index_is_exact(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, pooling: str, of: str
-) -> None:
-    dataset.settings = [f"sources.near.pooling={pooling}"]
-    texts = {line.text: line for line in make_lines(25, "train")}
-    project = dataset.encoded(list(texts.values()))  # distinct texts: an index may choose any of equal ones
-    exact = searched(project, "near", k=9, of=of)
-    exact.run()
-    table = read_table(exact)
-    job = searched(project, "near", k=9, of=of, index="Flat")
-    facts = job.run()[0].facts
-    assert (facts["exact"], facts["recall"]["value"]) == (False, 1.0)
-    assert facts["recall"]["queries"] == len(table)
-    assert read_table(job).equals(table)
+def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
+    project = pooled(project, "cbow", pooling)
+    exact = rows_of(searched(project, "cbow", k=9, of=of, within="val"))
+    job = searched(project, "cbow", k=9, of=of, within="val", index="Flat")
+    # An index may choose any of equal texts.
+    assert [row["scores"] for row in rows_of(job)] == [row["scores"] for row in exact]
+    facts = job.open().facts
+    assert (facts["exact"], facts["recall"]["value"], facts["recall"]["queries"]) == (False, 1.0, len(exact))
 
 
-def test_recall_is_measured_and_lists_have_k_rows(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, read_files: Any
-) -> None:
-    project = dataset.encoded(make_lines(40, "train"))
-    exact = searched(project, "near", k=20)
-    exact.run()
-    best = read_table(exact).to_pylist()
-    job = searched(project, "near", k=20, index="IVF16,Flat")
-    facts = job.run()[0].facts
-    lists = read_table(job).to_pylist()
-    hits = []
+def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
+    best = rows_of(searched(project, "cbow", k=20))
+    job = searched(project, "cbow", k=20, index="IVF16,Flat")
+    lists, facts, hits = rows_of(job), job.open().facts, []
     for ours, theirs in zip(lists, best, strict=True):
         assert len(set(ours["neighbours"])) == 20
         assert ours["row"] not in ours["neighbours"]
-        order = list(zip([-s for s in ours["scores"]], ours["neighbours"], strict=True))
-        assert [s for s, _ in order] == sorted(s for s, _ in order)
+        assert ours["scores"] == sorted(ours["scores"], reverse=True)
         scores = dict(zip(theirs["neighbours"], theirs["scores"], strict=True))
-        assert all(
-            scores.get(row, score) == score for row, score in zip(ours["neighbours"], ours["scores"], strict=True)
-        )
+        found = zip(ours["neighbours"], ours["scores"], strict=True)
+        assert all(scores.get(row, score) == score for row, score in found)
         hits += [score >= theirs["scores"][-1] for score in ours["scores"]]
     assert 0.2 < facts["recall"]["value"] < 1.0
     assert facts["recall"]["value"] == pytest.approx(np.mean(hits))
-    first = read_files(job.out)
-    job.out.rename("elsewhere")
-    searched(dataset.project(threads=1), "near", k=20, index="IVF16,Flat").run()
-    assert read_files(job.out) == first
+    first = [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))]
+    job.out.rename(project.labels / "elsewhere")
+    searched(replace(project, runtime=Runtime(threads=2)), "cbow", k=20, index="IVF16,Flat").run()
+    assert [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))] == first
 
 
-def test_the_sample_follows_the_seed() -> None:
-    rows = np.arange(5000, dtype=np.int32)
-    search = Search(References.single(rows), rows, rows, 3)
-    sample, again = RecallSample.of(search), RecallSample.of(search)
-    assert len(sample.numbers) == len(set(sample.numbers.tolist())) == QUERIES
-    assert np.array_equal(sample.numbers, again.numbers)
-    assert np.array_equal(sample.search.queries.rows, sample.numbers)
-    assert np.array_equal(sample.search.exclude, sample.numbers)
-
-
-def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
-    project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
+def test_an_index_for_other_sources_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
         searched(project, "cider", index="Flat").run()
     with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
-        searched(project, "near", index="Nonsense").run()
-    job = searched(project, "near", index="IVF100000,Flat")
+        searched(project, "cbow", index="Nonsense").run()
     with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
-        job.run()
-
-
-def test_more_neighbours_than_captions_are_all_captions(dataset: Any, make_lines: Any, block_finder: None) -> None:
-    project = dataset.encoded(make_lines(3, "train"), labels=["near"])
-    for index in (None, "Flat"):
-        manifest, _ = searched(project, "near", k=1_000_000, index=index).run()
-        assert manifest.facts["width"] == len(project.corpus) - 1
+        searched(project, "cbow", index="IVF100000,Flat").run()

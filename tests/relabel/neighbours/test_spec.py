@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.neighbours import spec as module
-from relabel.neighbours.spec import SCHEMA, group_rows, row_groups, table_of
+from relabel.neighbours.spec import SCHEMA, row_groups, table_of
 from relabel.store.files import write_plain
 
 
-@pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (1, 1), (9, 3), (2_000, 100), (50_000, 10), (300, 9_999)])
+@pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (9, 3), (2_000, 100)])
 def test_a_shard_is_plain_parquet(tmp_path: Path, rows: int, width: int) -> None:
     rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
     numbers = np.arange(rows, dtype=np.int32) + 500_000
@@ -37,6 +37,6 @@ def test_a_shard_is_plain_parquet(tmp_path: Path, rows: int, width: int) -> None
 def test_memory_does_not_grow_with_k_or_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ENTRIES", 1000)
     for width in (0, 1, 7, 999, 5000):
-        assert group_rows(width) * width <= max(1000, width)
         cut = row_groups(range(5, 1234), width)
+        assert max(map(len, cut)) * width <= max(1000, width)
         assert [row for block in cut for row in block] == list(range(5, 1234))

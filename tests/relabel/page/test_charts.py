@@ -66,13 +66,6 @@ def test_drawn_pairs_are_of_their_kind_and_equally_likely() -> None:
     assert all(count == pytest.approx(len(several) / 6, rel=0.15) for count in steps.values())
 
 
-def test_a_kind_that_the_captions_lack_is_empty() -> None:
-    for sizes, present in (([1, 1, 1], "random"), ([4], "same_image")):
-        captions = captions_of(sizes)
-        drawn = draw_scores(Numbers(captions.corpus), captions, None)
-        assert [kind for kind, scores in drawn.items() if len(scores)] == [present]
-
-
 def test_a_distribution_counts_the_pairs() -> None:
     rng = np.random.default_rng(0)
     scores = {kind: rng.random(500) ** power for kind, power in (("same_image", 1), ("neighbours", 2), ("random", 6))}
@@ -87,12 +80,6 @@ def test_a_distribution_counts_the_pairs() -> None:
             last = i == len(edges) - 2
             inside = (finite >= edges[i]) & ((finite < edges[i + 1]) | last)
             assert share == pytest.approx(inside.mean())
-
-
-def test_kinds_without_scores_are_left_out() -> None:
-    scores = {"same_image": np.array([0.0, 0.0]), "neighbours": np.array([]), "random": np.full(3, np.nan)}
-    (trace,) = distribution(scores, "red")["data"]
-    assert np.isfinite(trace["x"]).all()
 
 
 PAIRS = 300

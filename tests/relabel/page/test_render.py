@@ -89,11 +89,6 @@ def test_texts_are_data(page: str) -> None:
     assert "{{" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
 
 
-def test_bytes_follow_from_the_content(page: str) -> None:
-    assert example_page() == page
-    assert example_page(61) != page
-
-
 def test_a_page_without_judgements_hides_their_sections() -> None:
     bare = render_page("mine, val", [], (), example_data() | {"headline": {}, "judged": {}})
     hidden = {a["id"] for tag, a in Outline(bare).elements if tag == "section" and "hidden" in a}

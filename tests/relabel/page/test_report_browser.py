@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.page.page_of_captions import HOSTILE, example_data, example_page, nearest_of, texts
+from tests.relabel.page.page_of_captions import HOSTILE, example_page, nearest_of, texts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 400)]
@@ -112,52 +112,12 @@ def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any) -> None:
     assert hits(opened, 0) == [lines[i] for i in candidates[candidates[number][0]]]
 
 
-def test_a_search_without_a_match_and_a_caption_without_neighbours(opened: Any) -> None:
-    opened.fill("#query", "no such words (")
-    wait_for_text(opened, "#matches", "0 captions")
-    assert opened.locator("#chosen").is_hidden()
-    opened.fill("#query", "coco:059")
-    wait_for_text(opened, "#chosen-title .id", "coco:059")
-    assert hits(opened, 1) == []
-    assert "no encoding" in opened.locator("#columns > div").nth(1).inner_text()
-
-
-def test_the_search_works_by_keyboard(opened: Any) -> None:
-    opened.focus("#query")
-    opened.keyboard.type("sheep bench")
-    opened.keyboard.press("Enter")
-    opened.keyboard.press("Tab")
-    opened.keyboard.press("Tab")
-    opened.keyboard.press("Enter")
-    second = opened.locator("#results button").nth(1)
-    assert second.get_attribute("aria-pressed") == "true"
-    assert second.inner_text() in opened.inner_text("#chosen-title")
-
-
 def test_markup_in_a_caption_is_shown_as_text(opened: Any) -> None:
     opened.fill("#query", "script dog cat")
     wait_for_text(opened, "#matches", "1 caption ")
     assert opened.inner_text("#results button") == HOSTILE
     assert HOSTILE in opened.inner_text("#worst")
     assert opened.locator("#chosen-title b").count() == 0
-
-
-def test_a_point_shows_both_texts_and_scores(opened: Any) -> None:
-    data = example_data()
-    # The first trace has the pairs of two images.
-    trace = data["judged"]["sits"]["scatter"]["sbert"]["data"][0]
-    panel = opened.locator("[data-charts=scatter] .plot").nth(2)
-    point = panel.locator(".scatterlayer .trace").first.locator("path.point").nth(2)
-    point.scroll_into_view_if_needed()
-    box = point.bounding_box()
-    opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    opened.wait_for_selector(".hoverlayer .hovertext")
-    shown = " ".join(opened.locator(".hoverlayer .hovertext").all_text_contents()).replace("\xa0", " ")
-    assert f"sbert {trace['x'][2]:.3f}" in shown
-    sample, number, lines = data["judged"]["sits"]["sample"], trace["customdata"][2], data["captions"]
-    for text in (lines[sample["left"][number]], lines[5 * sample["right"][number]]):
-        # Lines are broken at spaces.
-        assert text.split()[-1] in shown
 
 
 def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
@@ -176,24 +136,3 @@ def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
     assert [float(value) for value in column(3)] == sorted(human)
     opened.select_option("#worst-label", "sbert")
     assert opened.inner_text("#worst th[data-key=relevance]") == "sbert"
-
-
-def test_another_task_changes_charts_and_tables(opened: Any) -> None:
-    matrices = opened.locator("[data-charts=matrices] .plot")
-    assert matrices.count() == 2
-    assert opened.inner_text("#worst th[data-key=right]") == "image"
-    opened.check("input[name=task][value=sts]")
-    assert opened.locator("[data-charts=scatter] .plot").count() == 3
-    assert opened.inner_text("#worst th[data-key=right]") == "caption"
-
-
-def test_charts_follow_a_change_of_the_scheme(opened: Any) -> None:
-    def ink() -> str:
-        text: str = opened.evaluate("getComputedStyle(document.querySelector('[data-charts] .xtick text')).fill")
-        return text
-
-    light = ink()
-    opened.emulate_media(color_scheme="dark")
-    # The charts are drawn again in one event.
-    opened.wait_for_timeout(1500)
-    assert ink() != light

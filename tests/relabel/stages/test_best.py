@@ -13,10 +13,8 @@ from tests.relabel.sources.sbert.tiny_encoder import small_corpus, small_scores,
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
-from relabel.sources.fuse.tune import TuneFuseParams
-from relabel.sources.sbert.tune import TuneSbertParams
 from relabel.stages import Project, best
 from relabel.store.manifest import open_artefact
 
@@ -67,21 +65,6 @@ def test_from_captions_to_the_label(project: Project) -> None:
     assert encoding.kind == "encoding"
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}
     assert stages.tune_best(project) == models
-
-
-def test_the_preset_has_existing_parameters() -> None:
-    for params, values in ((TuneSbertParams, best._BEST_ENCODER), (TuneFuseParams, best._BEST_FUSE)):
-        assert params(**values) != params()
-        assert params(**values).model_dump().items() >= values.items()
-
-
-def test_another_dataset_is_refused(project: Project) -> None:
     ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
     with pytest.raises(UsageError, match="not for mine's"):
         stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))
-
-
-def test_the_label_without_its_model(project: Project) -> None:
-    stages.fetch_and_ingest(project)
-    with pytest.raises(MissingError, match="relabel tune sbert"):
-        stages.build_encoding(project, "tuned", "val")

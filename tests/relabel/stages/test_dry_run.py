@@ -82,14 +82,6 @@ def test_parameters_that_were_not_measured_have_no_cost(setting: str) -> None:
     assert (step.bytes, step.seconds) == (None, None)
 
 
-def test_an_approximate_search_has_no_typical_time() -> None:
-    assert plan("train", ["sbert"], "neighbours.index=IVF4,Flat")["neighbours", "sbert"].seconds is None
-
-
-def test_word_vectors_of_the_dataset_have_a_cost() -> None:
-    assert plan("train", ["cbow"])["encode", "cbow"].seconds is not None
-
-
 def test_downloads_are_the_missing_files() -> None:
     first, second = load_manifest("coco-captions").files
     step = plan("test", ["cider"])["fetch", "coco-captions"]
@@ -100,21 +92,6 @@ def test_downloads_are_the_missing_files() -> None:
     assert plan("test", ["cider"])["fetch", "coco-captions"].bytes == second.bytes
     (folder / second.name).touch()
     assert ("fetch", "coco-captions") not in plan("test", ["cider"])
-
-
-def test_one_of_several_alternatives_is_downloaded() -> None:
-    files = load_manifest("flickr30k").files
-    step = plan("test", ["cider"], "ingest.dataset=flickr30k")["fetch", "flickr30k"]
-    assert step.bytes == files[0].bytes
-    folder = Path("data/flickr30k")
-    folder.mkdir(parents=True)
-    (folder / files[1].name).touch()
-    assert ("fetch", "flickr30k") not in plan("test", ["cider"], "ingest.dataset=flickr30k")
-
-
-def test_captions_of_a_path_are_not_fetched() -> None:
-    steps = plan("train", ["cider"], "ingest.path=captions.csv", "ingest.format=csv")
-    assert [key for key in steps if key[0] == "fetch"] == []
 
 
 def test_states_and_rows_follow_the_artefacts() -> None:

@@ -38,12 +38,6 @@ def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None
     assert config.model_copy(update={"ingest": Config().ingest}) == Config()
 
 
-def test_without_a_path_the_file_shows_where_to_set_one(tmp_path: Path) -> None:
-    init(tmp_path, "mine")
-    assert load_config(tmp_path / "params.yaml").ingest.path is None
-    assert "  # path: captions.csv" in (tmp_path / "params.yaml").read_text(encoding="utf-8")
-
-
 def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
     (tmp_path / "dvc.yaml").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match=r"dvc.yaml exists"):
@@ -51,12 +45,6 @@ def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["dvc.yaml"]
     with pytest.raises(UsageError, match="dataset"):
         init(tmp_path, "../mine")
-
-
-def test_examples_are_copied(tmp_path: Path) -> None:
-    init(tmp_path, examples=True)
-    names = {file.name for file in (ROOT / "examples").iterdir() if file.is_file()}
-    assert names <= {file.name for file in (tmp_path / "examples").iterdir()}
 
 
 def test_the_stages_of_coco_are_those_of_the_checkout(tmp_path: Path) -> None:
@@ -72,24 +60,6 @@ def test_captions_without_judgements_have_no_stage_that_judges(tmp_path: Path) -
     init(tmp_path, "flickr30k", dvc=True)
     assert list(stages(tmp_path)) == ["ingest", "encode", "neighbours", "export", "report"]
     assert stages(tmp_path)["ingest"]["cmd"] == ["relabel fetch flickr30k", "relabel ingest"]
-
-
-@pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
-def test_dvc_resolves_the_stages_outside_the_checkout(tmp_path: Path) -> None:
-    (tmp_path / "my.csv").write_text("image_id,text\n1,a dog\n", encoding="utf-8")
-    init(tmp_path, "mine", Path("my.csv"), dvc=True)
-
-    def dvc(*arguments: str) -> str:
-        command = [sys.executable, "-m", "dvc", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    dvc("init", "--no-scm", "-q")
-    assert [line.split()[0] for line in dvc("stage", "list").splitlines()] == list(stages(tmp_path))
-    assert "> relabel ingest" in dvc("repro", "--dry", "ingest")
-    # The splits of the captions are not known before they are ingested.
-    assert stages(tmp_path)["encode"]["cmd"] == "relabel encode --label ${served} --split all"
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau
 
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
@@ -139,34 +138,3 @@ def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Pa
 def test_scores_of_several_sets_are_refused(project: Project, against: list[str]) -> None:
     with pytest.raises(UsageError, match="scores of one judged set"):
         correlate(project, [], against, [Path("mine.jsonl")])
-
-
-def test_flickr8k_cf_put_beside_the_fetched_files_is_judged(mirror: Path, tmp_path: Path) -> None:
-    """The published file of crowd judgements, put into the folder of the dataset, is enough for `--on flickr8k-cf`."""
-    flickr8k = mirror / "judged" / "flickr8k"
-    if not flickr8k.is_dir():
-        pytest.skip("the mirror has no Flickr8k")
-    captions = dict(line.split("\t", 1) for line in (flickr8k / "Flickr8k.token.txt").read_text().splitlines())
-    # The experts' pairs stand in for the crowd's: a rating of 3 or 4 is a yes.
-    lines, share, overlap = [], [], []
-    for line in (flickr8k / "ExpertAnnotations.txt").read_text().splitlines()[::40]:
-        image, caption, *ratings = line.split("\t")
-        yes = sum(int(rating) > 2 for rating in ratings)
-        lines.append(f"{image}\t{caption}\t{yes / 3}\t{yes}\t{3 - yes}\n")
-        others = [captions[f"{image}#{k}"] for k in range(5) if f"{image}#{k}" != caption]
-        share.append(yes / 3)
-        overlap.append(_shared_words(others, captions[caption]))
-    folder = tmp_path / "data" / "flickr8k"
-    folder.mkdir(parents=True)
-    (folder / "CrowdFlowerAnnotations.txt").write_text("".join(lines))
-    functions = {"shared": lambda references, texts: list(map(_shared_words, references, texts))}
-    config = load_config(None, ["judge.resamples=0"])
-    project = Project(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
-    result = correlate(project, [], ["flickr8k-cf"], functions=functions)
-    record = next(r for r in result.report.records if r["task"] == "flickr8k-cf")
-    assert record["n"] == len(lines)
-    assert record["tau_b"] == pytest.approx(kendalltau(overlap, share).statistic)
-
-
-def _shared_words(references: list[str], candidate: str) -> int:
-    return max(len(set(text.lower().split()) & set(candidate.lower().split())) for text in references)

@@ -4,8 +4,6 @@ that names the folder and the permission, and never advises to free space.
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,8 +18,6 @@ from relabel.core.runtime import Runtime
 from relabel.stages import Project
 from relabel.stages.run import run
 from relabel.stages.verify import verify
-from relabel.store.artefact import Recipe, build
-from relabel.store.workdir import Work
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -55,7 +51,7 @@ def project(*settings: str) -> Project:
     return Project(load_config(Path("params.yaml"), list(settings)), runtime)
 
 
-def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
+def test_finished_work_is_found_and_new_work_names_the_folder(read_only_folder: Path) -> None:
     before = files(read_only_folder)
     one = project()
     assert run(one).problems == []  # ingest, tune, encode, judge, correlate, neighbours, export
@@ -70,37 +66,7 @@ def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
         assert not job.run()[1]
     assert datasets.fetch("eccv", Path("data"))
     assert verify([Path("labels"), Path("data")]).problems == []
-    assert files(read_only_folder) == before
-
-
-def test_new_work_names_the_folder_and_the_permission(read_only_folder: Path) -> None:
-    before = files(read_only_folder)
     other = project("sources.cider.sigma=5")
     with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Check the path"):
         stages.encode(other, "cider", "val").run()
     assert files(read_only_folder) == before
-
-
-def recipe(size: int) -> Recipe:
-    def fill(work: Work) -> None:
-        work.file("a.txt", lambda path: path.write_text("a"))
-
-    return Recipe("encoding", "out", lambda: {"size": size}, {}, fill)
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
-def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    build(out, recipe(1))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), str(tmp_path))
-
-    for name in ("open", "mkdir", "rename", "replace", "unlink"):
-        monkeypatch.setattr(os, name, refuse)
-    assert not build(out, recipe(1))[1]
-    with pytest.raises(CheckError, match=os.strerror(number)) as error:
-        build(out, recipe(2))
-    assert "space" not in str(error.value)

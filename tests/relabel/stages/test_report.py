@@ -21,7 +21,6 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel.stages.correlate import is_complete
 from relabel.stages.run import report
 
 # Each test computes figures of several labels again, with their intervals.
@@ -48,15 +47,6 @@ def data_of(path: Path) -> dict[str, Any]:
     assert body is not None
     data: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(body[1])))
     return data
-
-
-def test_a_report_is_kept_if_it_has_all_labels_of_the_file(folder: Path) -> None:
-    one = project()
-    names = list(one.config.sources)
-    assert is_complete(one, [*names, "bert_sts"])
-    assert is_complete(one, [])
-    assert not is_complete(one, names[1:])
-    assert not is_complete(one, [*names[1:], "bert_sts"])
 
 
 def test_a_run_has_written_the_page_and_a_report_repeats_nothing(folder: Path) -> None:
@@ -95,14 +85,6 @@ def test_the_page_shows_captions_neighbours_and_judged_pairs_of_the_labels(folde
     assert "CxC val, caption and image (SITS)" in text
 
 
-def test_changed_parameters_write_the_page_again(folder: Path) -> None:
-    path = Path("labels/coco/page/val/report.html")
-    before = path.read_bytes()
-    result = report(project("sources.cider.sigma=3"))
-    assert result.paths["report"] == path
-    assert path.read_bytes() != before
-
-
 def test_a_page_of_some_labels_lies_beside_that_of_all(folder: Path) -> None:
     path = Path("labels/coco/page/val/report.html")
     before = path.read_bytes()
@@ -122,9 +104,3 @@ def test_captions_that_nobody_judged_have_a_page(folder: Path) -> None:
     assert set(data["distributions"]) == {"cider"}
     hidden = re.findall(r'<section id="(\w+)"[^>]* hidden>', path.read_text(encoding="utf-8"))
     assert hidden == ["agreement", "pairs", "disagreement"]
-
-
-def test_a_label_that_cannot_be_built_is_left_out(folder: Path) -> None:
-    result = report(project("sources.bad={source: cbow, vectors: gone.txt, tokenizer: lower_split}"))
-    assert [label for label, _ in result.problems] == ["bad"]
-    assert list(data_of(result.paths["report"])["labels"]) == ["same_image", "cider", "cbow"]

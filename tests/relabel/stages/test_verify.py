@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from relabel import datasets
-from relabel.core.errors import MissingError
 from relabel.stages.verify import verify
 from relabel.store.artefact import WORK, Recipe, build
 from relabel.store.manifest import read_manifest
@@ -137,13 +136,6 @@ def test_unreadable_files_are_named(
         ("unreadable", f"{place}/{shard.name}"),
         ("unreadable", "labels/coco/judgements"),
     ]
-
-
-def test_a_folder_that_is_none_is_an_error(tmp_path: Path, tree: Path) -> None:
-    manifest = tree / "labels/coco/corpus/manifest.json"
-    for path in (tmp_path / "none", manifest, manifest / "below"):
-        with pytest.raises(MissingError, match="no such folder"):
-            verify([path])
 
 
 def test_unfinished_work_is_no_fault(tree: Path) -> None:

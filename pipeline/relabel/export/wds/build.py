@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
@@ -21,25 +23,18 @@ from relabel.store.arrays import write_array
 from relabel.store.files import sha256_file, write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Step, Steps, Task, Work
+from relabel_train import sidecar
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
-from relabel_train.sidecar import (
-    DESCRIPTION,
-    PREFIX,
-    Keys,
-    ShardEntry,
-    SideCarDescription,
-    json_member,
-    npy_member,
-    write_tar,
-)
 
+_ABOUT = ("source", "label", "split", "corpus", "bounds", "pooling", "poolings", "references")
+"""Entries of a side-car's description that are those of its lookup."""
 _SHOWN = 5  # missing keys that a message names
 
 
 @dataclass(frozen=True, eq=False)
-class MatchedKeys:
-    """Keys of a shard with the captions that they stand for.
+class Matches:
+    """What the K keys of a shard stand for.
 
     `images`: (K,) int64; image numbers of the lookup; -1 for a key without a label.
     `indptr`: (K + 1,) int64.
@@ -47,136 +42,104 @@ class MatchedKeys:
     `complete`: whether every key with a label has all captions of its image.
     """
 
-    keys: list[str]
     images: NDArray[np.int64]
     indptr: NDArray[np.int64]
     captions: NDArray[np.int64]
     complete: bool
 
-    @property
-    def missing(self) -> list[str]:
-        """Keys without a label."""
-        return [self.keys[i] for i in np.flatnonzero(self.images < 0)]
 
-
+@dataclass(frozen=True, eq=False)
 class SideCarWork:
     """Work on one side-car: a task per shard.
 
-    `lookup`: opens the lookup; called once per worker. `keys`: meaning of the keys.
+    `open_lookup`: opens the lookup; called once per worker. `shards`: sorted by name. `keys`: meaning of the keys.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        lookup: Callable[[], Lookup],
-        shards: Sequence[KeyShard],
-        keys: Keys,
-        params: ExportWdsParams,
-        artefact: Spec,
-        progress: Progress,
-    ) -> None:
-        self.corpus, self._open, self.keys, self.params = corpus, lookup, keys, params
-        self.artefact, self.progress = artefact, progress
-        # Sorted as the reader numbers them.
-        self.shards = {shard.name: shard for shard in sorted(shards, key=lambda shard: shard.name)}
-        self._counts: dict[str, tuple[int, int, int]] = {}
-        self._complete = True
-
-    def steps(self, work: Work) -> Steps:
-        """Yield the shards; then write the index of all keys and the description."""
-        tasks = [Task(name, partial(self._write, shard), shard.count) for name, shard in self.shards.items()]
-        step = Step("side-car", "keys", tasks, last=True)
-        if step.missing(work):
-            # Keys without a label are an error before anything is written.
-            self.count_keys()
-        yield step
-        if not self._counts:
-            self.count_keys()
-        if self.keys != "shard" and self.params.layout == "arrays":
-            hashes = np.concatenate([_hash_keys(shard) for shard in self.shards.values()])
-            order = np.argsort(hashes, kind="stable")
-            write_array(work, "index.hashes", hashes[order].astype("<u8"))
-            write_array(work, "index.order", order.astype("<i8"))
-        about = self.lookup.about
-        description = SideCarDescription(
-            layout=self.params.layout,
-            keys=self.keys,
-            complete=self._complete,
-            source=about.source,
-            label=about.label,
-            split=about.split,
-            fingerprint=self.artefact.fingerprint,
-            corpus=about.corpus,
-            lookup=about.fingerprint,
-            bounds=about.bounds,
-            pooling=about.pooling,
-            poolings=about.poolings,
-            references=about.references,
-            dtype=self.params.dtype if self._has_vectors else None,
-            width=self.lookup.arrays["vectors"].shape[1] if self._has_vectors else 0,
-            k=self.k,
-            shards={
-                name: ShardEntry(*counts, sha256_file(work.folder / name)) for name, counts in self._counts.items()
-            },
-        )
-        # A resumed run may have other counts than the one before it: the description is never reused.
-        write_text(work.folder / DESCRIPTION, description.to_json())
-        totals = np.sum(list(self._counts.values()), axis=0).tolist()
-        work.facts |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
-        work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
-        work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
-
-    def count_keys(self) -> None:
-        """Match and count all keys; raise CheckError for keys without a label if these are not allowed."""
-        missing: list[str] = []
-        with self.progress.bar("match keys", sum(shard.count for shard in self.shards.values()), "keys") as bar:
-            for name, shard in self.shards.items():
-                matched = self.match(shard)
-                absent = matched.missing
-                missing += [f"{key} ({name})" for key in absent[: _SHOWN - len(missing)]]
-                self._counts[name] = shard.count, len(matched.captions), len(absent)
-                self._complete &= matched.complete
-                bar.advance(shard.count)
-        keys, _, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
-        if total and not self.params.allow_missing:
-            more = f", and {total - len(missing):,} more" if total > len(missing) else ""
-            about = self.lookup.about
-            raise CheckError(
-                f"{total:,} of {keys:,} keys have no caption with an encoding among those of split {about.split}: "
-                f"{', '.join(missing)}{more}",
-                where=self.params.shards or str(self.lookup.folder),
-                todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
-                "--allow-missing, which marks and counts such keys.",
-            )
-
-    def match(self, shard: KeyShard) -> MatchedKeys:
-        """Look up the captions of a shard's keys, by id."""
-        keys, ids = shard.read()
-        arrays = self.lookup.arrays
-        if self.keys == "caption":
-            captions = Ids.open(arrays, "caption_ids").positions(ids)
-            images = np.where(captions < 0, -1, arrays["image"][captions])
-            starts, sizes = captions, (captions >= 0).astype(np.int64)
-        else:
-            images = Ids.open(arrays, "image_ids").positions(ids)
-            starts = arrays["indptr"][images]
-            sizes = np.where(images < 0, 0, arrays["indptr"][images + 1] - starts)
-        indptr = np.zeros(len(keys) + 1, np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        captions = np.repeat(starts - indptr[:-1], sizes) + np.arange(indptr[-1])
-        # A caption without an encoding has no label: it must not become a vector of NaN.
-        usable = ~self.lookup.failed[captions]
-        total = np.concatenate(([0], np.cumsum(usable)))
-        indptr = total[indptr]
-        images = np.where(np.diff(indptr) > 0, images, -1)
-        all_captions = arrays["indptr"][images + 1] - arrays["indptr"][images]
-        complete = bool((np.diff(indptr) == all_captions)[images >= 0].all())
-        return MatchedKeys(keys, images, indptr, captions[usable], complete)
+    corpus: Corpus
+    open_lookup: Callable[[], Lookup]
+    shards: Sequence[KeyShard]
+    keys: sidecar.Keys
+    params: ExportWdsParams
+    artefact: Spec
+    progress: Progress
 
     @cached_property
     def lookup(self) -> Lookup:
         """The opened lookup."""
-        return self._open()
+        return self.open_lookup()
+
+    def steps(self, work: Work) -> Steps:
+        """Yield the shards; then write the index of all keys and the description."""
+        # Keys without a label are an error before anything is written.
+        counts, complete = self._count_keys()
+        tasks = [Task(shard.name, partial(self._write, shard), len(shard.keys)) for shard in self.shards]
+        yield Step("side-car", "keys", tasks, last=True)
+        if self.keys != "shard" and self.params.layout == "arrays":
+            hashes = np.concatenate([hash_ids(shard.keys.cast(pa.binary()).to_pylist()) for shard in self.shards])
+            order = np.argsort(hashes, kind="stable")
+            write_array(work, "index.hashes", hashes[order].astype("<u8"))
+            write_array(work, "index.order", order.astype("<i8"))
+        about, vectors = self.lookup.about, self.lookup.arrays.get("vectors")
+        files = {name: sidecar.ShardEntry(*count, sha256_file(work.folder / name)) for name, count in counts.items()}
+        shared: dict[str, Any] = {name: getattr(about, name) for name in _ABOUT}
+        description = sidecar.SideCarDescription(
+            layout=self.params.layout,
+            keys=self.keys,
+            complete=complete,
+            fingerprint=self.artefact.fingerprint,
+            lookup=about.fingerprint,
+            dtype=None if vectors is None else self.params.dtype,
+            width=0 if vectors is None else vectors.shape[1],
+            k=self.k,
+            shards=files,
+            **shared,
+        )
+        write_text(work.folder / sidecar.DESCRIPTION, description.to_json())
+        totals = np.sum(list(counts.values()), axis=0).tolist()
+        work.facts |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
+        work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
+        work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
+
+    def _count_keys(self) -> tuple[dict[str, tuple[int, int, int]], bool]:
+        """Return keys, captions and missing keys of each shard, and whether all have every caption of their image."""
+        counts, missing, complete = dict[str, tuple[int, int, int]](), list[str](), True
+        total = sum(len(shard.keys) for shard in self.shards)
+        with self.progress.bar("match keys", total, "keys") as bar:
+            for shard in self.shards:
+                matches = self._match(shard)
+                absent = shard.keys.filter(pa.array(matches.images < 0)).to_pylist()
+                missing += [f"{key} ({shard.name})" for key in absent]
+                counts[shard.name] = len(shard.keys), len(matches.captions), len(absent)
+                complete &= matches.complete
+                bar.advance(len(shard.keys))
+        if missing and not self.params.allow_missing:
+            message = f"{len(missing):,} of {total:,} keys have no caption with an encoding among those of split "
+            raise CheckError(
+                f"{message}{self.lookup.about.split}; first {', '.join(missing[:_SHOWN])}",
+                where=self.params.shards or str(self.lookup.folder),
+                todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
+                "--allow-missing, which marks and counts such keys.",
+            )
+        return counts, complete
+
+    def _match(self, shard: KeyShard) -> Matches:
+        """Look up the captions of a shard's keys, by id."""
+        arrays, ids = self.lookup.arrays, shard.ids.to_pylist()
+        if self.keys == "caption":
+            first = Ids.open(arrays, "caption_ids").positions(ids)
+            images, sizes = np.where(first < 0, -1, arrays["image"][first]), np.where(first < 0, 0, 1)
+        else:
+            images = Ids.open(arrays, "image_ids").positions(ids)
+            first = arrays["indptr"][images]
+            sizes = np.where(images < 0, 0, arrays["indptr"][images + 1] - first)
+        captions = ranges(first, sizes)
+        # A caption without an encoding has no label: it must not become a vector of NaN.
+        usable = ~self.lookup.failed[captions]
+        indptr = indptr_of(usable.astype(np.int64))[indptr_of(sizes)]
+        counts = np.diff(indptr)
+        images = np.where(counts > 0, images, -1)
+        complete = bool((counts == np.diff(arrays["indptr"])[images])[images >= 0].all())
+        return Matches(images, indptr, captions[usable], complete)
 
     @property
     def k(self) -> int:
@@ -184,85 +147,35 @@ class SideCarWork:
         neighbours = self.lookup.about.neighbours
         return 0 if neighbours is None else min(self.params.k, int(neighbours["width"]))
 
-    @property
-    def _has_vectors(self) -> bool:
-        return "vectors" in self.lookup.arrays
-
     def _write(self, shard: KeyShard, path: Path) -> None:
-        matched = self.match(shard)
-        members = self._members(matched) if self.params.layout == "arrays" else self._samples(matched)
+        labels = self._labels(shard)
         with path.open("wb") as file:
-            write_tar(file, members)
+            sidecar.write_tar(file, _arrays(labels) if self.params.layout == "arrays" else _samples(labels))
 
-    def _members(self, matched: MatchedKeys) -> Iterator[tuple[str, bytes]]:
-        """Yield the members of a shard of arrays."""
-        texts, arrays = self._shard(matched)
-        for name, value in texts.items():
-            yield f"{PREFIX}{name}.json", json_member(value)
-        for name, array in arrays.items():
-            yield f"{PREFIX}{name}.npy", npy_member(array)
-
-    def _samples(self, matched: MatchedKeys) -> Iterator[tuple[str, bytes]]:
-        """Yield the members of a shard of samples: `KEY.labels.json`, and `KEY.vectors.npy` of labels with vectors."""
-        texts, arrays = self._shard(matched)
-        for i, key in enumerate(matched.keys):
-            # webdataset ends a key at the first dot of the name.
-            if "." in key.rpartition("/")[2]:
-                todo = "Choose --layout arrays, which takes any key."
-                raise UsageError(f"the key {key} has a dot, at which webdataset would cut it", todo=todo)
-            captions = slice(*matched.indptr[i : i + 2].tolist())
-            if matched.images[i] < 0:
-                yield f"{key}.{PREFIX}json", json_member({"missing": True})
-                continue
-            sample = {
-                "image_id": texts["image_ids"][i],
-                "image_row": int(arrays["images"][i]),
-                "caption_ids": texts["caption_ids"][captions],
-                "caption_rows": arrays["rows"][captions].tolist(),
-            }
-            if "neighbours" in arrays:
-                near = [row[row >= 0].tolist() for row in arrays["neighbours"][captions]]
-                scores = zip(arrays["scores"][captions].tolist(), near, strict=True)
-                sample["neighbour_ids"] = [[texts["neighbour_ids"][j] for j in row] for row in near]
-                sample["neighbour_scores"] = [row[: len(ids)] for row, ids in scores]
-            yield f"{key}.{PREFIX}json", json_member(sample)
-            if "vectors" in arrays:
-                yield f"{key}.vectors.npy", npy_member(arrays["vectors"][captions])
-            if "image_vectors" in arrays:
-                yield f"{key}.image_vector.npy", npy_member(arrays["image_vectors"][i])
-
-    def _shard(self, matched: MatchedKeys) -> tuple[dict[str, list[str]], dict[str, NDArray[Any]]]:
+    def _labels(self, shard: KeyShard) -> dict[str, Any]:
         """Return the texts and arrays of a shard, as relabel_train.sidecar describes them."""
-        lookup, corpus, captions, images = self.lookup, self.corpus, matched.captions, matched.images
+        lookup, corpus, matches = self.lookup, self.corpus, self._match(shard)
+        captions, labelled = matches.captions, matches.images >= 0
         rows = (captions + lookup.rows.start).astype("<i4")
-        first = int(corpus.image[lookup.rows.start])
-        image_rows = corpus.indptr[np.maximum(images, 0) + first]
-        names = corpus.table["image_id"].take(pa.array(image_rows)).to_pylist()
-        texts = {
-            "keys": matched.keys,
-            "image_ids": [name if m >= 0 else "" for name, m in zip(names, images.tolist(), strict=True)],
+        images = np.where(labelled, matches.images + corpus.image[lookup.rows.start], -1).astype("<i4")
+        names = corpus.table["image_id"].take(pa.array(corpus.indptr[np.maximum(images, 0)]))
+        texts: dict[str, list[str]] = {
+            "keys": shard.keys.to_pylist(),
+            "image_ids": pc.if_else(pa.array(labelled), names, "").to_pylist(),
             "caption_ids": corpus.table["caption_id"].take(pa.array(rows)).to_pylist(),
         }
-        arrays: dict[str, NDArray[Any]] = {
-            "indptr": matched.indptr.astype("<i8"),
-            "images": np.where(images < 0, -1, images + first).astype("<i4"),
-            "rows": rows,
-        }
-        dtype = np.dtype(self.params.dtype).newbyteorder("<")
-        if self._has_vectors:
-            arrays["vectors"] = lookup.arrays["vectors"][captions].astype(dtype)
-        if "image_vectors" in lookup.arrays:
-            vectors = lookup.arrays["image_vectors"][np.maximum(images, 0)].astype(dtype)
-            vectors[images < 0] = 0
-            arrays["image_vectors"] = vectors
+        arrays: dict[str, NDArray[Any]] = {"indptr": matches.indptr.astype("<i8"), "images": images, "rows": rows}
+        for name, index in (("vectors", captions), ("image_vectors", matches.images)):
+            if name in lookup.arrays:
+                vectors = np.where((index >= 0)[:, None], lookup.arrays[name][index], 0)
+                arrays[name] = vectors.astype(np.dtype(self.params.dtype).newbyteorder("<"))
         if self.k:
             near, scores = self._neighbours(rows)
-            distinct, inverse = np.unique(near[near >= 0], return_inverse=True)
-            numbers = np.full(near.shape, -1, "<i4")
-            numbers[near >= 0] = inverse.reshape(-1)
-            arrays |= {"neighbours": numbers, "scores": scores, "neighbour_rows": distinct.astype("<i4")}
+            distinct, numbers = np.unique(near[near >= 0], return_inverse=True)
+            near[near >= 0] = numbers.reshape(-1)
+            arrays |= {"neighbours": near, "scores": scores, "neighbour_rows": distinct.astype("<i4")}
             texts["neighbour_ids"] = corpus.table["caption_id"].take(pa.array(distinct)).to_pylist()
-        return texts, arrays
+        return texts | arrays
 
     def _neighbours(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the k best neighbours of captions and their scores; -1 and NaN where there are fewer, or none."""
@@ -275,5 +188,33 @@ class SideCarWork:
         return near, scores
 
 
-def _hash_keys(shard: KeyShard) -> NDArray[np.uint64]:
-    return hash_ids([key.encode() for key in shard.read()[0]])
+def _arrays(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield the members of a shard of arrays."""
+    for name, value in labels.items():
+        if isinstance(value, list):
+            yield f"{sidecar.PREFIX}{name}.json", sidecar.json_member(value)
+        else:
+            yield f"{sidecar.PREFIX}{name}.npy", sidecar.npy_member(value)
+
+
+def _samples(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield the members of a shard of samples: `KEY.labels.json`, and `KEY.vectors.npy` of labels with vectors."""
+    shard = sidecar.ShardLabels(labels)
+    for i, key in enumerate(shard.keys):
+        # webdataset ends a key at the first dot of the name.
+        if "." in key.rpartition("/")[2]:
+            todo = "Choose --layout arrays, which takes any key."
+            raise UsageError(f"the key {key} has a dot, at which webdataset would cut it", todo=todo)
+        sample = shard.sample(i, neighbours=True)
+        if sample is None:
+            yield f"{key}.{sidecar.PREFIX}json", sidecar.json_member({"missing": True})
+            continue
+        texts = {"image_id": sample.image_id, "image_row": sample.image_row, "caption_ids": sample.caption_ids}
+        body: dict[str, Any] = {**texts, "caption_rows": sample.caption_rows.tolist()}
+        if sample.neighbour_ids is not None:
+            body |= {"neighbour_ids": sample.neighbour_ids, "neighbour_scores": sample.neighbour_scores}
+        yield f"{key}.{sidecar.PREFIX}json", sidecar.json_member(body)
+        if sample.vectors is not None:
+            yield f"{key}.vectors.npy", sidecar.npy_member(sample.vectors)
+        if sample.image_vector is not None:
+            yield f"{key}.image_vector.npy", sidecar.npy_member(sample.image_vector)

@@ -18,7 +18,8 @@ import pytest
 from tests.relabel.sources.spice.counts import counts
 
 from relabel.corpus import References
-from relabel.export.lookup import ArtefactRef, lookup_parameters, write_lookup
+from relabel.export.base import ArtefactRef
+from relabel.export.lookup import lookup_parameters, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.relevance import SceneGraphRelevance
@@ -124,7 +125,9 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     semantic = partial(lookup_parameters, source, ExportLookupParams())
 
     def fill(work: Work) -> None:
-        write_lookup(relevance.corpus, source, {}, recipe.spec, encoding, None, lambda: relevance, work)
+        given: Any = {"corpus": relevance.corpus, "source": source, "params": {}, "neighbours": None}
+        inputs: Any = SimpleNamespace(**given, encoding=encoding, open_relevance=lambda: relevance)
+        write_lookup(inputs, recipe.spec, work)
 
     recipe = Recipe("lookup", "spice", semantic, {"encoding": encoding.manifest.identity}, fill)
     build(tmp_path / "lookup", recipe)

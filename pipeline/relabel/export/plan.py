@@ -1,0 +1,230 @@
+"""Batch plans: a seeded list of batches with their exact blocks of relevance.
+
+Batches, ids, `plan.json` and the size of a plan are known before any pair is scored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Progress, parse_size
+from relabel.core.tables import duration
+from relabel.core.types import Pooling, Rows
+from relabel.corpus import REFERENCES, Corpus, References
+from relabel.export.neighbours import NeighbourTable
+from relabel.export.params import ExportPlanParams
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance, block_of_pairs
+from relabel.sources.typical_costs import Cost
+from relabel.store.arrays import save_pieces, write_array
+from relabel.store.workdir import Step, Steps, Task, Work, part_ranges
+from relabel_train.files import read_description
+from relabel_train.ids import Ids
+from relabel_train.plan import NAME, PlanDescription, shard_name
+from relabel_train.samplers import (
+    Captions,
+    GradedBatches,
+    NeighbourBatches,
+    RandomBatches,
+    Sampler,
+    mark_usable,
+    quantile_levels,
+)
+
+_SHARD = 64 << 20  # target size of a shard in bytes of blocks
+_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
+_SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
+DEPTH = 100
+"""Default number of neighbours per caption among which graded batches choose."""
+
+
+def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
+    """Return the batches of shards of 64 MiB or of `_PAIRS` pairs, or of larger ones to stay below 256."""
+    most = _PAIRS // batch_size**2 if pairwise else _SHARD // (4 * batch_size**2)
+    return max(1, most, -(-batches // _SHARDS))
+
+
+@dataclass(frozen=True, eq=False)
+class PlanWork:
+    """Work on a batch plan: one task per shard of blocks.
+
+    `label`, `split`: the label whose relevance is planned, and the split whose captions are used.
+    `neighbours_label`: the label whose neighbours decide which captions share a batch.
+    `rows`: rows of the split, of complete images.
+    `failed`: (F,) int32; rows that the source could not encode.
+    `neighbours`: takes `most` and `least` (see `read_neighbours`) and opens the neighbours, if the sampler needs them.
+    `open_relevance`: opens the label; called once per worker, when first needed.
+    """
+
+    corpus: Corpus
+    label: str
+    split: str
+    neighbours_label: str | None
+    source: Source[Any]
+    rows: range
+    failed: Rows
+    pooling: Pooling
+    params: ExportPlanParams
+    neighbours: Callable[[int, int], NeighbourTable]
+    fingerprint: str
+    open_relevance: Callable[[], Relevance]
+    progress: Progress
+
+    @cached_property
+    def relevance(self) -> Relevance:
+        """The opened label."""
+        return self.open_relevance()
+
+    @cached_property
+    def captions(self) -> Captions:
+        """Captions that may be in a batch: those whose relevance is a number (see `mark_usable`)."""
+        image, start = self.corpus.image[self.rows.start : self.rows.stop], self.rows.start
+        # Failures of other splits, which the encoding may also cover, do not count.
+        positions = self.failed[(self.failed >= start) & (self.failed < self.rows.stop)] - start
+        return Captions.of(
+            image, mark_usable(image, positions, None if self.pooling == "paired" else REFERENCES), start
+        )
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Sampler that draws the batches."""
+        params, captions, size = self.params, self.captions, self.params.size
+        given: dict[str, Any] = {"seed": params.seed, "drop_last": params.drop_last}
+        try:
+            if params.sampler == "random":
+                return RandomBatches(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
+            # An explicit depth is required; the default one may be cut to the width of the table.
+            usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
+            near = self.neighbours(params.depth or usual, params.depth or least)
+            given |= {"siblings": params.siblings, "depth": near.width}
+            if params.sampler == "neighbour":
+                return NeighbourBatches(captions, near, size, **given, k=params.k, anchors=params.anchors)
+            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=near.width, seed=params.seed)
+            return GradedBatches(captions, near, size, **given, levels=params.levels or drawn(), group=params.group)
+        except ValueError as error:
+            raise UsageError(str(error), where="export.plan") from error
+
+    @cached_property
+    def about(self) -> PlanDescription:
+        """Content of `plan.json`; raises if the blocks would be larger than `max_bytes`."""
+        sampler, params, size = self.sampler, self.params, self.params.size
+        images, spec = self.corpus.images_of(self.rows), self.source.spec
+        # A sampler draws the same number of batches in every epoch.
+        count = min(len(sampler), params.batches or len(sampler))
+        if not count:
+            message = f"{len(sampler.captions)} captions fill no batch of {size}"
+            todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
+            raise UsageError(message, where="export.plan", todo=todo)
+        total = count * params.epochs
+        if block_bytes(total, size) > parse_size(params.max_bytes):
+            message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
+            todo = "Plan fewer epochs or --batches, or raise --max-bytes; a lookup answers any batch in less space."
+            raise UsageError(message, where="export.plan", todo=todo)
+        each = batches_per_shard(size, total, self.source.is_pairwise())
+        return PlanDescription(
+            label=self.label,
+            source=spec.name,
+            source_kind=spec.kind,
+            split=self.split,
+            captions=(self.rows.start, self.rows.stop),
+            images=(images.start, images.stop),
+            left_out=len(self.rows) - len(self.captions),
+            batch_size=size,
+            batches=total,
+            epochs=(count,) * params.epochs,
+            batches_per_shard=each,
+            shards=-(-total // each),
+            sampler=sampler.parameters,
+            neighbours=self.neighbours_label,
+            bounds=spec.bounds,
+            pooling=self.pooling,
+            corpus=self.corpus.digest,
+            fingerprint=self.fingerprint,
+        )
+
+    @cached_property
+    def batches(self) -> Rows:
+        """Rows of all batches, (n, B) int32; -1 where a batch is short."""
+        batches, number = np.full((self.about.batches, self.about.batch_size), -1, np.int32), 0
+        for epoch, count in enumerate(self.about.epochs):
+            for rows in self.sampler.epoch(epoch)[:count]:
+                batches[number, : len(rows)] = rows
+                number += 1
+        return batches
+
+    def describe(self, cost: Cost | None = None) -> str:
+        """Return the size of the plan and its typical time on 2 CPU cores; raise if the label refuses so many pairs."""
+        count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
+        scored, rows = count * size**2, first[first >= 0]
+        if self.source.is_pairwise():
+            references, _ = self._reference_sets(rows)
+            pairs = references.take(np.repeat(np.arange(len(references)), len(rows)))
+            scored = self.relevance.pairs_to_score(pairs, np.tile(rows, len(references)), scored)
+        time = "" if cost is None else f", about {duration(scored / 1000 * cost.seconds)}"
+        space = f"{block_bytes(count, size) / 1e9:,.3f} GB"
+        return f"{count:,} batches of {size}, {space}, {scored:,} pairs to score{time}"
+
+    def steps(self, work: Work) -> Steps:
+        """Write the files that need no scores; yield the blocks."""
+        # The process that comes first draws the batches; workers would open the neighbours for it.
+        if not work.done(NAME):
+            for name, array in self._index_arrays().items():
+                write_array(work, name, array)
+            work.file(NAME, lambda path: path.write_text(self.about.to_json(), encoding="utf-8"))
+        about, _ = read_description(PlanDescription, work.folder / NAME, "", verify=False)
+        rows = np.load(work.folder / "rows.npy")
+        tasks = [
+            Task(f"{shard_name(n, about.shards)}.npy", partial(self._write, rows[part.start : part.stop]), len(part))
+            for n, part in enumerate(part_ranges(range(about.batches), about.batches_per_shard))
+        ]
+        yield Step(f"blocks ({self.label})", "batches", tasks, last=True)
+        facts = json.loads(about.to_json())
+        work.facts |= {name: value for name, value in facts.items() if name not in ("kind", "format", "fingerprint")}
+
+    def _index_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are written before any block, by file name without `.npy`; see relabel_train.plan."""
+        corpus, rows, batches = self.corpus, self.rows, self.batches
+        captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
+        # Images are numbered in row order, so those of a split are consecutive.
+        images = Ids.of(corpus.image_ids[slice(*self.about.images)]).arrays("image_ids")
+        image_of_row = np.where(batches < 0, np.int32(-1), corpus.image[np.maximum(batches, 0)])
+        return {"rows": batches, "images": image_of_row} | captions | images
+
+    def _write(self, batches: Rows, path: Path) -> None:
+        """Write one shard of blocks."""
+        size = batches.shape[1]
+        save_pieces(path, "<f4", (len(batches), size, size), self._blocks(batches))
+
+    def _blocks(self, batches: Rows) -> Iterator[NDArray[np.float32]]:
+        """Yield the blocks of some batches, (1, B, B) each, of exact scores; a short batch is padded with zeros."""
+        size = batches.shape[1]
+        for padded in batches:
+            rows = padded[padded >= 0]
+            references, own = self._reference_sets(rows)
+            scores = block_of_pairs(self.relevance, references, rows, self.pooling)
+            block = np.zeros((1, size, size), np.float32)
+            # Captions of one image have one row of scores.
+            block[0, : len(rows), : len(rows)] = scores[own]
+            yield block
+            self.progress.advance(1)
+
+    def _reference_sets(self, rows: Rows) -> tuple[References, NDArray[np.intp]]:
+        """Return the distinct reference sets of captions, and which one is that of each caption."""
+        if self.pooling == "paired":
+            return References.single(rows), np.arange(len(rows))
+        images, own = np.unique(self.corpus.image[rows], return_inverse=True)
+        return self.corpus.references(images), own
+
+
+def block_bytes(batches: int, size: int) -> int:
+    """Return the bytes of all blocks."""
+    return 4 * batches * size**2

@@ -1,1 +1,0 @@
-"""Batch plans: a seeded list of batches with their exact blocks of relevance."""
