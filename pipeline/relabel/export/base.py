@@ -114,10 +114,7 @@ def require_vectors(inputs: ExportInputs) -> None:
 
 
 class Export(ABC, Generic[P]):
-    """One format of files for other tools.
-
-    `params`: the block of the format in `relabel.export.params`.
-    """
+    """One format of files for other tools, with the parameters of its block in `relabel.export.params`."""
 
     def __init__(self, params: P) -> None:
         self.params = params

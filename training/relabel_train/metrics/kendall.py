@@ -32,8 +32,6 @@ def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import kendall_tau
     >>> scores, labels = np.array([[0.9, 0.5, 0.4, 0.1]]), np.array([[1.0, 1.0, 0.2, 0.6]])
     >>> tau_a, tau_b = kendall_tau(scores, labels)
     >>> tau_a.round(4), tau_b.round(4)  # 4 pairs agree, 1 disagrees, 1 is tied
@@ -61,7 +59,6 @@ def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
     Parameters
     ----------
     ranked : RankedLabels
-        Q queries.
     k : int
         2 or more; shorter lists are used completely.
 
@@ -72,8 +69,7 @@ def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import Ranking, cs_at_k
+    >>> from relabel_train.metrics import Ranking
     >>> scores, labels = np.array([[0.9, 0.5, 0.4, 0.1]]), np.array([[1.0, 0.8, 0.2, 0.6]])
     >>> cs_at_k(Ranking(scores, labels).best(3), 3)
     array([1.])

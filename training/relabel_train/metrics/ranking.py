@@ -45,8 +45,6 @@ class Ranking:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import Ranking
     >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
     >>> Ranking(scores, labels).best(3).labels  # of the two tied scores the less relevant item comes first
     array([[0.25, 0.75, 1.  ]])
@@ -121,12 +119,10 @@ def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None
     depth : int, optional
         The complete list by default.
     without : (query, item) index arrays, optional
-        Items that are removed first.
+        Items that are removed first, as by `Ranking.best`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ideal_labels
     >>> ideal_labels(np.array([[0.25, 1.0, 0.75, 0.5]]), 2)
     array([[1.  , 0.75]])
     """
@@ -147,22 +143,15 @@ def ranked_hits(
     Parameters
     ----------
     scores : (Q, N) float
-        Score of each item for each query; larger is better. -inf is allowed, NaN is not.
+        Score of each item for each query; larger is better. -inf is allowed; ValueError for NaN.
     positive : (Q, N) bool
     length : int
         0..N.
     ties : "pessimistic" or "row"
         "pessimistic" gives no chance hits, which flatter a coarse score. "row" equals a stable sort.
 
-    Raises
-    ------
-    ValueError
-        If `length` is not in 0..N, the shapes differ, or a score is NaN.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ranked_hits
     >>> scores, positive = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[False, True, False, True]])
     >>> ranked_hits(scores, positive, 3)
     array([[False, False,  True]])
@@ -193,10 +182,8 @@ def rank_positives(
     Parameters
     ----------
     scores : Scores
-        (M, N).
     direction : "i2t" or "t2i"
     positives : QueryPositives
-        Q queries.
     length : int
         0 or more; positions behind the end of a shorter gallery hold no positive.
     ties : "pessimistic" or "row"
@@ -214,8 +201,7 @@ def rank_positives(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import open_scores, own_positives, rank_positives
+    >>> from relabel_train.metrics import open_scores, own_positives
     >>> scores = open_scores(np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.8]]))
     >>> ranks, hits = rank_positives(scores, "i2t", own_positives([1, 1, 0], images=2).i2t, 2)
     >>> ranks

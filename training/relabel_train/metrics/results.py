@@ -51,7 +51,6 @@ class ReportSettings:
 
     Examples
     --------
-    >>> from relabel_train.metrics import ReportSettings
     >>> ReportSettings(label_top=10.0, kendall_tau=False).recall_ks  # for labels of CIDEr-D, 0..10
     (1, 5, 10)
     >>> ReportSettings(cs_ks=(0,))
@@ -129,12 +128,12 @@ class RetrievalReport:
     ties : str
     figures : tuple of Figure
     notes : tuple of str
-        Facts that matter when these figures are compared with others.
+        What matters when these figures are compared with others.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from relabel_train.metrics import ReportSettings, retrieval_report
+    >>> from relabel_train.metrics import retrieval_report
     >>> report = retrieval_report(np.eye(2), [0, 1], settings=ReportSettings(recall_ks=(1,)))
     >>> print(report.table())
     | protocol | metric | image to text | text to image | both | queries | left out |
@@ -158,13 +157,7 @@ class RetrievalReport:
         return iter(self.figures)
 
     def __getitem__(self, name: str) -> Figure:
-        """Return the figure `protocol.name`, as `all.r1_percent`.
-
-        Raises
-        ------
-        KeyError
-            Naming the figures of the report.
-        """
+        """Return the figure `protocol.name`, as `all.r1_percent`; KeyError names the figures of the report."""
         for figure in self.figures:
             if f"{figure.protocol}.{figure.name}" == name:
                 return figure

@@ -36,9 +36,7 @@ class Features:
     `arrays`: sequence of (M_i, R, D) float. `ids`: image ids of the M_1 + M_2 + ... rows of all arrays, in order.
     `lengths`: (M,) int; number of an image's R vectors that count; all by default. `about`: description of the files;
     `stand_in` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
-    process.
-
-    `width`, `most`: D and R.
+    process. `width`, `most`: D and R.
     """
 
     def __init__(

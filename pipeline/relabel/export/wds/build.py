@@ -60,10 +60,7 @@ class MatchedKeys:
 
 
 class SideCarWork:
-    """Work on one side-car: a task per shard.
-
-    `lookup`: opens the lookup; called once per worker. `keys`: meaning of the keys.
-    """
+    """Work on one side-car: a task per shard; `lookup` is called once per worker."""
 
     def __init__(
         self,

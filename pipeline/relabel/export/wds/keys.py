@@ -27,10 +27,7 @@ _COMPRESSION = re.compile(r"\.(tar(\.\w+)?|tgz)$", re.IGNORECASE)
 
 
 class KeyShard(ABC):
-    """Keys of one shard.
-
-    `name`: file name of the side-car's shard.
-    """
+    """Keys of the shard `name` of a side-car."""
 
     name: str
     count: int
@@ -100,10 +97,7 @@ def caption_shards(corpus: Corpus, rows: range, captions_per_shard: int) -> list
 
 
 def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: Progress) -> list[KeyShard]:
-    """Read the keys of image shards, in the order of their samples.
-
-    `params`: with `shards`.
-    """
+    """Read the keys of the image shards in `params.shards`, in the order of their samples."""
     files = expand_shards(str(params.shards))
     root = Path(os.path.commonpath([file.parent for file in files]))
     shards: dict[str, KeyShard] = {}
