@@ -33,9 +33,6 @@ class QueryPositives:
     >>> captions_of = own_positives([0, 0, 1], images=2).i2t
     >>> captions_of.queries, captions_of.indptr, captions_of.items
     (array([0, 1]), array([0, 2, 3]), array([0, 1, 2]))
-    >>> captions_of.dense(3)
-    array([[ True,  True, False],
-           [False, False,  True]])
     """
 
     queries: Ints
@@ -57,12 +54,6 @@ class QueryPositives:
     def owner(self) -> Ints:
         """Return the position among the queries of each item's query: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
-
-    def dense(self, items: int) -> NDArray[np.bool_]:
-        """Mark the positives: (Q, items) bool."""
-        out = np.zeros((len(self), items), np.bool_)
-        out[self.owner(), self.items] = True
-        return out
 
 
 @dataclass(frozen=True, eq=False)
