@@ -15,9 +15,7 @@ import pytest
 from tests.relabel_cli.runner import invoke as relabel
 
 from experiments.proxy_features import remaining_project
-from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
 
@@ -100,18 +98,6 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(moved)
     write("captions.csv", [*TEXTS, "one more", "and another"])
     assert captions("mine") == 14
-
-
-def test_captions_of_proxy_features_do_not_replace_a_corpus() -> None:
-    assert captions("mine") == 12
-    assert captions("mine_proxy") == 12
-    before = files("labels/mine_proxy")
-    remaining = remaining_project(Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime()))
-    remaining.config.ingest.path.parent.mkdir()  # type: ignore[union-attr]
-    shutil.copy("labels/mine/corpus/part-00000-of-00001.parquet", remaining.config.ingest.path)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"ingest\.path \('\.\./\.\./\.\./captions\.csv' there"):
-        stages.ingest(remaining).run()
-    assert files("labels/mine_proxy") == before
 
 
 def test_the_file_applies_to_its_own_dataset() -> None:

@@ -88,11 +88,11 @@ def test_a_file_that_is_no_checkpoint_is_named_and_runs_no_code(
     assert not (tmp_path / "ran").exists()
 
 
-def test_every_changed_byte_is_named(tmp_path: Path) -> None:
+def test_a_changed_byte_is_named(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     save_checkpoint(path, STATE)
     contents, draws = path.read_bytes(), random.Random(0)
-    for position in range(len(contents)):
+    for position in [*range(0, len(contents), 20), len(contents) - 1]:
         raw = bytearray(contents)
         raw[position] ^= 1 << draws.randrange(8)
         path.write_bytes(raw)
