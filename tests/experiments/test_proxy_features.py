@@ -21,9 +21,10 @@ from experiments.proxy_features import hold_out, proxy_features, proxy_folder, r
 from relabel import stages
 from relabel.sources.cbow import CbowParams
 from relabel.stages import Project
+from relabel_train.files import LookupFileError
 from relabel_train.lookup import open_lookup
 from relabel_train.reference.data import check_not_held_out, read_split
-from relabel_train.reference.features import FeaturesError, open_features
+from relabel_train.reference.features import open_features
 from relabel_train.reference.options import FitError
 
 COUNTS = {"train": 10, "val": 5, "test": 8}
@@ -155,5 +156,5 @@ def test_changed_features_are_refused(name: str, project: Project) -> None:
     body = bytearray((folder / name).read_bytes())
     body[-3] ^= 1
     (folder / name).write_bytes(body)
-    with pytest.raises(FeaturesError, match=name):
+    with pytest.raises(LookupFileError, match=name):
         open_features(folder, verify=True)

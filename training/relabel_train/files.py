@@ -30,7 +30,7 @@ _DAMAGE = (
 
 
 class LookupFileError(ValueError):
-    """A file of a lookup, batch plan or side-car that is damaged or contradicts its description."""
+    """A file of an export or of features that is damaged or contradicts its description."""
 
     exit_code = 4
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from relabel_train.metrics.ranking import Ties
@@ -127,8 +127,6 @@ class RetrievalReport:
     images, captions : int
     ties : str
     figures : tuple of Figure
-    notes : tuple of str
-        What matters when these figures are compared with others.
 
     Examples
     --------
@@ -151,7 +149,6 @@ class RetrievalReport:
     captions: int
     ties: str
     figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
     def __iter__(self) -> Iterator[Figure]:
         return iter(self.figures)
@@ -172,7 +169,7 @@ class RetrievalReport:
             values |= {"queries": list(f.queries), "skipped": list(f.skipped)}
             figures.setdefault(f.protocol, {})[f.name] = values
         head = {"images": self.images, "captions": self.captions, "ties": self.ties}
-        return head | {"figures": figures, "notes": list(self.notes)}
+        return head | {"figures": figures}
 
     def table(self) -> str:
         """Return the figures as a Markdown table, one row each."""
@@ -181,7 +178,7 @@ class RetrievalReport:
             values = [_number(f, value) for value in (f.i2t, f.t2i, f.both)]
             counts = ["{:,} / {:,}".format(*f.queries), "{:,} / {:,}".format(*f.skipped) if any(f.skipped) else ""]
             lines.append(f"| {' | '.join([f.protocol, f.name, *values, *counts])} |")
-        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
+        return "\n".join(lines)
 
 
 def _number(figure: Figure, value: float | None) -> str:
