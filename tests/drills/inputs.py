@@ -39,7 +39,7 @@ from relabel.stages import Project
 from relabel.store.manifest import FileEntry, Manifest, Spec, read_manifest
 from relabel_train.lookup import LookupFileError, open_lookup
 from relabel_train.plan import open_plan
-from relabel_train.reference.features import FeaturesError, open_features
+from relabel_train.reference.features import open_features
 
 RECORDS = [
     {"caption_id": 10 * i + j, "image_id": i, "text": f"a dog, number {j}, «ça» on street {i}", "split": split}
@@ -157,7 +157,7 @@ def zipped(name: str, content: bytes) -> bytes:
 def scan_features() -> Input:
     arrays = {f"{split}_ims.npy": numpy_file(VECTORS[:, None].repeat(3, 1)) for split in ("train", "test")}
     ids = {f"{s}_ids.txt": "".join(f"{s}{n}\n" for n in NAMES).encode() for s in ("train", "test")}
-    errors = (FeaturesError, FileNotFoundError)
+    errors = (LookupFileError, FileNotFoundError)
     return Input(arrays | ids, lambda f: open_features(f, namespace="d"), errors=errors)
 
 
@@ -175,7 +175,7 @@ def proxy_features() -> Input:
         "a.npy": numpy_file(VECTORS[:, None].repeat(3, 1).astype(np.float16)),
         "lengths.npy": numpy_file(np.full(len(NAMES), 2)),
     }
-    return Input(files, open_features, errors=(FeaturesError, FileNotFoundError))
+    return Input(files, open_features, errors=(LookupFileError, FileNotFoundError))
 
 
 def model_folder() -> Input:

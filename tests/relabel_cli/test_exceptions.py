@@ -17,7 +17,6 @@ from relabel_cli.exceptions import report
 from relabel_cli.main import load_root, run
 from relabel_train.files import LookupFileError
 from relabel_train.ids import UnknownIdError
-from relabel_train.reference.features import FeaturesError
 from relabel_train.reference.options import FitError
 
 
@@ -48,7 +47,6 @@ class OutOfMemoryError(RuntimeError):
         (ModuleNotFoundError("No module named 'torch'", name="torch"), 3, "relabel-itr[train]"),
         (FileNotFoundError("runs/fit: no checkpoint found"), 3, "runs/fit"),
         (FitError("epochs is 0"), 2, "epochs"),
-        (FeaturesError("damaged"), 4, "damaged"),
         (LookupFileError("damaged"), 4, "damaged"),
         (UnknownIdError("this lookup covers no caption x"), 4, ": this lookup covers no caption x"),
     ],

@@ -156,7 +156,7 @@ def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: i
 
 
 def test_an_interrupted_command_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    assert drill(tmp_path, CIDER, times=3, seed=0) >= 4
+    assert drill(tmp_path, CIDER, times=2, seed=0) >= 3
     # numba ignores a KeyboardInterrupt in its callbacks: interrupt it while it compiles.
     process = Folder(tmp_path, random.Random()).start(("neighbours", "--label", "cider"), tmp_path / "whole")
     while process.poll() is None and not list((tmp_path / "whole" / "numba").rglob("*.nbi")):

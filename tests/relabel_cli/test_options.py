@@ -111,9 +111,6 @@ def test_the_trainer_takes_every_parameter_by_set() -> None:
     ("name", "arguments"),
     [
         ("epochs", ["--epochs", "1000000000000"]),
-        ("batch_size", ["--batch-size", "-1"]),
-        ("lr", ["--set", "lr=.nan"]),
-        ("seed", ["--set", "seed=-1"]),
         ("wide: no such parameter", ["--set", "wide=1"]),
         ("--labels", ["--labels", "x", "--plan", "y"]),
     ],

@@ -35,13 +35,6 @@ def test_a_bar_has_its_count_and_time_left_in_80_columns(monkeypatch: pytest.Mon
     assert any(line.startswith("in ") and " 15/600 runs" in line for line in lines)
 
 
-def test_a_line_has_the_count(capsys: pytest.CaptureFixture[str]) -> None:
-    with Display(Console(stderr=True)).bar("work", 12_345, "runs") as bar:
-        bar.advance(12_345)
-    out, err = capsys.readouterr()
-    assert (out, err.rpartition(" in ")[0]) == ("", "work: 12,345 of 12,345 runs")
-
-
 def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

@@ -13,16 +13,8 @@ import pytest
 import yaml
 from tests.relabel_cli.runner import invoke
 
-from experiments.proxy_features import remaining_project
-from relabel.config import load_config
 from relabel.core.errors import MissingError
-from relabel.core.runtime import Runtime
-from relabel.sources.base import SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams
-from relabel.sources.cbow import CbowParams
-from relabel.sources.wmd import WmdParams
-from relabel.stages import Project
-from relabel.stages.tune import model_folder
 from relabel.store.artefact import Recipe, build
 
 PARAMS = {
@@ -83,20 +75,8 @@ def test_word_vectors_of_changed_captions_are_trained_again() -> None:
     assert "relabel tune cbow --dataset first" in output
     code, output = relabel("first", "run", "--split", "train", "--label", "cbow", "--dry-run", "--json")
     assert [step["state"] for step in json.loads(output) if step["stage"] == "tune"] == ["to do"]
-    assert relabel("first", "run", "--split", "train", "--label", "cbow")[0] == 0
-    assert "up to date" in encode("first")[1]
-
-
-@pytest.mark.parametrize("params", [CbowParams(), WmdParams()], ids=lambda p: p.source)
-def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: SourceParams) -> None:
-    ingest("first", 8)
-    settings = [f"sources={{one: {{source: {params.source}}}}}"]
-    config = load_config(None, settings, {"ingest.dataset": "first"})
-    remaining = remaining_project(Project(config, Runtime(data=Path("there"))))
-    assert model_folder(remaining, "cbow") == Path("there/word2vec/first")
-    assert remaining.config.source("one").params.vectors == str(Path("there/word2vec/first").absolute())
-    assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
-    assert params.tuned_models() == ("cbow",)
+    assert relabel("first", "tune", "cbow")[0] == 0
+    assert encode("first")[0] == 0
 
 
 def test_a_fuse_is_read_from_the_folder_that_it_was_written_to() -> None:

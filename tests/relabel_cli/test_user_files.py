@@ -66,19 +66,16 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
     ("command", "code", "message"),
     [
         ((*PLAN, "{home}/d"), 2, "/d' cannot name"),
-        ((*PLAN, "../lookup"), 2, "'../lookup' cannot name"),
         (
             ("tune", "fuse", "--parts", "cider", "--out", "{home}/models"),
             4,
             "{home}/models: found ",
         ),
-        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found "),
         (
             ("tune", "sbert", "--out", "labels/mine/corpus"),
             4,
             "found corpus mine, where only an older",
         ),
-        (("tune", "fuse", "--parts", "cider", "--out", "labels/mine/encodings/train/cider"), 4, "found encoding cider"),
         (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "lookup: found "),
         (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found "),
         (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),
@@ -91,7 +88,6 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
         (("encode", "--split", "..", "--label", "cider"), 2, "no split .."),
         (("ingest", "--dataset", "/tmp"), 2, "ingest.dataset"),
         (("neighbours", "--label", "cider", "--within", "../train"), 2, "'../train'"),
-        (("correlate", "--label", "cider", "--split", ".."), 2, "split"),
         (("fetch", "../models"), 2, "'../models'"),
     ],
 )

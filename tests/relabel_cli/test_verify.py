@@ -27,14 +27,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mine
 
 
-@pytest.mark.usefixtures("mine")
-def test_intact_files() -> None:
-    code, output = relabel("labels")
-    assert code == 0
-    assert "2 artefacts" in output
-    assert "all as written" in output
-
-
 def test_damaged_files(mine: Path) -> None:
     (mine / "encodings/test/cider/a").write_text("x")
     (mine / "corpus/a").unlink()

@@ -20,7 +20,6 @@ from relabel.corpus import References
 from relabel.stages import Project
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
-from relabel_train.samplers import GradedBatches, NeighbourBatches, RandomBatches
 
 REDUCE: dict[str, Callable[[list[float]], float]] = {
     "paired": lambda x: x[0],
@@ -75,15 +74,6 @@ def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_pr
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_blocks_equal_those_of_the_pipeline(label: str, small_project: Project) -> None:
-    lookup, corpus = opened(small_project, label), small_project.corpus
-    rows = sample_rows(lookup, 60, 3).astype(np.int32)
-    expected = stages.open_label(small_project, label, "all").block(corpus.references(corpus.image[rows]), rows)
-    np.testing.assert_allclose(lookup.block(rows, dtype=np.float64), expected, rtol=0, atol=TOLERANCE[label])
-    np.testing.assert_allclose(lookup.block(rows), expected, rtol=2e-7, atol=1e-6)
-
-
-@pytest.mark.parametrize("label", LABELS)
 def test_a_large_block_equals_small_ones(label: str, small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     lookup = opened(small_project, label)
     rows, columns = sample_rows(lookup, 33, 4), sample_rows(lookup, 41, 5)
@@ -105,14 +95,6 @@ def test_out_is_filled_and_empty_requests(small_project: Project) -> None:
             lookup.block([0], out=np.empty((1, 2), np.float32))
         with pytest.raises(ValueError, match="float32 or float64"):
             lookup.block([0], dtype=np.int32)
-
-
-def test_threads_do_not_share_buffers(small_project: Project) -> None:
-    lookup = opened(small_project, "cider")
-    first = lookup.block([3, 4, 5])
-    for seed in range(5):
-        lookup.block(sample_rows(lookup, 20, seed))
-    np.testing.assert_array_equal(lookup.block([3, 4, 5]), first)
 
 
 def test_siblings_are_marked_by_id(small_project: Project) -> None:
@@ -254,17 +236,3 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(
     assert (rows[1].tolist(), same[1].any()) == ([-1] * 3, False)
     assert np.isnan(scores[1]).all()
     np.testing.assert_array_equal(rows[0], intact.neighbours([0], 3)[0][0])
-
-
-def test_samplers_of_a_lookup_draw_no_caption_without_an_encoding(small_project: Project, tmp_path: Path) -> None:
-    lookup = with_failed(small_project, "cbow", tmp_path / "lookup", [4, 60])
-    captions = lookup.captions()
-    samplers = [
-        RandomBatches(captions, 16, seed=0, drop_last=False),
-        NeighbourBatches(captions, lookup, 16, seed=0, drop_last=False, depth=8, k=3),
-        GradedBatches(captions, lookup, 16, levels=(0.8, 0.2), seed=0, drop_last=False, depth=8),
-    ]
-    for sampler in samplers:
-        assert len(sampler) > 2
-        for rows in sampler.epoch(0):
-            assert np.isfinite(lookup.block(rows)).all()

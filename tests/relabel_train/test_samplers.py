@@ -170,14 +170,6 @@ def test_every_caption_is_an_anchor_before_any_repeats() -> None:
     assert anchors[:300] != anchors[300:600]
 
 
-def test_neighbours_are_read_once_per_anchor() -> None:
-    sampler = neighbour()
-    assert isinstance(sampler, NeighbourBatches)
-    assert isinstance(sampler.neighbours, Table)
-    batches = sampler.epoch(0)
-    assert sampler.neighbours.requests == [int(rows[0]) for rows in batches]
-
-
 def test_few_images_make_short_batches_without_siblings() -> None:
     few = Captions.of(IMAGE[:15], first=FIRST)
     table = Table(IMAGE[:15])

@@ -41,17 +41,30 @@ def write_images(folder: Path, project: Project, extra: str | None = None) -> li
     return urls
 
 
-@pytest.fixture
-def exported(small_project: Project, tmp_path: Path) -> tuple[list[str], Path, Lookup]:
-    """URLs of image shards, the folder of their side-car, and the lookup."""
-    shutil.copytree(small_project.labels, tmp_path / "labels")
-    urls = write_images(tmp_path / "images", small_project)
-    project = with_params(
-        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float32"
-    )
+def export(project: Project, folder: Path, dtype: str) -> Path:
+    """Export the side-car of the image shards in a folder, from the labels beside them."""
+    project = with_params(replace(project, labels=folder / "labels"), "wds", shards=str(folder / "images"), dtype=dtype)
     job = stages.export_wds(project, "cbow", "all")
     job.run()
-    return urls, job.out, open_lookup(project.folder("exports", "all", "lookup", "cbow"))
+    return job.out.relative_to(folder)
+
+
+@pytest.fixture(scope="module")
+def built(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of image shards, labels and their side-car, and the place of the side-car in it."""
+    folder = tmp_path_factory.mktemp("built")
+    shutil.copytree(small_project.labels, folder / "labels")
+    write_images(folder / "images", small_project)
+    return folder, export(small_project, folder, "float32")
+
+
+@pytest.fixture
+def exported(built: tuple[Path, Path], tmp_path: Path) -> tuple[list[str], Path, Lookup]:
+    """URLs of image shards, the folder of their side-car, and the lookup."""
+    shutil.copytree(built[0], tmp_path, dirs_exist_ok=True)
+    sidecar = tmp_path / built[1]
+    urls = sorted(map(str, (tmp_path / "images").glob("*.tar")))
+    return urls, sidecar, open_lookup(sidecar.parents[1] / "lookup" / "cbow")
 
 
 def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
@@ -97,10 +110,7 @@ def test_float16_moves_a_block_by_a_bounded_error(
     exported: tuple[list[str], Path, Lookup], small_project: Project, tmp_path: Path
 ) -> None:
     urls, folder, lookup = exported
-    project = with_params(
-        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float16"
-    )
-    stages.export_wds(project, "cbow", "all").run()
+    export(small_project, tmp_path, "float16")
     sidecar = open_sidecar(folder)
     assert sidecar.about.dtype == "float16"
     samples = list(wds.WebDataset(urls, shardshuffle=False).decode().map(join(sidecar)))
@@ -149,10 +159,7 @@ def test_a_step_crosses_processes_and_notices_another_export(
     key = sidecar.shard("00000.tar").keys[0]
     labels = pickle.loads(raw)({"__key__": key})["labels"]
     assert pickle.loads(pickle.dumps(labels)).caption_ids == labels.caption_ids
-    project = with_params(
-        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float16"
-    )
-    stages.export_wds(project, "cbow", "all").run()
+    export(small_project, tmp_path, "float16")
     with pytest.raises(LookupFileError, match="another side-car was exported there meanwhile"):
         pickle.loads(raw)
 

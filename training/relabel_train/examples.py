@@ -25,9 +25,7 @@ def write_lookup(folder: str | Path) -> Path:
     """Write a lookup of six captions of three images, with the five neighbours of each caption.
 
     Captions are `coco:11`, `coco:12` (of image `coco:1`), `coco:21`, `coco:22`, `coco:31` and `coco:32`, in rows 0 to
-    5. Relevance is a cosine, pooled by the maximum.
-
-    `folder`: made if it does not exist. Returns Path: the folder, for `open_lookup`.
+    5. Relevance is a cosine, pooled by the maximum. The folder is made, and returned for `open_lookup`.
     """
     scores = _VECTORS @ _VECTORS.T
     # Neighbours by (-score, row), without the caption itself.

@@ -68,10 +68,7 @@ class Ids:
         return [self._raw(int(position)).decode() for position in positions]
 
     def find(self, ids: Iterable[str], kind: str) -> NDArray[np.int64]:
-        """Return the positions of ids.
-
-        `kind`: "caption" or "image", for messages.
-        """
+        """Return the positions of ids; `kind` is "caption" or "image", for messages."""
         listed = list(ids)
         positions = self.positions(listed)
         unknown = [listed[i] for i in np.flatnonzero(positions < 0)]

@@ -29,11 +29,7 @@ class PlanDescription(ExportDescription):
     """Content of `plan.json`.
 
     `captions`, `images`: first and one past the last of the rows and images that have ids; `left_out`: captions among
-        them without a label.
-    `epochs`: batches of each epoch.
-    `batches_per_shard`, `shards`: division of the blocks into files.
-    `sampler`: its parameters. `neighbours`: label whose neighbours it used.
-    `corpus`, `fingerprint`: fingerprints of the corpus and of the plan.
+    them without a label. `epochs`: batches of each epoch. `neighbours`: label whose neighbours the sampler used.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -112,13 +108,7 @@ class Plan:
         return len(self._starts) - 1
 
     def epoch(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[int]:
-        """List the numbers of the batches of an epoch, or of one process as in Sampler.batches.
-
-        Raises
-        ------
-        ValueError
-            If there is no such epoch or rank.
-        """
+        """List the numbers of the batches of an epoch, or of one process as in Sampler.batches; ValueError if none."""
         if not 0 <= epoch < self.epochs:
             raise ValueError(f"{self.folder}: epoch {epoch} is not planned; there are 0..{self.epochs - 1}")
         # Each epoch is dealt out to processes by itself, so that `even` leaves out the end of an epoch alone.

@@ -45,8 +45,6 @@ class Captions:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.samplers import Captions
     >>> captions = Captions.of(np.array([0, 0, 1, 1]), np.array([True, False, True, True]), first=10)
     >>> captions.rows, captions.image
     (array([10, 12, 13], dtype=int32), array([0, 1, 1], dtype=int32))
@@ -59,17 +57,7 @@ class Captions:
 
     @classmethod
     def of(cls, image: Rows, usable: NDArray[np.bool_] | None = None, first: int = 0) -> Captions:
-        """Select the usable captions of a range of rows.
-
-        Parameters
-        ----------
-        image : (R,) int32
-            Image number of each row of the range.
-        usable : (R,) bool, optional
-            Usable captions; all by default.
-        first : int
-            First row of the range.
-        """
+        """Select the usable captions, all by default, of R rows from `first` on: `image` and `usable` are (R,)."""
         positions = np.arange(len(image)) if usable is None else np.flatnonzero(usable)
         return cls((positions + first).astype(np.int32), np.asarray(image, np.int32)[positions])
 
@@ -86,11 +74,10 @@ class Captions:
 
 
 def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int | None) -> NDArray[np.bool_]:
-    """Mark the captions whose relevance is a number, both as a candidate and as the name of their image.
+    """Mark the captions whose relevance is a number, both as a candidate and as the name of their image: (N,) bool.
 
-    `image`: (N,) int32; image number of each caption; captions of one image are neighbours. `failed`: (F,) int;
-    positions of the captions without an encoding. `references`: number of an image's first captions that are its
-    references; None: the caption itself (pooling "paired"). Returns (N,) bool.
+    `image`: (N,), captions of one image are neighbours. `failed`: positions of the captions without an encoding.
+    `references`: number of an image's first captions that are its references; None: the caption itself ("paired").
     """
     usable = np.ones(len(image), np.bool_)
     usable[failed] = False
@@ -115,11 +102,7 @@ class Neighbours(Protocol):
 
 
 class StableRandom:
-    """Random numbers from a seed that never change between versions.
-
-    Only the raw bits of numpy's generator are used. numpy may change its distributions between versions, but not the
-    bits.
-    """
+    """Random numbers from a seed, made of the raw bits of numpy's generator, which do not change between versions."""
 
     def __init__(self, *numbers: int) -> None:
         self._bits = np.random.PCG64(np.random.SeedSequence(numbers))
@@ -142,6 +125,8 @@ class StableRandom:
 class Sampler(ABC):
     """Base class of samplers. The batches of an epoch depend on the parameters, the seed and the epoch alone.
 
+    Subclasses implement `epoch` and `__len__`.
+
     Parameters
     ----------
     captions : Captions
@@ -155,9 +140,7 @@ class Sampler(ABC):
     Raises
     ------
     ValueError
-        If a parameter is invalid.
-
-    Subclasses implement `epoch` and `__len__`.
+        If a parameter is not in its range.
     """
 
     name: ClassVar[str]
@@ -187,14 +170,11 @@ class Sampler(ABC):
 
         Parameters
         ----------
+        rank, world_size : int
+            This process, 0..world_size - 1 (else ValueError), and the number of processes.
         even : bool
             Leave out the last batches that not every process would get, so that no process waits for one that is done
             (gradients are summed over processes). With False every batch of the epoch belongs to a process.
-
-        Raises
-        ------
-        ValueError
-            If `rank` is not in 0..world_size - 1.
         """
         all_batches = self.epoch(epoch)
         return [all_batches[i] for i in batches_of_process(len(all_batches), rank, world_size, even=even)]
@@ -234,8 +214,6 @@ class RandomBatches(Sampler):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.samplers import Captions, RandomBatches
     >>> captions = Captions.of(np.array([0, 0, 1, 1, 2, 2]))
     >>> [rows.tolist() for rows in RandomBatches(captions, 4, seed=0, drop_last=False).epoch(0)]
     [[3, 2, 1, 0], [4, 5]]
@@ -254,7 +232,6 @@ class RandomBatches(Sampler):
         self._images = len(np.unique(captions.image)) if one_caption_an_image else 0
 
     def __len__(self) -> int:
-        """Return the number of batches per epoch."""
         return self._count(self._images if self.one_caption_an_image else len(self.captions))
 
     @property
@@ -277,11 +254,9 @@ class RandomBatches(Sampler):
 class NeighbourBatches(Sampler):
     """Batches of an anchor, its k nearest captions, best first, and random others, for the log-ratio loss.
 
-    Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, section 4.2.
-
-    Anchors come from random orders of all captions, one order after another through the epochs, so that no caption is
-    an anchor twice before all were once. If fewer than k of an anchor's `depth` nearest are usable, random captions
-    replace them.
+    Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 4.2. Anchors come from random orders
+    of all captions, one after another through the epochs, so that no caption is an anchor twice before all were once.
+    If fewer than k of an anchor's `depth` nearest are usable, random captions replace them.
 
     Parameters
     ----------
@@ -300,11 +275,9 @@ class NeighbourBatches(Sampler):
 
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.samplers import NeighbourBatches
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
+    >>> lookup = open_lookup(write_lookup("example"))
     >>> sampler = NeighbourBatches(lookup.captions(), lookup, 3, seed=0, drop_last=False, k=1, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]  # an anchor, its nearest caption of another image, a random one
     [[3, 4, 1], [2, 1, 5]]
@@ -333,7 +306,6 @@ class NeighbourBatches(Sampler):
         self.anchors = self._count(len(captions)) if anchors is None else anchors
 
     def __len__(self) -> int:
-        """Return the number of batches per epoch."""
         most = len(self.captions) if self.siblings else len(np.unique(self.captions.image))
         return 0 if most == 0 or (self.drop_last and most < self.batch_size) else self.anchors
 
@@ -406,9 +378,8 @@ class GradedBatches(Sampler):
     3. The groups, in random order and end to end, are cut into batches. Every batch is as graded as any other and
        holds about B / `group` groups that are random to each other.
 
-    Towards the end of step 2 few candidates are free and groups stay small, because each caption is used once.
-
-    Holds 5 bytes per caption and neighbour: 280 MB for the 566,747 captions of COCO's training split at depth 100.
+    Towards the end of step 2 few candidates are free and groups stay small. The sampler holds 5 bytes per caption and
+    neighbour: 280 MB for the 566,747 captions of COCO's training split at depth 100.
 
     Parameters
     ----------
@@ -425,11 +396,9 @@ class GradedBatches(Sampler):
 
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.samplers import GradedBatches
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
+    >>> lookup = open_lookup(write_lookup("example"))
     >>> sampler = GradedBatches(lookup.captions(), lookup, 3, levels=(0.9, 0.5), seed=0, drop_last=False, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]
     [[2, 1, 5], [3, 4, 0]]
@@ -461,7 +430,6 @@ class GradedBatches(Sampler):
             raise ValueError(f"group is {group}; a caption meets no other in a group of less than 2")
 
     def __len__(self) -> int:
-        """Return the number of batches per epoch."""
         return self._count(len(self.captions))
 
     @property
@@ -532,33 +500,21 @@ class GradedBatches(Sampler):
 def quantile_levels(
     captions: Captions, neighbours: Neighbours, quantiles: Sequence[float], *, depth: int, seed: int = 0
 ) -> tuple[float, ...]:
-    """Return thresholds that the given shares of all candidates reach.
+    """Return thresholds that the given shares of all candidates reach, falling and without duplicates.
 
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1, of all candidates (step 1 of the algorithm): 0.1, 0.5, 0.9 make levels of the best tenth, the
-        next four tenths and the four after them.
+        Rising, in 0..1, of all candidates (step 1 of `GradedBatches`; ValueError if there is none): 0.1, 0.5, 0.9 make
+        levels of the best tenth, the next four tenths and the four after them.
     depth : int
         Neighbours examined, of at most 5,000 captions drawn with `seed`.
 
-    Returns
-    -------
-    tuple of float
-        Falling, without duplicates.
-
-    Raises
-    ------
-    ValueError
-        If no caption has a candidate.
-
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.samplers import quantile_levels
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
+    >>> lookup = open_lookup(write_lookup("example"))
     >>> [round(level, 2) for level in quantile_levels(lookup.captions(), lookup, (0.1, 0.5, 0.9), depth=5)]
     [0.94, 0.8, 0.28]
     """

@@ -60,18 +60,14 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class SideCarDescription(ExportDescription):
-    """Content of `sidecar.json`.
+    """Content of `sidecar.json`; `bounds` to `references` are those of relabel_train.lookup.format.
 
     `layout`: "arrays": the members of this module. "samples": one sample of webdataset per key, for other tools.
     `keys`: meaning of a key: the id of an image or a caption without its namespace, or of an image after the shard's
         name.
     `complete`: True if every key with a label carries all captions of its image.
-    `source`, `label`, `split`, `fingerprint`, `corpus`, `lookup`: fingerprints of the side-car and of the corpus and
-        the lookup that it was made from.
-    `bounds`: (float, float); smallest and largest relevance.
-    `pooling`, `poolings`, `references`: as in relabel_train.lookup.format.
-    `dtype`: type of the vectors; None without vectors.
-    `width`, `k`: D and k; 0 without vectors or neighbours.
+    `fingerprint`, `corpus`, `lookup`: fingerprints of the side-car, and of the corpus and the lookup behind it.
+    `dtype`, `width`, `k`: type of the vectors, D and k; None, 0 and 0 without vectors and neighbours.
     `shards`: by file name, sorted.
     """
 
@@ -102,19 +98,14 @@ class SampleLabels:
 
     Attributes
     ----------
-    image_id : str
-    image_row : int
-        Number of the image in the corpus.
-    caption_ids : list of n str
-    caption_rows : (n,) int32
-        Corpus rows.
-    vectors : (n, D) float16 or float32, or None
-        Unit vectors; None for a label without vectors.
-    image_vector : (D,) float16 or float32, or None
-        Of labels with vectors of images.
-    neighbour_ids : list of n lists of str, or None
-        Ids of the most relevant captions of each caption, best first. None unless requested.
-    neighbour_scores : list of n lists of float, or None
+    image_id, image_row : str, int
+        Of the image, and its number in the corpus.
+    caption_ids, caption_rows : list of n str, (n,) int32
+        Ids and corpus rows.
+    vectors, image_vector : (n, D) and (D,) float16 or float32, or None
+        Unit vectors, of labels with vectors of captions and of images.
+    neighbour_ids, neighbour_scores : lists of n lists of str and of float, or None
+        Of the most relevant captions of each caption, best first. None unless requested.
     """
 
     image_id: str
@@ -172,10 +163,7 @@ class ShardLabels:
 
 
 def write_tar(file: BinaryIO, members: Iterable[tuple[str, bytes]]) -> None:
-    """Write a tar file whose bytes depend on its members alone: no times, owners or permissions of this machine.
-
-    `members`: iterable of (str, bytes); name and content.
-    """
+    """Write a tar file whose bytes depend on the names and contents of its members alone: no times, no owners."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, body in members:
             # A TarInfo has time, owner and group 0 by default.

@@ -67,14 +67,7 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
 
 
 class SideCar:
-    """Labels by the key of a sample. Picklable: another process opens the same files.
-
-    Attributes
-    ----------
-    folder : Path
-    about : SideCarDescription
-        Content of `sidecar.json`.
-    """
+    """Labels by the key of a sample. Picklable: another process opens the same files. `about`: the description."""
 
     def __init__(
         self, folder: Path, about: SideCarDescription, index: Mapping[str, NDArray[Any]], verify: bool, cache: int
@@ -173,7 +166,7 @@ def join(sidecar: SideCar | str | Path, missing: Literal["raise", "skip"] = "rai
     ----------
     sidecar : SideCar, or the folder of one
     missing : "raise" or "skip"
-        Raise for a key without a label, or leave the sample out and count it in `Join.skipped`.
+        Raise KeyError for a key without a label, or leave the sample out and count it in `Join.skipped`.
     neighbours : bool
         Add the ids and scores of the neighbours of each caption.
 
@@ -182,10 +175,8 @@ def join(sidecar: SideCar | str | Path, missing: Literal["raise", "skip"] = "rai
     A pipeline of webdataset takes the step in ``.map`` after ``.decode``, which accepts bytes alone. The step needs the
     key and the shard of a sample only:
 
-    >>> import tempfile
     >>> from relabel_train.examples import write_sidecar
-    >>> from relabel_train.webdataset import join
-    >>> step = join(write_sidecar(tempfile.mkdtemp()))
+    >>> step = join(write_sidecar("example"))
     >>> sample = step({"__key__": "0001", "__url__": "images/00000.tar", "txt": "a dog"})
     >>> sample["labels"].caption_ids, sample["labels"].vectors.shape
     (['mine:0001#0'], (1, 2))
@@ -194,13 +185,7 @@ def join(sidecar: SideCar | str | Path, missing: Literal["raise", "skip"] = "rai
 
 
 class Join:
-    """Map step of a pipeline: sample to sample with `labels` (SampleLabels). Made by `join`.
-
-    Raises
-    ------
-    KeyError
-        When called, for a sample without a label, unless `missing` is "skip".
-    """
+    """Map step of a pipeline: sample to sample with `labels` (SampleLabels). Made by `join`."""
 
     def __init__(self, sidecar: SideCar, missing: Literal["raise", "skip"], neighbours: bool) -> None:
         if missing not in ("raise", "skip"):
@@ -256,10 +241,8 @@ class BlockCollate:
 
     Examples
     --------
-    >>> import tempfile
     >>> from relabel_train.examples import write_sidecar
-    >>> from relabel_train.webdataset import BlockCollate, join
-    >>> step = join(write_sidecar(tempfile.mkdtemp()))
+    >>> step = join(write_sidecar("example"))
     >>> samples = [step({"__key__": key, "__url__": "00000.tar"}) for key in ("0001", "0002")]
     >>> batch = BlockCollate(step.sidecar)(samples)
     >>> batch["__key__"], batch["relevance"]
@@ -286,13 +269,7 @@ class BlockCollate:
             raise ValueError(f"pooling {pooling!r} needs all captions of an image, and a key carries some. {todo}")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Collate samples and add the blocks.
-
-        Raises
-        ------
-        TypeError
-            If the trainer's batch is neither a mapping nor a tuple or list.
-        """
+        """Collate samples and add the blocks."""
         labels: list[SampleLabels] = [sample[self.field] for sample in samples]
         chosen = [self._caption(sample, one) for sample, one in zip(samples, labels, strict=True)]
         rest = [self._without_labels(sample) for sample in samples]
@@ -301,11 +278,7 @@ class BlockCollate:
     def blocks(self, labels: Sequence[SampleLabels], chosen: Sequence[int]) -> dict[str, NDArray[Any]]:
         """Return `relevance`, (B, B) float32, and `same_image`, (B, B) bool.
 
-        Parameters
-        ----------
-        labels : sequence of B SampleLabels
-        chosen : sequence of B int
-            Number of each sample's caption among those of its labels.
+        `chosen`, B numbers: of each sample's caption among those of its labels.
         """
         pooling, count = self.pooling or self.sidecar.about.pooling, len(labels)
         vectors, sizes = [np.asarray(one.vectors) for one in labels], [len(one.caption_rows) for one in labels]

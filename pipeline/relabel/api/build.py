@@ -44,10 +44,6 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
 
-    Returns
-    -------
-    Corpus
-
     Raises
     ------
     UsageError
@@ -82,10 +78,6 @@ def encode(folder: str | Path, label: str, split: str = "test", **options: Unpac
     folder, label, params, settings, runtime
         As for `load`.
     split : {"train", "val", "test", "all"}, default="test"
-
-    Returns
-    -------
-    Label
 
     Raises
     ------
@@ -124,10 +116,6 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     runtime : Runtime, optional
         Folder of models, device, threads and memory.
 
-    Returns
-    -------
-    Label
-
     Raises
     ------
     MissingError
@@ -162,12 +150,10 @@ def export_label(
 
     Parameters
     ----------
-    folder, label, params, settings, runtime
+    folder, label, split, params, settings, runtime
         As for `load`.
     kind : str
         "lookup", "neighbours", "plan", "wds", or a format of another tool: "hf", ... (`relabel export --help`).
-    split : {"train", "val", "test", "all"}, optional
-        By default the only split that the label is built for, or `all` if it is one of several.
     **parameters
         Parameters of `export.KIND` in the parameter file.
 
@@ -178,12 +164,10 @@ def export_label(
 
     Raises
     ------
-    MissingError
-        If the dataset or the label has not been built.
     UsageError
         If there is no such format, label or parameter, or the format cannot hold the label.
-    CheckError
-        If the label was built from other captions or with other parameters, or a file is damaged.
+    MissingError, CheckError
+        As for `load`.
 
     Examples
     --------

@@ -26,9 +26,7 @@ class Label:
     ----------
     project : Project
         Parameters and folders of the dataset.
-    name : str
-        Name of the label.
-    split : str
+    name, split : str
     relevance : Relevance
         The opened encoding, which answers by corpus rows.
 
@@ -103,18 +101,13 @@ class Label:
     def pairs(
         self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None
     ) -> NDArray[np.float64]:
-        """Return the relevance of P pairs of an image and a caption.
+        """Return the relevance of P pairs of an image and a caption: (P,) float64, equal to the entries of `block`.
 
         Parameters
         ----------
         images, captions : sequence of str
             P image ids and P caption ids.
         pooling : {"paired", "max", "mean", "refs"}, optional
-
-        Returns
-        -------
-        ndarray of shape (P,), float64
-            Equal to the entries of `block`.
 
         Raises
         ------

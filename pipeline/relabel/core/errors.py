@@ -64,10 +64,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def system_error(error: OSError, where: object) -> RelabelError:
-    """Return the user-facing error for an error of the operating system.
-
-    `where`: file or folder, for errors that name none. Returns PartialError for a full disk, else CheckError.
-    """
+    """Return a PartialError for a full disk, else a CheckError; `where`: for errors that name no file."""
     problem, place = error.strerror or str(error), str(error.filename or where)
     if error.errno in FULL:
         todo = "Free some space and run it again; finished files are kept."

@@ -80,10 +80,7 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Pad cells to the widths of their columns and join them with two spaces.
-
-    `lines`: rows with the same number of cells. `right`: columns that are flush right. All others are flush left.
-    """
+    """Pad cells to the widths of their columns and join them with two spaces; columns in `right` are flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     formats = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
     return ["  ".join(map(format, line, formats)).rstrip() for line in lines]

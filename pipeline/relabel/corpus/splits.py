@@ -22,10 +22,7 @@ Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 
 
 def split_as_published(test_captions: Path) -> Splitter:
-    """Return the splits of the published lists of ids.
-
-    `test_captions`: eccv_caption's `coco_test_ids.npy`. The val images are those of CxC.
-    """
+    """Return the splits of eccv_caption's `coco_test_ids.npy` and of CxC's val images."""
     from relabel.datasets.cxc import image_ids
 
     return split_by_ids(coco_test_captions(test_captions), image_ids("val"))

@@ -85,10 +85,7 @@ class Corpus:
 
     @classmethod
     def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
-        """Build from captions, which are checked, sorted and numbered.
-
-        `tokens`: PTB tokens of each caption, in the order of `captions`.
-        """
+        """Build from captions, which are checked, sorted and numbered; `tokens`: of each caption, by PTB."""
         rows = arrange(captions)
         corpus = cls.from_table(rows.table(range(len(rows))))
         return corpus if tokens is None else corpus.with_tokens([tokens[number] for number in rows.order])
@@ -221,10 +218,7 @@ class Corpus:
         return range(int(self.image[rows.start]), int(self.image[rows.stop - 1]) + 1)
 
     def references(self, images: Iterable[int], first: int | None = REFERENCES) -> References:
-        """Return the reference sets of images.
-
-        `images`: image numbers. `first`: number of captions to keep per image, in position order; None keeps all.
-        """
+        """Return the first captions of images, in position order, as reference sets; None keeps all."""
         m = np.fromiter(images, np.int64)
         starts = self.indptr[m]
         sizes = self.indptr[m + 1] - starts

@@ -88,10 +88,7 @@ class DataFile(Content):
 
 
 class Manifest(_Model):
-    """One dataset or asset.
-
-    `alternatives`: True if any one of the files, best first, makes the dataset; False if all of them do.
-    """
+    """One dataset or asset: all its files or, with `alternatives`, any one of them, best first."""
 
     name: str
     title: str

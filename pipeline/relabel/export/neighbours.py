@@ -67,10 +67,7 @@ def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, of: Of, work: Work) -
 
 
 def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
-    """Return the columns neighbours, neighbour_images, scores and same_image, with ids in place of rows.
-
-    `table`: rows of a table of neighbours.
-    """
+    """Return the columns of a table of neighbours with ids in place of rows."""
     lists = combine_chunks(table["neighbours"])
     near, offsets = lists.flatten(), pc.subtract(lists.offsets, lists.offsets[0])
     # Ids are gathered from the columns of the corpus, so that no Python list of all ids is made.

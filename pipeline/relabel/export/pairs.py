@@ -43,10 +43,7 @@ S = TypeVar("S", bound=ExportSamplesParams)
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random captions.
-
-    `rows`: captions to draw from. `near`: neighbours of these captions.
-    """
+    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random ones."""
 
     corpus: Corpus
     relevance: Relevance

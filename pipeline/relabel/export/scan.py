@@ -85,11 +85,7 @@ class ScanExport(Export[ExportScanParams]):
 
 
 def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[np.int32]:
-    """Return the corpus row of every line.
-
-    `rows`: complete images, each with at least `captions_per_image` captions. `captions_per_image`: first captions of
-    each image; 0 for all.
-    """
+    """Return the corpus row of every line: the first captions of each image, all for 0."""
     if captions_per_image == 0:
         return np.arange(rows.start, rows.stop, dtype=np.int32)
     images = corpus.images_of(rows)

@@ -238,10 +238,7 @@ class Bins(NamedTuple):
 
 
 def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = _BINS) -> Bins:
-    """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin, so ties make fewer bins.
-
-    `relevance`, `human`: (P,) float64; finite.
-    """
+    """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin."""
     # Index, in order of relevance, of the last pair of each bin but the last one; -1 where there are fewer pairs than
     # bins.
     last = len(relevance) * np.arange(1, bins) // bins - 1

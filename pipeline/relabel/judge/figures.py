@@ -50,10 +50,7 @@ def estimate(
     params: JudgeParams,
     threads: int = 1,
 ) -> dict[Statistic, Estimate]:
-    """Compute correlation coefficients with their bootstrap intervals.
-
-    `x`, `y`: (P,) float64; finite. `cluster`: (P,) int; cluster of each pair.
-    """
+    """Compute correlation coefficients of finite values, with bootstrap intervals over clusters."""
     intervals: dict[str, Interval | None] = {}
     if "pearson" in statistics:
         # It needs sums alone, so it has a faster bootstrap over the same draws.

@@ -72,10 +72,7 @@ class JudgedLabel:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A label with its figures on a judged set.
-
-    `calibration`: CxC: points of `relabel.judge.cxc_figures.calibration_points`.
-    """
+    """A label with its figures on a judged set and, of CxC, its `calibration_points`."""
 
     label: JudgedLabel
     records: Sequence[Record]

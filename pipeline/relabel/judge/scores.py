@@ -74,10 +74,7 @@ def read_scores(folder: Path) -> Vector:
 
 
 def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vector:
-    """Score the pairs of a set with a function of texts, called once more with the two exchanged if both orders count.
-
-    Returns (P,) float64.
-    """
+    """Score the pairs of a set with a function of texts, in both orders if both count."""
     references, candidates = judgements.references, judgements.candidates
     orders = [(references, candidates)]
     if judgements.both_orders:

@@ -181,10 +181,7 @@ def records_of(labels: Sequence[Judged]) -> list[Record]:
 
 
 def cxc_report(labels: Sequence[Judged], params: JudgeParams) -> Report:
-    """Report the agreement of labels with CxC's human scores, with the points of `dvc plots`.
-
-    `labels`: of one split. `params`: of their figures.
-    """
+    """Report the agreement of labels of one split with CxC's human scores, with the points of `dvc plots`."""
     records, about = records_of(labels), [one.label for one in labels]
     tables = [_task_table(task, about, records, params) for task in _TITLES if any(r["task"] == task for r in records)]
     if any(one.records for one in labels) and params.draws:
@@ -319,10 +316,7 @@ def eccv_report(labels: Sequence[Judged], unranked: Sequence[str] = ()) -> Repor
 
 
 def set_report(judged: JudgedSet, labels: Sequence[Judged], left_out: Mapping[str, str], params: JudgeParams) -> Report:
-    """Report the figures of labels on a set of texts, times 100, beside the published ones; empty without labels.
-
-    `left_out`: labels that cannot score the set, with the reason.
-    """
+    """Report the figures of labels on a set of texts, times 100; `left_out`: why labels cannot score it."""
     if not labels:
         return Report()
     records = records_of(labels)
@@ -372,10 +366,7 @@ class Cost:
 
 
 def headline_columns(records: Sequence[Record], sets: Sequence[JudgedSet]) -> list[Column]:
-    """Return a column for each headline figure that the reports of CxC, ECCV Caption and sets of texts have.
-
-    `records`: of their reports.
-    """
+    """Return a column for each headline figure in the records of CxC, ECCV Caption and sets of texts."""
     columns = [
         Column.of(records, "sits", ALL, "pearson", "SITS", "Pearson (CxC)"),
         Column.of(records, "sits", NON_GT, "pearson", "SITS non-GT", "Pearson (CxC)"),
@@ -391,10 +382,7 @@ def headline_columns(records: Sequence[Record], sets: Sequence[JudgedSet]) -> li
 
 
 def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:
-    """Lay out one table of all labels and sets.
-
-    `costs`: by label, on the sets of texts. `absent`: notes about the sets that are not in the table.
-    """
+    """Lay out one table of all labels and sets; `absent`: notes about the sets that are not in it."""
     names = {label: label for column in columns for label in column.estimates}
     rates = {label: _rate(cost.captions_per_second) for label, cost in costs.items()}
     sizes = {label: f"{cost.bytes_per_caption:,.0f}" for label, cost in costs.items()}

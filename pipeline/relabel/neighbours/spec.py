@@ -99,10 +99,7 @@ def row_groups(rows: range, width: int) -> list[range]:
 
 
 def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np.bool_]) -> pa.Table:
-    """Return the table of q rows with `width` neighbours each.
-
-    `row`: (q,) int32. `neighbours`, `scores`, `same_image`: (q, width) int32, float and bool.
-    """
+    """Return the table of q rows, (q,), with `width` neighbours each, (q, width)."""
     offsets = pa.array(np.arange(len(row) + 1, dtype=np.int32) * np.int32(neighbours.shape[1]))
     values = (neighbours.astype(np.int32), scores.astype(np.float32), same_image)
     lists = [pa.ListArray.from_arrays(offsets, pa.array(v.reshape(-1))) for v in values]

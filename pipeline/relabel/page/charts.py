@@ -118,10 +118,7 @@ def headline(records: Sequence[Record], colours: Mapping[str, str]) -> Figure:
 
 
 def scatter(pairs: JudgedPairs, label: str, colour: str) -> Figure:
-    """Draw relevance against human score: the sample, hollow if of one image, and the mean of pairs of two images.
-
-    The page adds the texts of the sample, whose numbers are `customdata`.
-    """
+    """Draw relevance against human score: the sample, hollow if of one image, and the mean of non-GT pairs."""
     x, y, data = pairs.relevance[label], pairs.human, []
     for one_image, symbol in ((False, "circle"), (True, "circle-open")):
         numbers = np.flatnonzero(pairs.one_image[pairs.sample] == one_image)
@@ -143,10 +140,7 @@ def matrix(rho: Sequence[Sequence[float | None]], names: Sequence[str]) -> Figur
 
 
 def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
-    """Draw the shares of pairs by relevance, for each kind of `draw_pairs`, in bins that the kinds share.
-
-    `scores`: by kind, (P,) float64. NaN is left out, and a kind without scores, too.
-    """
+    """Draw the shares of pairs by relevance, for each kind of `draw_pairs` with scores, in shared bins."""
     finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
     pooled = np.concatenate([*finite.values(), np.zeros(1)])
     # Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty: the last bin has them.

@@ -169,12 +169,7 @@ class Source(ABC, Generic[P]):
         self.check_pooling(params.pooling)
 
     def check_pooling(self, pooling: Pooling) -> None:
-        """Raise if the source does not support a pooling.
-
-        Raises
-        ------
-        UsageError
-            With the reason and the supported poolings.
+        """Raise a UsageError with the reason and the supported poolings if the source does not support a pooling.
 
         Examples
         --------
@@ -227,10 +222,8 @@ class Source(ABC, Generic[P]):
 
         Parameters
         ----------
-        folder : Path
-            Folder of the encoding.
-        manifest : Manifest
-            Manifest of the encoding; its files are verified.
+        folder, manifest : Path, Manifest
+            Of the encoding, whose files are verified.
         opened : callable
             Opens the encoding.
         semantic : mapping
@@ -241,13 +234,7 @@ class Source(ABC, Generic[P]):
         return opened().write_lookup(work)
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Raise if the source cannot be made of these encodings of its `input_labels`.
-
-        Parameters
-        ----------
-        inputs : mapping of str to Manifest
-            Manifests of the encodings, by label.
-        """
+        """Raise if the source cannot be made of these encodings, by label, of its `input_labels`."""
 
     def model_folder(self) -> Path | None:
         """Return the folder that the parameter `model` names, if the source has one. It need not exist."""

@@ -34,11 +34,7 @@ _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
 
 def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
-    """Make the table of one shard.
-
-    `rows`: n corpus rows. `vectors`: (n, D) float. `stored`: type of the stored values. Returns pyarrow.Table: columns
-    row (int32) and vector (fixed_size_list<stored>[D]).
-    """
+    """Make the table of one shard: row (int32) and vector (fixed_size_list<stored>[D])."""
     values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
     # Parquet names the field of list values `element`, so a table equals itself when it is read back.
     list_type = pa.list_(pa.field("element", values.type), vectors.shape[1])

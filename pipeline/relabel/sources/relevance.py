@@ -50,23 +50,7 @@ class LookupArrays:
 
 
 def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
-    """Return the positions of corpus rows within a range of encoded rows.
-
-    Parameters
-    ----------
-    rows : (N,) int32
-        Corpus rows.
-    encoded : range
-        Encoded rows.
-
-    Returns
-    -------
-    (N,) int64
-
-    Raises
-    ------
-    IndexError
-        If a row is not in the range.
+    """Return the positions of corpus rows, (N,), within a range of encoded rows; IndexError for a row beyond it.
 
     Examples
     --------
@@ -176,20 +160,10 @@ class Relevance(ABC):
             Text as typed by a person.
         captions : (N,) int32
             Corpus rows.
-
-        Returns
-        -------
-        (N,) float64
         """
 
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Return a finder of exact neighbours.
-
-        Raises
-        ------
-        UsageError
-            If the source has none, because it scores pair by pair or knows image ids only.
-        """
+        """Return a finder of exact neighbours; UsageError for a source of pairs or of image ids only."""
         raise UsageError(
             f"{type(self).__name__} has no exact neighbours",
             todo="Use a source of vectors or features, such as sbert or cider.",
@@ -209,23 +183,11 @@ class Relevance(ABC):
         return None
 
     def write_lookup(self, work: Work) -> LookupArrays:
-        """Write the arrays from which a lookup computes the same relevance.
-
-        Raises
-        ------
-        UsageError
-            If this kind of source has no lookup.
-        """
+        """Write the arrays from which a lookup computes the same relevance; UsageError if this kind has no lookup."""
         raise UsageError("it scores pair by pair", todo="Run `relabel export plan` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        """Estimate how many of `total` pairs like the given P are scored one by one, without scoring them.
-
-        Raises
-        ------
-        UsageError
-            If they are more than a limit of the parameters.
-        """
+        """Estimate how many of `total` pairs like the given P are scored one by one; UsageError above a limit."""
         return total
 
     def close(self) -> None:  # noqa: B027

@@ -68,10 +68,7 @@ class Shards:
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
-    """Add the column of failure reasons to a shard. A shard without failed rows is returned unchanged.
-
-    `table`: n rows. `reasons`: reason by position in the shard, 0..n-1.
-    """
+    """Add the column of failure reasons, by position, to a shard, which stays as it is without any."""
     if not reasons:
         return table
     return table.append_column(FAILED, pa.array([reasons.get(i) for i in range(len(table))], pa.string()))

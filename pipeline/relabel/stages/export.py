@@ -97,10 +97,7 @@ def _licence(project: Project) -> str | None:
 
 
 def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
-    """Prepare to write the lookup of a label over a split, with its neighbours if these exist.
-
-    `label`, `split`: the encoding to export. `within`: split of the neighbours to include; `split` by default.
-    """
+    """Prepare to write the lookup of a label over a split, with its neighbours in `within` if these exist."""
     from relabel.export.lookup import lookup_parameters, write_lookup
 
     source = project.config.source(label)
@@ -116,10 +113,7 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 
 
 def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:
-    """Prepare to write the neighbours of a label with the ids of captions and images.
-
-    `within`: split of the neighbours. `of`: queries of the table.
-    """
+    """Prepare to write the neighbours of a label with the ids of captions and images."""
     from relabel.export.neighbours import write_neighbour_ids
 
     corpus, table = project.corpus, prepare_neighbours(project, label, within, of)

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def export_wds(project: Project, label: str, split: str) -> Job:
-    """Prepare to write the side-car of a label from its lookup. Its shards and keys are those of `export.wds`.
-
-    `label`, `split`: the lookup.
-    """
+    """Prepare to write the side-car of a label from its lookup, with shards and keys of `export.wds`."""
     from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import caption_shards, digest_keys, image_shards
     from relabel_train.lookup import open_lookup

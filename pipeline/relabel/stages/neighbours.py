@@ -20,10 +20,7 @@ from relabel.topk.vector_index import make_index
 def neighbours(
     project: Project, label: str, within: str | None = None, of: Of | None = None, split: str | None = None
 ) -> Job:
-    """Prepare to find the neighbours of every caption or image of a split under a label.
-
-    `within`, `of`, `split`: by default those of `neighbours` in the parameters.
-    """
+    """Prepare to find the neighbours of every caption or image of a split; defaults are in the parameters."""
     params = project.config.neighbours
     source = project.config.source(label)
     source.require("neighbours")

@@ -119,10 +119,7 @@ class Project:
             self.runtime.progress.note(text)
 
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
-        """Return a named split as it is; without a name, the default if the corpus has it, its only split, or all.
-
-        `labels`: names that are checked.
-        """
+        """Return a named split; without a name, the default if the corpus has it, its only split, or all."""
         for label in labels:
             self.config.params(label)
         if split is not None or default in self.corpus.splits:

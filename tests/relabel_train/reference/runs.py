@@ -48,10 +48,9 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert a == b, where
 
 
-def held(options: FitOptions) -> EvalOptions:
-    return EvalOptions(
-        run=options.out, data=options.data, captions=options.captions, namespace="coco", split="val", graded=6
-    )
+def held(options: FitOptions, split: str = "test", **more: Any) -> EvalOptions:
+    own = {name: getattr(options, name) for name in ("data", "captions", "namespace")}
+    return EvalOptions(run=options.out, split=split, graded=6, **own, **more)
 
 
 def lines(options: FitOptions) -> list[dict[str, Any]]:

@@ -26,11 +26,14 @@ from relabel_train.reference.models import Vocabulary, make_model
 from relabel_train.reference.options import FitError, FitOptions
 
 
-def batches(options: FitOptions, paired: bool = False, rank: int = 0, world: int = 1) -> Batches:
+def batches(
+    options: FitOptions, paired: bool = False, rank: int = 0, world: int = 1, labels: Lookup | None = None
+) -> Batches:
     features = open_features(options.data, namespace=options.namespace)
     split = read_split(options.captions, options.split, features)
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    labels = open_lookup(options.labels) if options.labels is not None else None
+    if labels is None and options.labels is not None:
+        labels = open_lookup(options.labels)
     plan = open_plan(options.plan) if options.plan is not None else None
     return Batches(options, split, features, model, labels, plan, paired, rank, world)
 
@@ -75,10 +78,8 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
 ) -> None:
     options, corpus, bad = run(batch_size=8), small_project.corpus, 4
     labels = without_encodings(Path(options.labels or ""), tmp_path / "lookup", [bad])
-    features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, options.split, features)
-    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    loaded = Batches(options, split, features, model, labels, None, True)
+    split = read_split(options.captions, options.split, open_features(options.data, namespace="coco"))
+    loaded = batches(options, paired=True, labels=labels)
     excluded = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # its caption represents the image
     rows_seen = [row for rows in loaded.epoch(0) for row in rows.tolist()]
     assert (excluded & set(rows_seen), loaded.left_out) == (set(), len(excluded))
@@ -98,55 +99,6 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(excluded))
     assert "NaN" not in json.dumps(report.to_json())
     assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
-
-
-@pytest.mark.parametrize("label", ["cbow", "cider"])
-@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
-def test_every_pooling_leaves_out_exactly_the_captions_without_a_label(
-    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, label: str, pooling: str | None
-) -> None:
-    corpus, bad = small_project.corpus, 4
-    labels = without_encodings(small_project.folder("exports", "all", "lookup", label), tmp_path / "lookup", [bad])
-    options = run(batch_size=8, pooling=pooling)
-    features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, options.split, features)
-    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    loaded = Batches(options, split, features, model, labels, None, True)
-    images = np.flatnonzero(corpus.image == corpus.image[bad]).tolist()
-    excluded = {bad} if pooling == "paired" else set(images)
-    assert set(loaded.captions.rows.tolist()) == set(corpus.splits["train"]) - excluded
-    for rows in loaded.epoch(0):
-        batch = loaded.make(rows)
-        assert batch.relevance is not None
-        assert bool(batch.relevance.isfinite().all())
-
-
-@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_labels_that_are_no_numbers_are_named(
-    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, pooling: str | None, value: float
-) -> None:
-    """Check a lookup whose vectors were changed after its export, without verification."""
-    corpus, bad = small_project.corpus, 4
-    lookup = without_encodings(small_project.folder("exports", "all", "lookup", "cbow"), tmp_path / "lookup", [])
-    vectors = np.array(lookup.arrays["vectors"])
-    vectors[bad] = value
-    np.save(tmp_path / "lookup" / "vectors.npy", vectors)
-    labels = open_lookup(tmp_path / "lookup", verify=False)
-    options = run(batch_size=8, pooling=pooling)
-    features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, options.split, features)
-    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    loaded = Batches(options, split, features, model, labels, None, False)
-    rows = next(rows for rows in loaded.epoch(0) if bad in rows)
-    with pytest.raises(
-        FitError, match=r"lookup: the label of caption \S+ for the image of \S+ is (nan|-?inf)\. Export"
-    ):
-        loaded.make(rows)
-    names = [corpus.caption_ids[row] for row in rows]
-    with pytest.raises(FitError) as raised:
-        loaded.make(rows)
-    assert sum(f" {name} " in str(raised.value) for name in names) in (1, 2)
 
 
 def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:

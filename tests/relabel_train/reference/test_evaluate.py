@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.relabel_train.reference.runs import held
 
 from relabel.stages import Project
 from relabel_train.metrics import ReportSettings, retrieval_report
@@ -18,20 +19,10 @@ from relabel_train.reference.data import Split, read_split
 from relabel_train.reference.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.fit import fit, load_model
-from relabel_train.reference.options import EvalOptions, FitError, FitOptions
+from relabel_train.reference.options import FitError, FitOptions
 from relabel_train.reference.scoring import embed, recall, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def held(options: FitOptions, **changed: object) -> EvalOptions:
-    values: dict[str, object] = {
-        "run": options.out,
-        "data": options.data,
-        "captions": options.captions,
-        "split": "test",
-    }
-    return EvalOptions(**values | {"namespace": "coco", "graded": 6} | changed)  # type: ignore[arg-type]
 
 
 def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], small_project: Project) -> None:
@@ -62,8 +53,7 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert list(others.graded) == ["cider", "cider_plain", str(lookup)]
 
 
-@pytest.mark.parametrize("batch", [2, 512])
-def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions], batch: int) -> None:
+def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions]) -> None:
     """Check that the scores of a split are those of one call, in the order of the split, with messages."""
     options = run(model="saf", epochs=1)
     fit(options, "cpu")
@@ -71,7 +61,7 @@ def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions], b
     split = read_split(options.captions, "test", features)
     model = load_model(options.out)[0]
     messages: list[str] = []
-    scores = score(model, split, features, torch.device("cpu"), batch, messages.append)
+    scores = score(model, split, features, torch.device("cpu"), 2, messages.append)
     vectors, regions = (torch.from_numpy(a) for a in features.take(split.feature))
     with torch.no_grad():
         expected = model.scores(

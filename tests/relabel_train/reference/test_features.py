@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel_train.reference.features import Features, FeaturesError, open_features
+from relabel_train.files import LookupFileError
+from relabel_train.reference.features import Features, open_features
 
 RNG = np.random.default_rng(0)
 
@@ -41,7 +42,7 @@ def test_images_of_all_files_by_id(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again[["coco:1"]][0][0], train[2])
     assert "coco:1" in features
     assert "1" not in features
-    with pytest.raises(FeaturesError, match="no features of 2 of 3 images; the first are coco:8"):
+    with pytest.raises(LookupFileError, match="no features of 2 of 3 images; the first are coco:8"):
         features[["coco:8", "coco:7", "x"]]
 
 
@@ -73,7 +74,7 @@ def test_ids_of_positions_and_testall_precedes_test(tmp_path: Path) -> None:
 )
 def test_invalid_files_are_named(tmp_path: Path, array: NDArray[np.floating], ids: list[str], said: str) -> None:
     scan(tmp_path, "train", array, ids)
-    with pytest.raises(FeaturesError, match=said) as error:
+    with pytest.raises(LookupFileError, match=said) as error:
         open_features(tmp_path)
     assert "train_i" in str(error.value)
 
@@ -86,17 +87,17 @@ def test_missing_and_truncated_files(tmp_path: Path) -> None:
         open_features(tmp_path)
     path = tmp_path / "train_ims.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(FeaturesError, match="not a valid"):
+    with pytest.raises(LookupFileError, match="not a valid"):
         open_features(tmp_path, ids="position")
 
 
 def test_widths_must_agree_and_images_must_be_distinct(tmp_path: Path) -> None:
     scan(tmp_path, "train", regions(2), ["a", "b"])
     scan(tmp_path, "dev", regions(1, width=5), ["c"])
-    with pytest.raises(FeaturesError, match="differ"):
+    with pytest.raises(LookupFileError, match="differ"):
         open_features(tmp_path)
     scan(tmp_path, "dev", regions(1), ["b"])
-    with pytest.raises(FeaturesError, match="image b occurs twice"):
+    with pytest.raises(LookupFileError, match="image b occurs twice"):
         open_features(tmp_path)
 
 
@@ -136,5 +137,5 @@ def test_proxy_features_are_marked(tmp_path: Path) -> None:
     ],
 )
 def test_mismatched_descriptions(tmp_path: Path, changed: dict[str, object], said: str) -> None:
-    with pytest.raises(FeaturesError, match=said):
+    with pytest.raises(LookupFileError, match=said):
         proxy(tmp_path, **changed)

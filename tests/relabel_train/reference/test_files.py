@@ -10,6 +10,7 @@ import math
 import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +42,7 @@ def test_everything_is_restored(tmp_path: Path) -> None:
     save_checkpoint(path, STATE)
     save_checkpoint(path, STATE)
     assert same(STATE, load_checkpoint(path))
+    assert same(STATE, torch.load(path, weights_only=True))
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
 
 
@@ -73,35 +75,29 @@ class Code:
 
 @pytest.mark.parametrize("content", [{"w": Code()}, b"", b"PK" * 100, b"not a zip"])
 def test_a_file_that_is_no_checkpoint_is_named_and_runs_no_code(
-    content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "last.pt"
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        torch.save(content, path)
+        save_checkpoint(path, content)
     with pytest.raises(FitError, match=r"last\.pt: not a valid checkpoint"):
         load_checkpoint(path)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_a_changed_byte_changes_nothing_or_is_named(tmp_path: Path, count: int) -> None:
+def test_a_changed_byte_is_named(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     save_checkpoint(path, STATE)
-    contents, draws, detected = path.read_bytes(), random.Random(0), 0
-    for _ in range(count):
+    contents, draws = path.read_bytes(), random.Random(0)
+    for position in [*range(0, len(contents), 20), len(contents) - 1]:
         raw = bytearray(contents)
-        for _ in range(draws.choice([1, 1, 3])):
-            raw[draws.randrange(len(raw))] ^= 1 << draws.randrange(8)
+        raw[position] ^= 1 << draws.randrange(8)
         path.write_bytes(raw)
-        try:
-            assert same(STATE, load_checkpoint(path))
-        except FitError as error:
-            assert "last.pt" in str(error)  # noqa: PT017
-            detected += 1
-    assert detected > count / 4
+        with pytest.raises(FitError, match=r"last\.pt.*sha256"):
+            load_checkpoint(path)
 
 
 def messages_of(folder: Path) -> list[dict[str, object]]:

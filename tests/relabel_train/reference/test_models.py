@@ -159,6 +159,8 @@ def test_vse_infinity_drops_in_training_only_and_ignores_padding(vocabulary: Voc
 def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
     with pytest.raises(ValueError, match="no model 'scan'; there are vsepp, vse_inf, sgr, saf"):
         make_model("scan", 6, vocabulary, 8, 5)
+    with pytest.raises(ValueError, match="average of an sgr and a saf run"):
+        make_model("sgraf", 6, vocabulary, 8, 5)
     with pytest.raises(ValueError, match="by a GRU"):
         make_model("vsepp", 6, vocabulary, 8, 5, text="bert-base-uncased")
 

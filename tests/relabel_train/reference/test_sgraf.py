@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from relabel_train.losses import TripletLoss
-from relabel_train.reference.models import MODELS, SGR, Vocabulary, make_model
+from relabel_train.reference.models import SGR, Vocabulary, make_model
 from relabel_train.reference.models import sgraf as module
-from relabel_train.reference.models.sgraf import SimilarityModel, attention
+from relabel_train.reference.models.sgraf import SimilarityModel
 
 TEXTS = ["a dog on a surfboard", "two cats", "a man", "a dog and a cat on a bench near the sea"]
 REGIONS = torch.tensor([4, 2, 3])
@@ -205,34 +204,6 @@ def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel, feat
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_steps_reduce_the_loss(name: str) -> None:
-    """Check that a model learns eight pairs, in which each region of an image is one word of its caption."""
-    torch.manual_seed(0)
-    # Wide enough that no seed of the weights leaves the graph without an active unit.
-    model = make_model(name, 6, Vocabulary.of(TEXTS, 1), embed=32, word=16).double().eval()  # without dropout
-    vectors, words = torch.randn(12, 6, dtype=torch.float64), torch.rand(8, 12).argsort(dim=1)[:, :3]
-    tokens = (words % 11 + 4).clamp(max=model.words.num_embeddings - 1)  # type: ignore[union-attr,operator]
-    lengths = regions = torch.full((8,), 3)
-    optimizer, loss = torch.optim.Adam(model.parameters(), lr=0.005), TripletLoss(negatives="sum")
-    losses = []
-    for _ in range(60):
-        images = model.encode_images(vectors[words], regions)
-        losses.append(loss(model.scores(images, model.encode_captions(tokens, lengths))))
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-    assert float(losses[-1].detach()) < float(losses[0].detach()) / 4
-
-
-def test_attention_of_equal_regions_is_their_mean() -> None:
-    regions, words = torch.ones(1, 3, 4, dtype=torch.float64), torch.rand(2, 5, 4, dtype=torch.float64)
-    everything = torch.ones(1, 3, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool)
-    # Regions (1, 1, 1, 1), whose mean (0.5, 0.5, 0.5, 0.5) has length 1.
-    expected = torch.full((1, 2, 5, 3), 0.5 / 3, dtype=torch.float64)
-    torch.testing.assert_close(attention(regions, words, *everything), expected)
-
-
 def test_a_step_keeps_no_tensor_of_pairs_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that tensors kept for the gradient are no larger than the encodings: blocks are computed again."""
     monkeypatch.setattr(module, "_CELLS", 1 << 10)
@@ -248,12 +219,3 @@ def test_a_step_keeps_no_tensor_of_pairs_and_words(monkeypatch: pytest.MonkeyPat
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model.scores(images, captions)
     assert max(kept, default=0) <= captions.numel()
-
-
-@pytest.mark.parametrize("name", ["sgr", "saf"])
-def test_models_are_registered(name: str) -> None:
-    assert MODELS[name].sets
-    with pytest.raises(ValueError, match="by a GRU"):
-        make_model(name, 6, Vocabulary.of(TEXTS, 1), 8, 5, text="bert-base-uncased")
-    with pytest.raises(ValueError, match="average of an sgr and a saf run"):
-        make_model("sgraf", 6, Vocabulary.of(TEXTS, 1), 8, 5)

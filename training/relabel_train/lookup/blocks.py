@@ -34,8 +34,8 @@ class References:
     ) -> References:
         """List the references that stand for the images of some captions.
 
-        `image`, `indptr`: as in `lookup.format`. `positions`: (B,) int64; one caption of each image. `most`: number of
-        first captions that are an image's references. `paired`: the caption itself is the only reference.
+        `positions`: one caption of each image. `most`: number of first captions that are an image's references.
+        `paired`: the caption itself is the only reference.
         """
         if paired:
             return cls(positions[None], None)

@@ -26,27 +26,19 @@ class DeviceLookup:
     Parameters
     ----------
     lookup : Lookup
-        Of a label with vectors (kinds `vectors` and `image_vectors`).
+        Of a label with vectors (kinds `vectors` and `image_vectors`), else ValueError.
     device : str or torch.device
 
     Attributes
     ----------
-    lookup : Lookup
-    device : torch.device
     vectors : (N, D) float32 or float16 tensor
         As in relabel_train.lookup.format.
 
-    Raises
-    ------
-    ValueError
-        If the label has no vectors.
-
     Examples
     --------
-    >>> import tempfile
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> labels = open_lookup(write_lookup(tempfile.mkdtemp())).to("cpu")  # or "cuda"
+    >>> labels = open_lookup(write_lookup("example")).to("cpu")  # or "cuda"
     >>> labels.block([0, 2], pooling="paired")
     tensor([[1.0000, 0.8000],
             [0.8000, 1.0000]])
@@ -69,10 +61,7 @@ class DeviceLookup:
     def block(
         self, rows: Any, columns: Any = None, pooling: Pooling | None = None, missing: Missing = "raise"
     ) -> Tensor:
-        """Return the relevance of images (rows) and captions (columns): (B_images, B_captions) float32 on the device.
-
-        Parameters and errors are those of `Lookup.block`.
-        """
+        """Return what `Lookup.block` does, with its parameters and errors: float32 on the device."""
         lookup, how = self.lookup, self.lookup._pooling(pooling)
         # Numbers of rows are small: they are checked and turned into references on the host.
         images = lookup._positions(_on_host(rows))

@@ -51,9 +51,7 @@ class Description(ExportDescription):
     `pooling`, `poolings`: the default, and all that the label supports.
     `references`: number of an image's first captions that are its references (`paired`: the caption that names it).
     `symmetric`: True if r(a, b) = r(b, a) for single captions.
-    `dtype`: of stored vectors or weights.
-    `sizes`: numbers that the reader of the kind needs.
-    `failed`: captions without an encoding.
+    `sizes`: numbers that the reader of the kind needs. `failed`: captions without an encoding.
     `params`: of the source and its inputs: for a methods section, and to reproduce it.
     """
 

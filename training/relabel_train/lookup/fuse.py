@@ -32,10 +32,7 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class FuseBlocks:
-    """A function of parts, computed in float64.
-
-    `single`, `set`: for one reference and for several.
-    """
+    """A function of parts, computed in float64: one for `single` references, one for a `set`."""
 
     parts: Sequence[Blocks]
     single: Head

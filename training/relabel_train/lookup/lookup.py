@@ -49,10 +49,8 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))  # or "labels/coco/exports/train/lookup/sbert"
+    >>> lookup = open_lookup(write_lookup("example"))  # or "labels/coco/exports/train/lookup/sbert"
     >>> lookup
     <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
@@ -84,10 +82,8 @@ class Lookup:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
+    >>> lookup = open_lookup(write_lookup("example"))
     >>> rows = lookup.rows_of(["coco:11", "coco:21", "coco:31"])
     >>> lookup.block(rows).round(2)  # images are rows, captions columns
     array([[1.  , 0.94, 0.54],
@@ -145,11 +141,8 @@ class Lookup:
     def captions(self, pooling: Pooling | None = None) -> Captions:
         """Return the captions whose relevance is a number, for samplers.
 
-        Parameters
-        ----------
-        pooling : "paired", "max", "mean" or "refs", optional
-            The label's default if omitted. Unless it is "paired", all captions of an image are left out if one of its
-            references has no encoding.
+        Unless the pooling, by default the label's, is "paired", all captions of an image are left out if one of its
+        references has no encoding.
         """
         paired = (pooling or self.about.pooling) == "paired"
         usable = mark_usable(self._image, self.arrays["failed"], None if paired else self.about.references)
@@ -319,13 +312,7 @@ class Lookup:
         return self._image_ids.names(self.image_of(rows))
 
     def rows_of(self, caption_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Return the rows of caption ids.
-
-        Raises
-        ------
-        KeyError
-            Naming the ids that are not covered.
-        """
+        """Return the rows of caption ids; KeyError names the ids that are not covered."""
         positions = self._caption_ids.find(caption_ids, "caption")
         return (positions + self.rows.start).astype(np.int32)
 
@@ -337,16 +324,10 @@ class Lookup:
         Parameters
         ----------
         index : (B,) int
-            Numbers of lines, from 0.
+            Numbers of lines, from 0; IndexError if there is no such line.
         captions_per_image : int
             Lines per image, its first captions, as in the export, whose default is 5; 0 if all captions have a line.
-
-        Raises
-        ------
-        IndexError
-            If there is no such line.
-        ValueError
-            If the lookup is of all splits, or an image has fewer captions.
+            ValueError if an image has fewer, or the lookup is of all splits.
         """
         lines = np.asarray(index, np.int64)
         # Lines count from the first caption of a split, and `all` has several.

@@ -37,10 +37,9 @@ class RelevanceCollate:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from relabel_train.lookup import RelevanceCollate, open_lookup
+    >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
-    >>> collate = RelevanceCollate(open_lookup(write_lookup(tempfile.mkdtemp())))
+    >>> collate = RelevanceCollate(open_lookup(write_lookup("example")))
     >>> batch = collate([{"caption_id": "coco:11", "image": 0.5}, {"caption_id": "coco:12", "image": 0.7}])
     >>> sorted(batch), batch["same_image"].tolist()
     (['caption_id', 'image', 'relevance', 'same_image'], [[True, True], [True, True]])
@@ -54,17 +53,7 @@ class RelevanceCollate:
     missing: Missing = "raise"
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Collate samples and add `relevance` and `same_image`.
-
-        Raises
-        ------
-        KeyError, IndexError
-            If a caption is not covered, as Lookup raises them.
-        ValueError
-            If a caption has no encoding and `missing` is "raise", naming it.
-        TypeError
-            If the trainer's batch is neither a mapping nor a tuple or list.
-        """
+        """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do."""
         key = self.key
         # Before the trainer's collate, which may drop ids or stack them into tensors.
         names: list[Any] = [key(sample) if callable(key) else sample[key] for sample in samples]

@@ -44,10 +44,8 @@ class RelevanceLoss(nn.Module):
 
     Parameters
     ----------
-    reduction : "sum" or "mean"
-        Over the queries of one direction.
-    directions : "sum" or "mean"
-        Over image-to-text and text-to-image.
+    reduction, directions : "sum" or "mean"
+        Over the queries of one direction, and over image-to-text and text-to-image.
 
     Raises
     ------
@@ -62,10 +60,10 @@ class RelevanceLoss(nn.Module):
     Values of labels are checked on the CPU. On another device a check waits for all queued work, so it is left to
     torch's anomaly mode, ``torch.autograd.set_detect_anomaly(True)``. Compiled code checks no values.
 
+    A loss takes memory and time O(B^2) and square scores, unless it says otherwise.
+
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import RelevanceLoss
     >>> class MeanSquaredError(RelevanceLoss):
     ...     def per_query(self, scores, relevance, same_image):
     ...         return {"mse": (scores - relevance).square().mean(dim=1)}
@@ -120,10 +118,7 @@ class RelevanceLoss(nn.Module):
     def terms(
         self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return the named parts of the loss, `NAME_i2t` and `NAME_t2i`, weighted so that they sum to it.
-
-        Parameters and errors are those of `forward`.
-        """
+        """Return the parts of `forward`, named `NAME_i2t` and `NAME_t2i`, weighted so that they sum to the loss."""
         self._check(scores, relevance, same_image)
         # Half precision would merge scores that differ by less than 1e-3, and exp(50 s) overflows float16.
         with torch.autocast(scores.device.type, enabled=False):
@@ -148,9 +143,8 @@ class RelevanceLoss(nn.Module):
 
         Parameters
         ----------
-        scores : (B_images, B_captions) float32 or float64
-        relevance : (B_images, B_captions) float or None
-            Detached, in the dtype it was given in.
+        scores, relevance : (B_images, B_captions)
+            In float32 or float64; detached, in the dtype it was given in, or None.
         same_image : (B_images, B_captions) bool or None
             With a true diagonal. Without the argument: the diagonal alone for a paired loss, else None.
         """
@@ -194,13 +188,7 @@ class RelevanceLoss(nn.Module):
 
 
 def check_labels(name: str, labels: Tensor, bounds: tuple[float, float] | None = None) -> None:
-    """Raise for labels that are NaN or out of bounds, where reading them does not wait for a device.
-
-    That is on the CPU, and on any device in torch's anomaly mode; never in compiled code.
-
-    `name`: of the labels, in the message. `labels`: (Q, N) float. `bounds`: smallest and largest label, up to the
-    tolerance of the dtype.
-    """
+    """Raise for labels that are NaN or out of bounds by more than their tolerance, where `RelevanceLoss` says so."""
     # A branch on values would break a compiled graph.
     if torch.compiler.is_compiling() or not (labels.device.type == "cpu" or torch.is_anomaly_enabled()):
         return
@@ -249,10 +237,8 @@ def label_tolerance(relevance: Tensor | None) -> float:
 def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:
     """Return labels in which all of a query's own items, along `dim`, have the best label among them.
 
-    Losses of complete lists use it: they have no set of negatives to remove own items from.
-
-    `relevance`: (B_images, B_captions) float. `same_image`: (B_images, B_captions) bool or None. `dim`: 1 for image
-    queries, 0 for caption queries.
+    Losses of complete lists use it: they have no set of negatives to remove own items from. `dim`: 1 for image queries,
+    0 for caption queries.
     """
     if same_image is None:
         return relevance
@@ -268,17 +254,11 @@ class CombinedLoss(nn.Module):
     parts : mapping of name to loss
         At least one.
     weights : mapping of name to number, optional
-        0 or more; 1 where not given.
-
-    Raises
-    ------
-    ValueError
-        If there is no part, a weight is negative, or a weight has no part.
+        0 or more; 1 where not given. ValueError for one without a part.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import CombinedLoss, SoftTargetLoss, TripletLoss
+    >>> from relabel_train.losses import SoftTargetLoss, TripletLoss
     >>> loss = CombinedLoss({"triplet": TripletLoss(), "soft": SoftTargetLoss()}, {"soft": 0.5})
     >>> scores, relevance = torch.tensor([[0.9, 0.8], [0.2, 0.7]]), torch.tensor([[1.0, 0.5], [0.4, 1.0]])
     >>> list(loss.terms(scores, relevance))

@@ -17,7 +17,8 @@ from relabel_train.losses.pairwise_hinge import hinge_ranked
 class DistanceLoss(nn.Module):
     """Base class of losses of embeddings, given label distances: `loss(embeddings, distances, same_image)`.
 
-    The first A embeddings are the anchors: A = 1 is the papers' batch, A = N takes every item as an anchor.
+    The first A embeddings are the anchors: A = 1 is the papers' batch, A = N takes every item as an anchor. An anchor
+    without a pair has loss 0. Distances take time O(A N D), the rest O(A N log N) by sorting; memory is O(A N).
 
     Parameters
     ----------
@@ -26,8 +27,6 @@ class DistanceLoss(nn.Module):
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import DistanceLoss
     >>> class MeanDistance(DistanceLoss):
     ...     def per_anchor(self, apart, distances, used):
     ...         return (apart * used).sum(dim=1) / used.sum(dim=1)
@@ -90,10 +89,8 @@ class DistanceLoss(nn.Module):
 
         Parameters
         ----------
-        apart : (A, N) float
-            Squared Euclidean distances of embeddings.
-        distances : (A, N) float
-            Label distances.
+        apart, distances : (A, N) float
+            Squared Euclidean distances of embeddings, and label distances.
         used : (A, N) bool
             Items that count.
         """
@@ -121,8 +118,6 @@ def squared_distances(embeddings: Tensor, anchors: int) -> Tensor:
     The value is exact, from differences: |a|^2 + |b|^2 - 2ab loses the distance of near duplicates to rounding. The
     gradient needs the sums of g_ij (x_i - x_j) alone, which are two matrix products. That of `torch.cdist` holds all
     A N D differences on a GPU: 4 GiB for 1,024 items of width 1,024.
-
-    `embeddings`: (N, D) float32 or float64. `anchors`: a. Returns (A, N) float: in the dtype of the embeddings.
     """
     if anchors == 1:  # the differences are no larger than the embeddings
         return (embeddings[:1] - embeddings).square().sum(dim=1)[None]
@@ -176,18 +171,15 @@ class LogRatioLoss(DistanceLoss):
     root_eps : float
         0 or more, added under the root of the plain distance; 1e-12. The released code has 1e-4 / D.
     reduction : "sum" or "mean"
-        Over anchors; "mean". Pairs of one anchor are always averaged.
+        "mean". Pairs of one anchor are always averaged.
 
     Notes
     -----
     Embeddings are not normalised. The paper is image to image, with one anchor per batch; no form across modalities is
-    published. An anchor without a pair has loss 0. Time is O(A N log N) and memory O(A N) besides the distances, which
-    take O(A N D) time. docs/deviations.md lists where paper and released code differ.
+    published.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import LogRatioLoss
     >>> embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     >>> LogRatioLoss(eps=0)(embeddings, torch.tensor([[0.0, 0.2, 0.8]])).item()  # 1 : 4, and 0.2 : 0.8
     0.0
@@ -238,11 +230,7 @@ def sum_pairs(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum (x_i - x_j)^2 over the pairs i < j of each group; return sums and counts of pairs, both (A,).
-
-    `values`: (A, N) float. `groups`: (A, N) int64; 0..N-1; pairs across groups do not count. `used`: (A, N) bool; items
-    that count.
-    """
+    """Sum (x_i - x_j)^2 over the pairs i < j of each group, 0..N-1; return sums and counts of pairs, both (A,)."""
     weight = used.to(values.dtype)
     zeros = torch.zeros_like(values)
     # Column g of a row is group g: at most N groups, so (A, N) holds them all.
@@ -271,17 +259,14 @@ class DenseTripletLoss(DistanceLoss):
     normalise : bool
         Divide embeddings by their lengths first, which the margin needs. True.
     reduction : "sum" or "mean"
-        Over anchors; "mean". Pairs of one anchor are always averaged.
+        "mean". Pairs of one anchor are always averaged.
 
     Notes
     -----
-    D of embeddings is the squared Euclidean distance; only the order of label distances counts. An anchor without a
-    pair has loss 0. By sorting: time O(A N log N), memory O(A N), besides the distances, which take O(A N D) time.
+    D of embeddings is the squared Euclidean distance; only the order of label distances counts.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import DenseTripletLoss
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> distances = torch.tensor([[0.0, 0.2, 0.7]])  # of one anchor, the first item, to all three
     >>> round(DenseTripletLoss()(embeddings, distances).item(), 4)  # 0.8 - 0.4 + 0.03

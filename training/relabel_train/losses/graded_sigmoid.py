@@ -40,10 +40,9 @@ class GradedSigmoidLoss(RelevanceLoss):
         Learn t' = log t and b with the model, as SigLIP. False keeps them.
     labels : "unit" or "cosine"
         "unit" takes labels in [0, 1] as they are; "cosine" maps labels in [-1, 1] to (1 + r) / 2.
-    reduction : "sum" or "mean"
-        Over queries; "mean", as SigLIP. The items of a query are always summed.
-    directions : "sum" or "mean"
-        "mean": for square scores both directions sum over the same pairs, so their mean is SigLIP's one sum.
+    reduction, directions : "sum" or "mean"
+        "mean", as SigLIP: for square scores both directions sum over the same pairs, so their mean is its one sum. The
+        items of a query are always summed.
 
     Attributes
     ----------
@@ -51,22 +50,15 @@ class GradedSigmoidLoss(RelevanceLoss):
         t' and b, () float32. An optimizer needs them beside the model's parameters, without weight decay. `relabel fit`
         passes them to its optimizer, clips their gradient with the model's, and stores them in `last.pt`.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is not in its range, or, where values are checked (`RelevanceLoss`), a label is not.
-
     Notes
     -----
     Labels must be dense: 0 for a missing entry would claim irrelevance. With `same_image` all of a query's own items
     have the best label among them; own items of label 1 without further labels are SigLIP's targets. The best score of
     a pair is (log(r / (1 - r)) - b) / t, so the loss does not reach 0 for labels between 0 and 1. Scores need not be
-    square. Memory and time O(B^2).
+    square.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import GradedSigmoidLoss
     >>> scores = torch.tensor([[0.9, 0.3], [0.2, 0.8]])
     >>> round(GradedSigmoidLoss()(scores, torch.eye(2)).item(), 4)  # SigLIP
     1.7207

@@ -32,23 +32,18 @@ class KendallLoss(RelevanceLoss):
     ----------
     alpha : float
         0 or more, in units of the label; a pair must differ by strictly more. 0.2, as the paper; 0 is Eq. 5.
-    reduction : "sum" or "mean"
-        Over queries; "sum", as the paper. Pairs are always summed.
-    directions : "sum" or "mean"
-        "sum", as the paper.
+    reduction, directions : "sum" or "mean"
+        "sum", as the paper. Pairs are always summed.
 
     Notes
     -----
     Labels: cosines in [-1, 1] in the paper; this class accepts any range. There is no margin, as in Eq. 5, 17 and 19;
-    only the gradient analysis of the paper (Eq. 6-9) shows one (docs/deviations.md). The diagonal is a positive by its
-    label 1. Without `same_image` labels alone decide; with it, a query's own items are never the lower one of a pair.
-    Scores need not be square. Exact value and gradient by sorting: time O(B^2 log B), memory O(B^2); a broadcast takes
-    O(B^3) of both.
+    only the gradient analysis of the paper (Eq. 6-9) shows one. The diagonal is a positive by its label 1. With
+    `same_image` a query's own items are never the lower one of a pair. Scores need not be square. Exact value and
+    gradient by sorting: time O(B^2 log B); a broadcast takes O(B^3) time and memory.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import KendallLoss
     >>> scores, relevance = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
     >>> terms = KendallLoss(alpha=0.2).terms(scores, relevance)
     >>> round(terms["kendall_i2t"].item(), 4)  # item 0 should outscore item 1 and scores 0.4 less
@@ -94,10 +89,8 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         the lowest, which has nothing below it; the last is [0.8, 1], so that an item of label 1 is compared with all
         below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, which gives the
         value of "upper".
-    reduction : "sum" or "mean"
-        Over queries; "sum", as the paper. Windows are always averaged.
-    directions : "sum" or "mean"
-        "sum", as the paper.
+    reduction, directions : "sum" or "mean"
+        "sum", as the paper. Windows are always averaged.
 
     Attributes
     ----------
@@ -110,13 +103,10 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
     an edge within the tolerance of their dtype. If M was rounded up, M strides do not fit, and the windows of "upper"
     and "all" lie lower by the excess, at most half a stride, so that the last one ends at `high`. With `same_image` a
-    query's own items are never below a window; without it labels alone decide. Scores need not be square. Time
-    O(B^2 log B), memory O(B^2 + B M). The paper publishes no code and does not state the edges (docs/deviations.md).
+    query's own items are never below a window. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import SlidingWindowKendallLoss
     >>> loss = SlidingWindowKendallLoss(alpha=0.2, beta=0.1)
     >>> loss.windows
     18
@@ -174,10 +164,6 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the least similar item above, and the most similar item below, each window of each query.
 
-        Parameters
-        ----------
-        scores, relevance, same_image : (Q, N)
-
         Returns
         -------
         above, below : (Q, windows) int64
@@ -220,13 +206,10 @@ class BCLSLoss(CombinedLoss):
 
     Notes
     -----
-    Labels: cosines in [-1, 1], 1 for a query's own items. Terms: `triplet.*` and `kendall.*`. Memory O(B^2).
-    The margin and the edges of windows are not stated in the paper, and no code is published (docs/deviations.md).
+    Labels: cosines in [-1, 1], 1 for a query's own items. The paper's code is not published.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import BCLSLoss
     >>> scores = torch.tensor([[0.8, 0.6, 0.1], [0.3, 0.7, 0.2], [0.2, 0.4, 0.5]])
     >>> relevance = torch.tensor([[1.0, 0.1, 0.6], [0.1, 1.0, 0.4], [0.6, 0.4, 1.0]])
     >>> terms = BCLSLoss().terms(scores, relevance)

@@ -50,26 +50,16 @@ class LadderLoss(RelevanceLoss):
         Only with "hard" and "cumulative". As in the released code, items on the other side enter the minimum as 1 and
         the maximum as 0. A query whose lower items all score below 0 then has a loss. In the paper, and by default, an
         empty set has loss 0.
-    reduction : "sum" or "mean"
-        Over queries; "sum", as the paper.
-    directions : "sum" or "mean"
+    reduction, directions : "sum" or "mean"
         "sum", as the paper.
-
-    Raises
-    ------
-    ValueError
-        If thresholds do not descend, counts do not fit, or a number is not in its range.
 
     Notes
     -----
     Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
-    level. The terms are `level1_*` .. `levelL_*`. Time O(L B^2) for "hard" and O(L B^2 log B) for "sum", by sorting;
-    memory O(B^2) per level. docs/deviations.md lists where paper and released code differ.
+    level. Per level, time is O(B^2) for "hard" and O(B^2 log B) for "sum", by sorting.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import LadderLoss
     >>> scores = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.8, 0.3], [0.4, 0.2, 0.7]])
     >>> relevance = torch.tensor([[1.0, 0.7, 0.1], [0.7, 1.0, 0.2], [0.1, 0.2, 1.0]])
     >>> {name: round(part.item(), 4) for name, part in LadderLoss().terms(scores, relevance).items()}
@@ -131,16 +121,7 @@ class LadderLoss(RelevanceLoss):
         return both
 
     def level_sets(self, relevance: Tensor | None, same_image: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        """Mark the pairs of a query and its items i, and those of a query and its items j: (B, B) bool each.
-
-        Parameters
-        ----------
-        relevance : (B, B) float
-        same_image : (B, B) bool
-            With a true diagonal.
-        level : int
-            2..L.
-        """
+        """Mark the pairs of a query and its items i, and those of a query and its items j, of a level from 2 on."""
         values, tolerance = float_labels(relevance), label_tolerance(relevance)
         similar = values >= self.thresholds[level - 2] - tolerance
         # Before levels above are taken off: an item of a higher level is never a j.

@@ -12,14 +12,10 @@ from torch import Tensor
 
 
 def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margin: float) -> tuple[Tensor, Tensor]:
-    """Sum [s_k - s_j + margin]_+ over all (j, k) with above_j > below_k + gap.
+    """Sum [s_k - s_j + margin]_+ over all (j, k) with above_j > below_k + gap, in time O(Q N log N).
 
-    `scores`: (Q, N) float. `above`: (Q, N) float; label of an item as the upper one of a pair; -inf if it never is.
-    `below`: (Q, N) float; label of an item as the lower one; inf if it never is. `gap`: labels must differ by more.
-    Returns `value`, (Q,) float: the sum for each query; `pairs`, (Q,) int64: number of pairs ordered by label, open or
-    not.
-
-    Time O(Q N log N), memory O(Q N).
+    `scores`, (Q, N). `above`, `below`: labels of an item as the upper one of a pair and as the lower one, -inf and inf
+    if it never is. Returns the sum of each query and its number of pairs ordered by label, open or not: (Q,) each.
     """
     # The same labels on both sides are sorted once.
     other = None if below is above else below
@@ -38,8 +34,7 @@ def count_open_pairs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Count each item's open pairs as the upper one and as the lower one, and each query's pairs, open or not.
 
-    `scores`, `above`, `gap`, `margin`: as in `hinge_ranked`. `below`: (Q, N) float or None; None stands for `above`.
-    Returns `as_upper, as_lower`, (Q, N) int64; `pairs`, (Q,) int64.
+    Parameters are those of `hinge_ranked`; without `below`, `above` stands for it.
     """
     # On a CPU 2^15 scores per step keep every level of the wavelet tree in a cache.
     size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
@@ -99,12 +94,7 @@ def _open_pairs(
 
 
 def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -> Tensor:
-    """Sum [s_k - s_j + margin]_+ over all j of one set and k of another.
-
-    `scores`: (Q, N) float. `upper`, `lower`: (Q, N) bool; items that are a j, items that are a k. Returns (Q,) float.
-
-    Time O(Q N log N), memory O(Q N).
-    """
+    """Sum [s_k - s_j + margin]_+ over all j in `upper` and k in `lower`, (Q, N) bool, in time O(Q N log N): (Q,)."""
     with torch.no_grad():
         ranked, order = scores.sort(dim=1, stable=True)
         upper, lower = upper.gather(1, order), lower.gather(1, order)
@@ -123,14 +113,11 @@ def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -
 
 
 def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
-    """Count the values below a limit among the first of a permutation.
+    """Count the values below each of K limits among the first ones of a permutation of 0..N-1.
 
-    `values`: (Q, N) int64; each row is a permutation of 0..N-1. `first`: (Q, K) int64; number of values to look at,
-    from the left; 0..N. `limit`: (Q, K) int64; 0..N. Returns (Q, K) int64.
-
-    A wavelet tree: from the highest bit down, values are partitioned stably by that bit within the groups of equal
-    higher bits. As the values are a permutation, the group of values v..v+w-1 starts at index v. Time
-    O(Q (N + K) log N).
+    `values`: (Q, N). `first`, `limit`: (Q, K), 0..N. A wavelet tree: from the highest bit down, values are partitioned
+    stably by that bit within the groups of equal higher bits. As the values are a permutation, the group of values
+    v..v+w-1 starts at index v. Time O(Q (N + K) log N).
     """
     length = values.shape[1]
     indices = torch.arange(length, device=values.device)
@@ -163,8 +150,6 @@ def transpose_counts(counts: Tensor) -> Tensor:
 
     If counts_j is the number of items of one sorted row below item j of another, the result is the number of items of
     the other not above item k of the first. Both come from the same comparisons, so rounding cannot make them disagree.
-
-    `counts`: (Q, N) int64; 0..N. Returns (Q, N) int64.
     """
     rows, length = counts.shape
     # Entries of at most k are the running sum of a histogram of the entries.

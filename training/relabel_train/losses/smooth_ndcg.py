@@ -41,26 +41,21 @@ class SmoothNDCGLoss(RelevanceLoss):
     ideal : "paper" or "sorted"
         Ideal DCG. "paper" (Eq. 12-13, and the released code) gives tied labels the best of their ranks, so that the
         loss stays above 0 with ties. "sorted" gives them consecutive ranks, so that it can reach 0.
-    reduction : "sum" or "mean"
-        Over queries; "mean", as the paper.
-    directions : "sum" or "mean"
-        "sum", as the paper; the released code averages the directions.
+    reduction, directions : "sum" or "mean"
+        "mean" over queries, "sum" over directions, as the paper; the released code averages the directions.
 
     Notes
     -----
     The paper's text defines the label by one caption of the image; its released code uses the maximum over the image's
     captions, 1 on the diagonal. This class uses r as passed. It must be dense: 0 for a missing entry would claim a
-    cosine of 0. The labels of captions are columns; the released code reads rows in both directions. With `same_image`
-    all of a query's own items have the best label among them. A query whose gains are all 0 has loss 0. Scores need not
-    be square. docs/deviations.md lists where paper and released code differ.
+    cosine of 0. With `same_image` all of a query's own items have the best label among them. A query whose gains are
+    all 0 has loss 0. Scores need not be square.
 
     Ranks take time O(B^3) in blocks, which are recomputed for the gradient: memory O(B^2) and a few blocks, 2 MiB on a
     CPU and about 200 MiB on a GPU. Second derivatives are not available.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import SmoothNDCGLoss
     >>> relevance = torch.tensor([[1.0, 0.6, 0.1], [0.6, 1.0, 0.3], [0.1, 0.3, 1.0]])
     >>> loss = SmoothNDCGLoss()
     >>> round(loss(relevance, relevance).item(), 4)  # scores in the order of the labels
@@ -110,10 +105,7 @@ class SmoothNDCGLoss(RelevanceLoss):
 
 
 def smooth_ranks(scores: Tensor, tau: float) -> Tensor:
-    """Return 1 + sum over k != j of sigmoid((s_k - s_j) / tau).
-
-    `scores`: (Q, N) float. `tau`: above 0. Returns (Q, N) float: 1..N; a tie adds 0.5 to each.
-    """
+    """Return 1 + sum over k != j of sigmoid((s_k - s_j) / tau), (Q, N): 1..N; a tie adds 0.5 to each."""
     ranks: Tensor = _SmoothRanks.apply(scores, tau)
     return ranks
 
@@ -184,15 +176,8 @@ class SmoothNDCGTripletLoss(CombinedLoss):
     directions : "sum" or "mean"
         Of both; "sum", as the paper; the released code averages the directions.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is not in its range.
-
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import SmoothNDCGTripletLoss
     >>> scores = torch.tensor([[0.9, 0.8, 0.1], [0.2, 0.7, 0.3], [0.4, 0.0, 0.6]])
     >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
     >>> list(SmoothNDCGTripletLoss().terms(scores, relevance))

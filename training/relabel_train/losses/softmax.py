@@ -28,21 +28,17 @@ class SoftTargetLoss(RelevanceLoss):
         scores itself, as CLIP does, passes 1.
     tau_target : float
         Above 0. 1, as CUSA.
-    reduction : "sum" or "mean"
-        Over queries; "mean", as CUSA.
-    directions : "sum" or "mean"
-        "mean", as CUSA's released code.
+    reduction, directions : "sum" or "mean"
+        "mean", as CUSA and its released code.
 
     Notes
     -----
     Labels: any range, dense, with the diagonal. With `same_image` all of a query's own items have the best label
     among them. Text to text (CUSA's uni-modal part): pass captions' scores and labels of captions; both directions of a
-    symmetric matrix are equal. Scores need not be square. Memory and time O(B^2).
+    symmetric matrix are equal. Scores need not be square.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import SoftTargetLoss
     >>> relevance = torch.tensor([[1.0, 0.4], [0.4, 1.0]])
     >>> loss = SoftTargetLoss(tau=0.1, tau_target=0.1)
     >>> round(loss(torch.tensor([[0.9, 0.8], [0.2, 0.7]]), relevance).item(), 4)
@@ -97,20 +93,16 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         Above 0. 0.07, where CLIP starts. A trainer that scales its scores itself passes 1.
     positive : float, optional
         Items with at least this label are positives too: 1 adds exact duplicates. None reads no labels.
-    reduction : "sum" or "mean"
-        Over queries; "mean", as CLIP.
-    directions : "sum" or "mean"
+    reduction, directions : "sum" or "mean"
         "mean", as CLIP.
 
     Notes
     -----
     Positives are the diagonal, `same_image`, and the items that `positive` adds. Scores need not be square if
-    `same_image` is given. A query without a positive has loss 0. Memory and time O(B^2).
+    `same_image` is given. A query without a positive has loss 0.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import MultiPositiveInfoNCE
     >>> scores = torch.tensor([[0.9, 0.3, 0.1], [0.4, 0.8, 0.2], [0.2, 0.1, 0.7]])
     >>> round(MultiPositiveInfoNCE(tau=0.1)(scores).item(), 4)
     0.0095

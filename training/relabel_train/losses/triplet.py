@@ -35,22 +35,18 @@ class TripletLoss(RelevanceLoss):
         Above 0; of "soft". 50, as BCLS.
     below : float
         Of "soft": items with a label below it are negatives. 1, as BCLS, so that exact duplicates are none.
-    reduction : "sum" or "mean"
-        "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) uses "mean".
-    directions : "sum" or "mean"
-        "sum" as all papers; the released code of S-NDCG averages the directions.
+    reduction, directions : "sum" or "mean"
+        "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) takes the mean over queries, its released code over
+        directions too.
 
     Notes
     -----
     "hardest" and "sum" read no labels; for "soft" labels are cosines. Without `same_image` only the diagonal is
     excluded from the negatives, as in all released code; with it, the query's other own items are excluded too. A query
-    without a negative has loss 0. Memory and time O(B^2). docs/deviations.md lists where papers and released code
-    differ.
+    without a negative has loss 0.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import TripletLoss
     >>> scores = torch.tensor([[0.9, 0.8, 0.1], [0.2, 0.7, 0.3], [0.4, 0.0, 0.6]])
     >>> {name: round(part.item(), 4) for name, part in TripletLoss(margin=0.2).terms(scores).items()}
     {'triplet_i2t': 0.1, 'triplet_t2i': 0.3}
@@ -117,10 +113,7 @@ def sum_of_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Te
 
 
 def hardest_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each.
-
-    0 for a query without other items.
-    """
+    """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each."""
     # A maximum of -inf closes the hinge of a query without negatives, with gradient 0.
     negatives, least = scores.masked_fill(same_image, -torch.inf), margin - scores.diagonal()
     return (least + negatives.amax(dim=1)).clamp(min=0), (least + negatives.amax(dim=0)).clamp(min=0)
@@ -150,9 +143,7 @@ class SAMLoss(RelevanceLoss):
         Upper bound of a margin. None, as the paper; the released code clamps margins at 1.0. Negative margins are kept.
     form : "paper" or "released"
         "released" departs from Eq. 7 as the released code does (Notes); with clamp=1.0 it has its values.
-    reduction : "sum" or "mean"
-        Over queries; "sum", as the paper.
-    directions : "sum" or "mean"
+    reduction, directions : "sum" or "mean"
         "sum", as the paper.
     generator : torch.Generator, optional
         Of "random", on any device; torch's global generator of the scores' device by default. One of the CPU draws the
@@ -171,12 +162,10 @@ class SAMLoss(RelevanceLoss):
 
     With `same_image` a query's own items are never drawn. A query without a negative has loss 0. The paper adds the
     original triplet loss ("T"): `CombinedLoss({"sam": SAMLoss(), "triplet": TripletLoss()})`; the released code weights
-    SAM by 5. Memory and time O(B^2).
+    SAM by 5.
 
     Examples
     --------
-    >>> import torch
-    >>> from relabel_train.losses import SAMLoss
     >>> scores = torch.tensor([[0.9, 0.5, 0.1], [0.2, 0.7, 0.3], [0.4, 0.0, 0.6]])
     >>> cider = torch.tensor([[2.7, 1.2, 0.0], [0.9, 3.0, 0.3], [0.0, 0.3, 2.4]])
     >>> {name: round(part.item(), 4) for name, part in SAMLoss(sampling="hard").terms(scores, cider).items()}
@@ -247,13 +236,7 @@ class SAMLoss(RelevanceLoss):
 
     @torch.no_grad()
     def sample_negatives(self, scores: Tensor, relevance: Tensor, same_image: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample one negative of each image and of each caption.
-
-        Parameters
-        ----------
-        scores, relevance : (B, B) float
-        same_image : (B, B) bool
-            With a true diagonal.
+        """Sample one negative of each image and of each caption, given `same_image` with a true diagonal.
 
         Returns
         -------
@@ -292,11 +275,9 @@ class SAMLoss(RelevanceLoss):
         return keys, keys
 
     def pick_largest(self, keys: Tensor, relevance: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the index along `dim` of the largest key of each query, (B,) int64, and a mask of queries with any.
-
-        The least relevant of tied keys is taken, so that the order of the batch does not matter.
-        """
+        """Return the index along `dim` of the largest key of each query, (B,) int64, and a mask of queries with any."""
         largest = keys.amax(dim, keepdim=True)
+        # The least relevant of tied keys is taken, so that the order of the batch does not matter.
         # A key below the largest by more than rounding outweighs any label.
         least = torch.add(relevance, largest - keys, alpha=1e30).min(dim)
         return least.indices, (largest > -torch.inf).squeeze(dim)

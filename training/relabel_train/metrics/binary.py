@@ -16,12 +16,10 @@ def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
     hits : (Q, L) bool
         Whether the item at each position is positive, best first.
     k : int
-        1..L, else ValueError.
+        1..L; ValueError for another one.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import recall_at_k
     >>> hits = np.array([[False, True, False], [False, False, True]])
     >>> recall_at_k(hits, 2)
     array([1., 0.])
@@ -37,8 +35,6 @@ def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import recall_percent
     >>> recall_percent(np.array([0, 3, 7, 1]), 5)
     75.0
     """
@@ -53,8 +49,6 @@ def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ir_recall
     >>> hits = np.array([[True, True, False], [False, False, True]])
     >>> ir_recall(hits, np.array([5, 1]), 3)
     array([0.4, 1. ])
@@ -76,8 +70,6 @@ def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDAr
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import r_precision
     >>> hits = np.array([[True, False, True, False], [False, True, True, True]])
     >>> r_precision(hits, np.array([2, 3]))
     array([0.5       , 0.66666667])
@@ -93,8 +85,6 @@ def average_precision_at_r(hits: NDArray[np.bool_], positives: NDArray[np.intege
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import average_precision_at_r
     >>> hits = np.array([[True, False, True, False], [False, True, True, True]])
     >>> average_precision_at_r(hits, np.array([2, 3]))
     array([0.5       , 0.38888889])
@@ -109,8 +99,6 @@ def mean_rank(ranks: NDArray[np.integer]) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import mean_rank
     >>> mean_rank(np.array([0, 3, 7, 1]))
     3.75
     """
@@ -122,8 +110,6 @@ def median_rank(ranks: NDArray[np.integer]) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import median_rank
     >>> median_rank(np.array([0, 4, 7, 1]))  # the median of 1, 2, 5, 8 is 3.5
     3.0
     """
@@ -138,7 +124,6 @@ def rsum(percents: Iterable[float]) -> float:
 
     Examples
     --------
-    >>> from relabel_train.metrics import rsum
     >>> rsum([45.0, 75.0, 85.0, 35.0, 65.0, 75.0])
     380.0
     """

@@ -21,10 +21,8 @@ def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDAr
 
     Parameters
     ----------
-    ranked : (Q, L) float64
-        Labels, best-scored item first.
-    ideal : (Q, L) float64
-        Labels, most relevant item first.
+    ranked, ideal : (Q, L) float64
+        Labels, best-scored and most relevant item first.
     k : int
         1 or more; shorter lists are used completely.
 
@@ -35,8 +33,7 @@ def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDAr
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ideal_labels, ncs
+    >>> from relabel_train.metrics import ideal_labels
     >>> ranked = np.array([[0.25, 0.75, 1.0, 0.5]])
     >>> ncs(ranked, ideal_labels(ranked), 2).round(4)  # (0.25 + 0.75) / (1.0 + 0.75)
     array([0.5714])
@@ -69,8 +66,7 @@ def ndcg(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ideal_labels, ndcg
+    >>> from relabel_train.metrics import ideal_labels
     >>> ranked = np.array([[0.25, 0.75, 1.0, 0.5]])
     >>> ndcg(ranked, ideal_labels(ranked)).round(4)
     array([0.7551])
@@ -102,15 +98,8 @@ def label_distance(ranked: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     k : int
         1 or more; shorter lists are used completely.
 
-    Returns
-    -------
-    (Q,) float64
-        In units of the label distance.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import label_distance
     >>> label_distance(np.array([[0.75, 0.25, 0.0, 0.5]]), 2)
     array([0.5])
     """

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from relabel_train.metrics.ranking import RankedLabels
 
+_FEW = 128
+"""Length of lists whose pairs are compared directly: calls of scipy would take ten times as long."""
 Taus = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -32,25 +34,33 @@ def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import kendall_tau
     >>> scores, labels = np.array([[0.9, 0.5, 0.4, 0.1]]), np.array([[1.0, 1.0, 0.2, 0.6]])
     >>> tau_a, tau_b = kendall_tau(scores, labels)
     >>> tau_a.round(4), tau_b.round(4)  # 4 pairs agree, 1 disagrees, 1 is tied
     (array([0.5]), array([0.5477]))
     """
-    # Imported late: nothing else of the package needs scipy.
-    from scipy.stats import kendalltau
-
     n = scores.shape[1]
     if n < 2:
         return np.full(len(scores), np.nan), np.full(len(scores), np.nan)
-    # In float64, since scipy computes in the type of its input.
-    lists = zip(scores.astype(np.float64), labels.astype(np.float64), strict=True)
-    tau_b = np.array([kendalltau(*pair).statistic for pair in lists], np.float64)
-    # C - D is tau-b times this root, and 0 where tau-b is not defined.
-    root = np.sqrt(untied_pairs(scores) * untied_pairs(labels))
-    return np.where(root > 0, tau_b * root, 0) / (n * (n - 1) / 2), tau_b
+    if n <= _FEW:
+        above, more_relevant = (lists[:, :, None] > lists[:, None, :] for lists in (scores, labels))
+        agree, disagree = (_count(above & other) for other in (more_relevant, more_relevant.transpose(0, 2, 1)))
+        difference, root = agree - disagree, np.sqrt(_count(above) * _count(more_relevant))
+    else:
+        # Imported late: nothing else of the package needs scipy.
+        from scipy.stats import kendalltau
+
+        # In float64, since scipy computes in the type of its input.
+        lists = zip(scores.astype(np.float64), labels.astype(np.float64), strict=True)
+        root = np.sqrt(untied_pairs(scores) * untied_pairs(labels))
+        difference = np.array([kendalltau(*pair).statistic for pair in lists], np.float64) * root
+    tau_a = np.where(root > 0, difference, 0) / (n * (n - 1) / 2)
+    return tau_a, np.divide(difference, root, out=np.full(len(scores), np.nan), where=root > 0)
+
+
+def _count(pairs: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Count the marked pairs of each query, (Q, n, n) to (Q,)."""
+    return np.asarray(np.count_nonzero(pairs, axis=(1, 2)), np.float64)
 
 
 def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
@@ -61,7 +71,6 @@ def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
     Parameters
     ----------
     ranked : RankedLabels
-        Q queries.
     k : int
         2 or more; shorter lists are used completely.
 
@@ -72,8 +81,7 @@ def cs_at_k(ranked: RankedLabels, k: int) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import Ranking, cs_at_k
+    >>> from relabel_train.metrics import Ranking
     >>> scores, labels = np.array([[0.9, 0.5, 0.4, 0.1]]), np.array([[1.0, 0.8, 0.2, 0.6]])
     >>> cs_at_k(Ranking(scores, labels).best(3), 3)
     array([1.])

@@ -30,13 +30,9 @@ class QueryPositives:
 
     Examples
     --------
-    >>> from relabel_train.metrics import own_positives
     >>> captions_of = own_positives([0, 0, 1], images=2).i2t
     >>> captions_of.queries, captions_of.indptr, captions_of.items
     (array([0, 1]), array([0, 2, 3]), array([0, 1, 2]))
-    >>> captions_of.dense(3)
-    array([[ True,  True, False],
-           [False, False,  True]])
     """
 
     queries: Ints
@@ -59,12 +55,6 @@ class QueryPositives:
         """Return the position among the queries of each item's query: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
-    def dense(self, items: int) -> NDArray[np.bool_]:
-        """Mark the positives: (Q, items) bool."""
-        out = np.zeros((len(self), items), np.bool_)
-        out[self.owner(), self.items] = True
-        return out
-
 
 @dataclass(frozen=True, eq=False)
 class Positives:
@@ -80,19 +70,13 @@ def own_positives(image_of_caption: ArrayLike, images: int) -> Positives:
     Parameters
     ----------
     image_of_caption : (N,) int
-        Row of each caption's image, in any order, with any number of captions per image. -1: the caption's image is not
-        in the gallery, so the caption is no query and a negative of every image.
+        Row of each caption's image, 0..M - 1 (else ValueError), in any order, with any number of captions per image.
+        -1: the image is not in the gallery, so the caption is no query and a negative of every image.
     images : int
         M. An image without a caption is no query.
 
-    Raises
-    ------
-    ValueError
-        If it is not one whole number per caption, or one is not in -1..M - 1.
-
     Examples
     --------
-    >>> from relabel_train.metrics import own_positives
     >>> positives = own_positives([0, 0, 1, -1], images=2)
     >>> len(positives.i2t), len(positives.t2i)  # the last caption is no query
     (2, 3)
@@ -142,7 +126,6 @@ def positives_of(
 
     Examples
     --------
-    >>> from relabel_train.metrics import positives_of
     >>> i2t, t2i = {"a": ["a1", "b1", "x9"]}, {"b1": ["a", "b"]}
     >>> positives = positives_of(i2t, t2i, image_ids=["a", "b"], caption_ids=["a1", "b1"])
     >>> positives.i2t.items, positives.i2t.total  # x9 is not in the gallery and counts in R
@@ -167,18 +150,12 @@ def read_positives(
 
     ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two of CxC, lie in that package's `data`;
     `relabel fetch eccv` gets them. They hold 1,261 image queries and 1,332 caption queries. Parameters and errors are
-    those of `positives_of`, ids are ``coco:770337``.
-
-    Raises
-    ------
-    ValueError
-        If a file is not of that format, and as `positives_of`.
+    those of `positives_of`, ids are ``coco:770337``; ValueError also for a file of another format.
 
     Examples
     --------
     >>> import json, tempfile
     >>> from pathlib import Path
-    >>> from relabel_train.metrics import read_positives
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     i2t, t2i = Path(folder, "i2t.json"), Path(folder, "t2i.json")
     ...     _ = i2t.write_text(json.dumps({"7": [70, 80]})), t2i.write_text(json.dumps({"80": [7]}))

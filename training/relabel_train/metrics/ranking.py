@@ -45,8 +45,6 @@ class Ranking:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import Ranking
     >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
     >>> Ranking(scores, labels).best(3).labels  # of the two tied scores the less relevant item comes first
     array([[0.25, 0.75, 1.  ]])
@@ -74,26 +72,15 @@ class Ranking:
             negated = np.where(columns < 0, np.nan, np.take_along_axis(negated, columns, axis=1))
             labels = np.take_along_axis(labels, columns, axis=1)
         if self.ties == "pessimistic":
-            rising = np.argsort(labels, axis=1, kind="stable")
-            negated, labels = (np.take_along_axis(array, rising, axis=1) for array in (negated, labels))
-        # A stable sort keeps equal scores in the order of their labels, or of their columns.
-        order = np.argsort(negated, axis=1, kind="stable")[:, :depth]
-        negated, labels = (np.take_along_axis(array, order, axis=1) for array in (negated, labels))
+            # Complex numbers sort by their real parts, and equal ones by their imaginary parts.
+            pairs = np.empty(labels.shape, np.result_type(negated, labels, np.complex64))
+            pairs.real, pairs.imag = negated, labels
+            pairs.sort(axis=1)
+            negated, labels = pairs.real[:, :depth], pairs.imag[:, :depth]
+        else:
+            order = np.argsort(negated, axis=1, kind="stable")[:, :depth]
+            negated, labels = (np.take_along_axis(array, order, axis=1) for array in (negated, labels))
         return RankedLabels(-negated, np.where(np.isnan(negated), 0, labels).astype(np.float64))
-
-    def ranks(self, items: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the rank of the best-scored one of `items`, (Q, n), which are more relevant than all others.
-
-        (Q,) int64, counted from 0; n for a query without any.
-        """
-        best = np.where(items, self.negated, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-        if self.ties == "pessimistic":
-            return np.asarray(((self.negated <= best) & ~items).sum(axis=1))
-        level = self.negated == best
-        # Of equals with the best score, those before the first one of the items come first.
-        before = np.cumsum(level & items, axis=1) == 0
-        ranks = ((self.negated < best) | (level & before)).sum(axis=1)
-        return np.asarray(np.where(items.any(axis=1), ranks, items.shape[1]))
 
 
 def _reaching(values: Floats, depth: int) -> NDArray[np.int64]:
@@ -121,12 +108,10 @@ def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None
     depth : int, optional
         The complete list by default.
     without : (query, item) index arrays, optional
-        Items that are removed first.
+        Items that are removed first, as by `Ranking.best`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ideal_labels
     >>> ideal_labels(np.array([[0.25, 1.0, 0.75, 0.5]]), 2)
     array([[1.  , 0.75]])
     """
@@ -147,22 +132,15 @@ def ranked_hits(
     Parameters
     ----------
     scores : (Q, N) float
-        Score of each item for each query; larger is better. -inf is allowed, NaN is not.
+        Score of each item for each query; larger is better. -inf is allowed; ValueError for NaN.
     positive : (Q, N) bool
     length : int
         0..N.
     ties : "pessimistic" or "row"
         "pessimistic" gives no chance hits, which flatter a coarse score. "row" equals a stable sort.
 
-    Raises
-    ------
-    ValueError
-        If `length` is not in 0..N, the shapes differ, or a score is NaN.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ranked_hits
     >>> scores, positive = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[False, True, False, True]])
     >>> ranked_hits(scores, positive, 3)
     array([[False, False,  True]])
@@ -193,16 +171,14 @@ def rank_positives(
     Parameters
     ----------
     scores : Scores
-        (M, N).
     direction : "i2t" or "t2i"
     positives : QueryPositives
-        Q queries.
     length : int
         0 or more; positions behind the end of a shorter gallery hold no positive.
     ties : "pessimistic" or "row"
         Among equal scores other items come first, or the lower column (row).
     without : QueryPositives, optional
-        Items that are removed from the lists of these queries, which ascend; ranks count them.
+        Other items that are removed from the lists of these queries, which ascend.
     threads : int, optional
 
     Returns
@@ -214,8 +190,7 @@ def rank_positives(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import open_scores, own_positives, rank_positives
+    >>> from relabel_train.metrics import open_scores, own_positives
     >>> scores = open_scores(np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.8]]))
     >>> ranks, hits = rank_positives(scores, "i2t", own_positives([1, 1, 0], images=2).i2t, 2)
     >>> ranks
@@ -227,15 +202,28 @@ def rank_positives(
 
     def rank(block: slice) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         part = positives.take(block)
-        lists = scores.lists(direction, part.queries)
-        positive = part.dense(lists.shape[1])
-        ranking = Ranking(lists, positive, ties)
-        removed = None if without is None else _items_of(without, part.queries)
+        query, others = part.owner(), scores.lists(direction, part.queries).copy(order="K")
+        own = others[query, part.items]
+        best_first = np.lexsort((part.items, -own, query))
+        own, items = own[best_first], part.items[best_first]
+        # A positive's rank is the number of positives before it and of other items, which are what is left.
+        others[query, items] = np.nan
+        if without is not None:
+            others[_items_of(without, part.queries)] = np.nan
+        # Captions have one positive each: their lists need no copy.
+        lists = others if np.array_equal(query, np.arange(len(part))) else others[query]
+        if ties == "pessimistic":
+            before = lists >= own[:, None]
+        else:
+            before = (lists > own[:, None]) | ((lists == own[:, None]) & (np.arange(lists.shape[1]) < items[:, None]))
+        number = np.arange(len(query)) - part.indptr[query]
+        rank_of = before.sum(axis=1) + number
+        ranks = np.full(len(part), others.shape[1], np.int64)
+        ranks[query[number == 0]] = rank_of[number == 0]
         hits = np.zeros((len(part), length), np.bool_)
-        if length:
-            best = ranking.best(length, removed).labels > 0
-            hits[:, : best.shape[1]] = best
-        return ranking.ranks(positive), hits
+        inside = rank_of < length
+        hits[query[inside], rank_of[inside]] = True
+        return ranks, hits
 
     blocks = map_blocks(rank, scores, direction, len(positives), threads)
     empty = np.zeros(0, np.int64), np.zeros((0, length), np.bool_)

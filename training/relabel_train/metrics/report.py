@@ -76,19 +76,14 @@ def retrieval_report(
         figures are means over folds. Alternatively the fold of each image.
     settings : ReportSettings, optional
 
-    Returns
-    -------
-    RetrievalReport
-
     Raises
     ------
     ValueError
-        If shapes do not fit, a score or label is NaN, or a depth is no whole number of 1 or more.
+        If shapes do not fit, or a score or label is NaN.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import ReportSettings, retrieval_report
+    >>> from relabel_train.metrics import ReportSettings
     >>> scores = np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.8]])
     >>> relevance = np.array([[1.0, 0.6, 0.2], [0.3, 1.0, 0.9]])
     >>> settings = ReportSettings(recall_ks=(1, 2), ncs_ks=(1, 2), kendall_tau=False)
@@ -266,11 +261,9 @@ def one_caption_figures(scores: Scores, labels: Scores, own: Positives, settings
 def graded_values(
     scores: Floats, labels: Floats, own: Items, drawn: NDArray[np.bool_], settings: ReportSettings
 ) -> Values:
-    """Return every metric of graded labels for a block of queries, from one sort of their lists.
+    """Return every metric of graded labels for a block of Q queries, (Q, n) scores and labels.
 
-    `scores`, `labels`: (Q, n) float32 or float64. `own`: items that are removed for figures without GT. `drawn`: (Q,)
-    bool; queries for which Kendall's tau is computed. Returns dict of name to (Q,) float64: NaN for a metric that is
-    not defined or not computed.
+    `own`: items that are removed for figures without GT. `drawn`, (Q,): queries for which Kendall's tau is computed.
     """
     top = settings.label_top
     if np.isneginf(labels.min(initial=0)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from relabel_train.metrics.ranking import Ties
@@ -51,7 +51,6 @@ class ReportSettings:
 
     Examples
     --------
-    >>> from relabel_train.metrics import ReportSettings
     >>> ReportSettings(label_top=10.0, kendall_tau=False).recall_ks  # for labels of CIDEr-D, 0..10
     (1, 5, 10)
     >>> ReportSettings(cs_ks=(0,))
@@ -128,13 +127,11 @@ class RetrievalReport:
     images, captions : int
     ties : str
     figures : tuple of Figure
-    notes : tuple of str
-        Facts that matter when these figures are compared with others.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from relabel_train.metrics import ReportSettings, retrieval_report
+    >>> from relabel_train.metrics import retrieval_report
     >>> report = retrieval_report(np.eye(2), [0, 1], settings=ReportSettings(recall_ks=(1,)))
     >>> print(report.table())
     | protocol | metric | image to text | text to image | both | queries | left out |
@@ -152,19 +149,12 @@ class RetrievalReport:
     captions: int
     ties: str
     figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
     def __iter__(self) -> Iterator[Figure]:
         return iter(self.figures)
 
     def __getitem__(self, name: str) -> Figure:
-        """Return the figure `protocol.name`, as `all.r1_percent`.
-
-        Raises
-        ------
-        KeyError
-            Naming the figures of the report.
-        """
+        """Return the figure `protocol.name`, as `all.r1_percent`; KeyError names the figures of the report."""
         for figure in self.figures:
             if f"{figure.protocol}.{figure.name}" == name:
                 return figure
@@ -179,7 +169,7 @@ class RetrievalReport:
             values |= {"queries": list(f.queries), "skipped": list(f.skipped)}
             figures.setdefault(f.protocol, {})[f.name] = values
         head = {"images": self.images, "captions": self.captions, "ties": self.ties}
-        return head | {"figures": figures, "notes": list(self.notes)}
+        return head | {"figures": figures}
 
     def table(self) -> str:
         """Return the figures as a Markdown table, one row each."""
@@ -188,7 +178,7 @@ class RetrievalReport:
             values = [_number(f, value) for value in (f.i2t, f.t2i, f.both)]
             counts = ["{:,} / {:,}".format(*f.queries), "{:,} / {:,}".format(*f.skipped) if any(f.skipped) else ""]
             lines.append(f"| {' | '.join([f.protocol, f.name, *values, *counts])} |")
-        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
+        return "\n".join(lines)
 
 
 def _number(figure: Figure, value: float | None) -> str:

@@ -84,8 +84,6 @@ class LookupRelevance:
     --------
     A stub replaces the lookup, so that the example needs no files.
 
-    >>> import numpy as np
-    >>> from relabel_train.metrics import LookupRelevance
     >>> class Stub:  # lookup = open_lookup("labels/coco/exports/test/lookup/sbert")
     ...     def block(self, rows, columns, pooling):
     ...         return 1.0 - 0.1 * abs(rows[:, None] - columns)
@@ -130,15 +128,10 @@ def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
 def open_scores(scores: Any) -> Scores:
     """Wrap a matrix, or a pair of arrays of vectors; numpy's or torch's, on any device.
 
-    Raises
-    ------
-    ValueError
-        If it is neither, a score is NaN, or a vector holds a number that is not finite.
+    ValueError if it is neither, a score is NaN, or a vector holds a number that is not finite.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import open_scores
     >>> images, captions = np.eye(2, dtype=np.float32), np.float32([[1, 0], [0.6, 0.8], [0, 1]])
     >>> scores = open_scores((images, captions))
     >>> scores.shape
@@ -168,10 +161,7 @@ def open_scores(scores: Any) -> Scores:
 
 
 def as_floats(values: Any, name: str) -> Floats:
-    """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers).
-
-    `values`: (M, N) array or tensor. `name`: of the matrix, for messages.
-    """
+    """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers)."""
     # A tensor is recognised by its method, so that metrics do not import torch.
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -207,14 +197,10 @@ def map_blocks(
 def split_into_folds(
     scores: Scores, image_of_caption: Ints, folds: int | ArrayLike
 ) -> Iterator[tuple[Scores, NDArray[np.int64]]]:
-    """Cut scores into folds, each with its own captions, as for COCO 1K.
+    """Cut scores into folds, each with the captions of its images, as for COCO 1K.
 
-    A caption goes with its image. A caption without an image is left out.
-
-    `scores`: (M, N). `image_of_caption`: (N,) int64. `folds`: int or (M,) int; a number of consecutive parts of one
-    size, as COCO's five times 1,000 images in the order of Karpathy's file; or the fold of each image. Yields `scores`:
-    of the fold's images and captions; `image_of_caption`, (n,) int64: image of each of its captions, counted within the
-    fold.
+    `folds`: a number of consecutive parts of one size, as COCO's five times 1,000 images in the order of Karpathy's
+    file, or the fold of each image. Yields scores, and the image of each caption, counted within the fold.
     """
     images = scores.shape[0]
     if isinstance(folds, int | np.integer):

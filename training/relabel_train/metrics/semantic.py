@@ -21,15 +21,14 @@ def extended_by_items(labels: Scores, own: Positives, m: int) -> Positives:
     Parameters
     ----------
     labels : Scores
-        r(V_i, T_j): (M, N).
+        r(V_i, T_j).
     own : Positives
     m : int
         1 or more; a smaller gallery adds all it has.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import extended_by_items, open_scores, own_positives
+    >>> from relabel_train.metrics import open_scores, own_positives
     >>> labels = open_scores(np.array([[1.0, 1.0, 0.7, 0.2], [0.3, 0.6, 1.0, 1.0]]))
     >>> extended_by_items(labels, own_positives([0, 0, 1, 1], images=2), m=1).i2t.items
     array([0, 1, 2, 2, 3, 1])
@@ -57,15 +56,13 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
     Parameters
     ----------
     labels : Scores
-        (M, N).
     own : Positives
     m, depth : int
         1 or more.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics import extended_by_images, open_scores, own_positives
+    >>> from relabel_train.metrics import open_scores, own_positives
     >>> labels = open_scores(np.array([[1.0, 0.6, 0.2], [0.7, 1.0, 0.4], [0.1, 0.3, 1.0]]))
     >>> extended_by_images(labels, own_positives([0, 1, 2], images=3), m=1, depth=3).i2t.items
     array([1, 0, 1])

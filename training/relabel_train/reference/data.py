@@ -91,11 +91,8 @@ def check_corpus(captions: Path, labels: Lookup | Plan) -> None:
 class Batch(NamedTuple):
     """A batch of B pairs: this process's share of the inputs, and the labels of the complete batch.
 
-    `features`: (b, R, D) float32.
-    `regions`, `lengths`: (b,) int64.
-    `tokens`: (b, T) int64.
-    `relevance`, `paired`: (B, B) float32 or None; as in objective.Pairs.
-    `same_image`: (B, B) bool.
+    `features`: (b, R, D) float32. `regions`, `lengths`: (b,) int64. `tokens`: (b, T) int64. `relevance`, `paired`,
+    `same_image`: (B, B), as in objective.Pairs.
     """
 
     features: Tensor
@@ -116,9 +113,7 @@ class Batches:
     """Batches of each epoch, with their inputs and labels.
 
     `model`: used for `tokens` alone. `paired`: read labels among captions as well. `rank`, `world`: this process and
-    the number of processes, which share each batch.
-
-    `left_out`: number of captions of the split without a label in the lookup; they are in no batch.
+    the number of processes, which share each batch. `left_out`: number of captions without a label, in no batch.
     """
 
     def __init__(

@@ -62,8 +62,6 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
 
     Captions that stand in for images are neither queries, nor in a gallery, nor positives. A held-out caption is left
     out as a query, and R of an image query does not count it.
-
-    `notify`: called with progress messages.
     """
     if options.images and options.eccv is not None:
         raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")

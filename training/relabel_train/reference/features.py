@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -16,18 +17,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import MANIFEST, LookupFileError, check_sha256, map_npy
+from relabel_train.files import LookupFileError, map_npy, verify_files
 
 DESCRIPTION = "features.json"
 FORMAT = 1
 _CHECKED = 64  # images per file that are checked when it is opened
 _SPLITS = ("train", "dev", "val", "testall", "test")
-
-
-class FeaturesError(ValueError):
-    """Files of features that are damaged, of another format, of other images, or contradict each other."""
-
-    exit_code = 4
 
 
 class Features:
@@ -36,9 +31,7 @@ class Features:
     `arrays`: sequence of (M_i, R, D) float. `ids`: image ids of the M_1 + M_2 + ... rows of all arrays, in order.
     `lengths`: (M,) int; number of an image's R vectors that count; all by default. `about`: description of the files;
     `stand_in` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
-    process.
-
-    `width`, `most`: D and R.
+    process. `width`, `most`: D and R.
     """
 
     def __init__(
@@ -88,7 +81,7 @@ class Features:
         rows = np.array([self._row.get(name, -1) for name in image_ids], np.int64)
         if len(lacking := np.flatnonzero(rows < 0)):
             first = ", ".join(str(image_ids[i]) for i in lacking[:3])
-            raise FeaturesError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
+            raise LookupFileError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
         return rows
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -138,7 +131,7 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
         raise FileNotFoundError(f"{folder}: no {DESCRIPTION} and none of {names}. {todo}")
     shapes = {name: array.shape[1:] for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise FeaturesError(f"{folder}: files differ in (regions, width): {shapes}")
+        raise LookupFileError(f"{folder}: files differ in (regions, width): {shapes}")
     all_ids: list[str] = []
     for split, array in list(arrays.items()):
         image_ids, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
@@ -147,64 +140,43 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
         all_ids += [f"{namespace}:{name}" if namespace else name for name in image_ids]
     if len(set(all_ids)) < len(all_ids):
         twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
-        raise FeaturesError(f"{folder}: image {twice} occurs twice")
+        raise LookupFileError(f"{folder}: image {twice} occurs twice")
     about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "stand_in": None}
-    return Features(list(arrays.values()), all_ids, None, about, _Reopen(str(folder), namespace, ids))
+    reopen = partial(open_features, str(folder), namespace=namespace, ids=ids)
+    return Features(list(arrays.values()), all_ids, None, about, reopen)
 
 
 def open_proxy(folder: Path, verify: bool = False) -> Features:
     """Open features of captions that stand in for images: `features.json`, float16 shards, lengths, image ids."""
     path = folder / DESCRIPTION
     if verify:
-        _verify(folder)
+        verify_files(folder, [DESCRIPTION])
     try:
         about = json.loads(path.read_bytes())
         if about["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {about['format']!r:.40}")
-        arrays = [_map(folder / file) for file in about["files"]]
-        names, shape = list(about["image_ids"]), (about["vectors"], about["width"])
-    except FeaturesError:
-        raise
+        files, names, shape = list(about["files"]), list(about["image_ids"]), (about["vectors"], about["width"])
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise FeaturesError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
-    lengths = _array(folder / "lengths.npy")
+        raise LookupFileError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
+    if verify:
+        verify_files(folder, ["lengths.npy", *files])
+    arrays, lengths = [_map(folder / file) for file in files], _array(folder / "lengths.npy")
     found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
     if found != ([shape] * len(arrays), (len(names), len(names))):
-        raise FeaturesError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. Make the features again.")
-    return Features(arrays, names, lengths, about, _Reopen(str(folder), None, "image"))
-
-
-def _verify(folder: Path) -> None:
-    """Compare every file with its sha256."""
-    try:
-        files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        for name, entry in files.items():
-            check_sha256(folder / name, entry["sha256"])
-    except LookupFileError as error:
-        raise FeaturesError(str(error)) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise FeaturesError(f"{folder / MANIFEST}: not a manifest ({error!r:.100})") from error
-
-
-class _Reopen:
-    """Function that opens a folder again; the pickle of features."""
-
-    def __init__(self, folder: str, namespace: str | None, ids: Literal["image", "position"]) -> None:
-        self.folder, self.namespace, self.ids = folder, namespace, ids
-
-    def __call__(self) -> Features:
-        return open_features(self.folder, namespace=self.namespace, ids=self.ids)
+        todo = "Make the features again."
+        raise LookupFileError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. {todo}")
+    return Features(arrays, names, lengths, about, partial(open_features, str(folder)))
 
 
 def _map(path: Path) -> NDArray[Any]:
     """Map an array and check a few of its images."""
     array = _array(path)
     if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
-        raise FeaturesError(f"{path}: expected (images, regions, width) floats, found {array.dtype} {array.shape}")
+        raise LookupFileError(f"{path}: expected (images, regions, width) floats, found {array.dtype} {array.shape}")
     # Images spread over the file: a transfer that was cut short leaves zeros or noise somewhere in it.
     for i in np.unique(np.linspace(0, len(array) - 1, _CHECKED).astype(np.int64)).tolist():
         if not np.isfinite(array[i]).all():
-            raise FeaturesError(f"{path}: image {i} has a value that is not finite")
+            raise LookupFileError(f"{path}: image {i} has a value that is not finite")
     return array
 
 
@@ -215,7 +187,7 @@ def _array(path: Path) -> NDArray[Any]:
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: file not found. Make the features again.") from None
     except ValueError as error:
-        raise FeaturesError(f"{path}: {error}") from error
+        raise LookupFileError(f"{path}: {error}") from error
 
 
 def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], int]:
@@ -228,17 +200,17 @@ def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], i
         todo = 'Put it there, or take ids="position", as the captions were ingested.'
         raise FileNotFoundError(f"{path}: file not found; it names the images. {todo}") from None
     except (UnicodeDecodeError, OSError) as error:
-        raise FeaturesError(f"{path}: cannot be read as UTF-8 ({error})") from error
+        raise LookupFileError(f"{path}: cannot be read as UTF-8 ({error})") from error
     if "" in lines:
-        raise FeaturesError(f"{path}: line {lines.index('') + 1} is an empty id")
+        raise LookupFileError(f"{path}: line {lines.index('') + 1} is an empty id")
     images = list(dict.fromkeys(lines))
     # Captions of one image are neighbours, so there are as many runs of equal ids as images.
     runs = 1 + sum(a != b for a, b in pairwise(lines))
     if runs != len(images):
-        raise FeaturesError(f"{path}: an image comes back after another image")
+        raise LookupFileError(f"{path}: an image comes back after another image")
     each, rest = divmod(rows, len(images)) if images else (0, 1)
     if rest or (each > 1 and len(lines) not in (len(images), rows)):
-        raise FeaturesError(
+        raise LookupFileError(
             f"{path}: {len(lines):,} ids of {len(images):,} images do not go with the {rows:,} rows of {split}_ims.npy"
         )
     return images, each

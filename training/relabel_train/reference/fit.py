@@ -5,8 +5,8 @@ The folder of a run holds:
 - `last.pt`, the state to resume from, and `best.pt`, the model with the best RSUM on the validation split;
 - `vocabulary.json`, `log.jsonl` (one line every few steps and per evaluation), and TensorBoard's files if installed.
 
-Training can be interrupted at any time. Rerunning the command resumes from `last.pt`; on a CPU the result is
-bit-identical. No random state is stored, since every draw of a step depends on (seed, step) alone.
+No random state is stored, since every draw of a step depends on (seed, step) alone: a resumed run ends, on a CPU, with
+the same bits.
 
 Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Images and
 scores are gathered, so that losses see the complete batch and gradients are those of one process.
@@ -45,12 +45,9 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 class TrainState:
     """Progress of a run, stored in its checkpoints.
 
-    `step`, `epoch`: steps taken, and epochs completed.
-    `done`: batches done in this epoch.
-    `best`: best RSUM on the validation split so far, 0..600.
-    `worse`: evaluations since the best.
-    `evaluated`: step of the last evaluation.
-    `seconds`: wall time of training, over all interruptions.
+    `step`, `epoch`: steps taken, and epochs completed. `done`: batches done in this epoch.
+    `best`: best RSUM on the validation split so far, 0..600. `worse`: evaluations since then.
+    `evaluated`: step of the last evaluation. `seconds`: wall time of training, over all interruptions.
     """
 
     step: int = 0
@@ -64,10 +61,7 @@ class TrainState:
 
 
 def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> TrainState:
-    """Train, or resume training.
-
-    `notify`: called with progress messages. Returns TrainState: `best` is the best RSUM on the validation split.
-    """
+    """Train, or resume training; `notify` is called with progress messages."""
     with join_processes(device) as processes:
         options.out.mkdir(parents=True, exist_ok=True)
         return _fit(options, processes, notify)

@@ -32,13 +32,10 @@ LOSSES: dict[str, Any] = {
 
 
 class Pairs(NamedTuple):
-    """Scores, embeddings and labels of B pairs.
+    """Scores, embeddings and labels of B pairs: (B, B), rows are images.
 
-    `scores`: (B, B) float; rows are images.
     `images`, `captions`: (B, E) float; read by losses of embeddings alone.
-    `relevance`: (B, B) float or None; r(V_i, T_j).
-    `paired`: (B, B) float or None; r(T_i, T_j) among captions, for losses of embeddings.
-    `same_image`: (B, B) bool.
+    `relevance`, `paired`: r(V_i, T_j), and r(T_i, T_j) among captions, for losses of embeddings; or None.
     """
 
     scores: Tensor

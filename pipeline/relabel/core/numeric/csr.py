@@ -31,10 +31,6 @@ def ranges(starts: NDArray[np.integer], sizes: NDArray[np.integer]) -> I8:
 
 
 def group(keys: NDArray[np.integer], count: int) -> tuple[I8, I8]:
-    """Group E entries by their key in 0..count - 1.
-
-    Returns `indptr`, (count + 1,) int64; `entries`, (E,) int64: positions in `keys`, key by key. Entries of one key
-    keep their order.
-    """
+    """Group entries by their key in 0..count - 1: (count + 1,) offsets and positions in `keys`, in order."""
     # The stable sort keeps entries of one key in their order.
     return indptr_of(np.bincount(keys, minlength=count)), np.argsort(keys, kind="stable")

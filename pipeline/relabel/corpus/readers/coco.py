@@ -65,10 +65,7 @@ def coco_files(folder: Path) -> list[Path]:
 
 
 def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
-    """Read COCO's captions.
-
-    `paths`: files of the official format. `splitter`: returns the split of each image.
-    """
+    """Read COCO's captions; `splitter` returns the split of each image."""
     read = [caption for path in paths for caption in _read_coco_file(path)]
     captions, images = (np.array([record[key] for record, _ in read], np.int64) for key in ("id", "image_id"))
     # The split needs the ids of both files, so the files are read before the first caption is yielded.

@@ -54,10 +54,7 @@ class Table(NamedTuple):
 
 
 def open_table(path: Path, params: IngestParams, skipped: Counter[str]) -> Table:
-    """Open a file of the format of the parameters.
-
-    `skipped`: for img2dataset's metadata: rows of images that were not downloaded are left out, and counted by status.
-    """
+    """Open a file; rows of images that img2dataset did not download are left out and counted in `skipped`."""
     if params.format not in ("csv", "jsonl"):
         return arrow_table(path, str(params.format), skipped)
     rows: Records = read_json_lines(path)

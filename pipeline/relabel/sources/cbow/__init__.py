@@ -171,10 +171,7 @@ class Cbow(VectorSource[CbowParams]):
 
 @lru_cache(maxsize=1)
 def load_tagger(model: str) -> Any:
-    """Load a spaCy pipeline that tags parts of speech.
-
-    `model`: name of a spaCy model.
-    """
+    """Load a spaCy pipeline that tags parts of speech."""
     try:
         import spacy
 

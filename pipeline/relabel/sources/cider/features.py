@@ -67,10 +67,7 @@ def orders_of(ids: I4, weighting: Weighting) -> I8:
 
 
 def features_of(indptr: I8, ids: I4, counts: I4, words: I4, weighting: Weighting) -> Features:
-    """Add lengths and norms to counted captions.
-
-    `indptr`, `ids`, `counts`: see Features. `words`: (N,) int32; number of words of each caption.
-    """
+    """Add lengths and norms to counted captions."""
     orders = len(weighting.starts) - 1
     cell = owners(indptr) * orders + orders_of(ids, weighting)
     squared = np.bincount(cell, (counts * weighting.idf[ids]) ** 2, len(words) * orders).astype(np.float64)

@@ -41,10 +41,7 @@ class ImpactIndex(NamedTuple):
 
 
 def impact_index_of(features: Features, weighting: Weighting, positions: I4, rows: I4) -> ImpactIndex:
-    """Invert candidate captions by n-gram.
-
-    `positions`, `rows`: (C,) int32; rows of `features`, ascending, and their corpus rows.
-    """
+    """Invert candidate captions, rows of `features` and of the corpus, by n-gram."""
     grams = int(weighting.starts[-1])
     starts, peak = np.zeros(grams + 1, np.int64), np.zeros(grams, np.float32)
     _count_postings(features, positions, starts)

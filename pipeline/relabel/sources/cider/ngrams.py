@@ -117,10 +117,7 @@ class NgramOccurrences:
         return indptr.astype(np.int64), ids.astype(np.int32), counts.astype(np.int32)
 
     def document_frequency(self, documents: References) -> NDArray[np.int32]:
-        """Count the documents that hold each n-gram.
-
-        `documents`: sets of captions, by their position in the list passed to `number_ngrams`. Returns (V,) int32.
-        """
+        """Count the documents, sets of positions in the list, that hold each n-gram: (V,) int32."""
         size = len(self.vocabulary)
         df = np.zeros(size, np.int64)
         for a in range(0, len(documents), _CHUNK):
@@ -134,10 +131,7 @@ class NgramOccurrences:
 
 
 def number_ngrams(texts: Sequence[str], split: Callable[[str], list[str]], n: int) -> NgramOccurrences:
-    """Number the n-grams of captions.
-
-    `split`: splits one caption into words. `n`: longest order, at least 1.
-    """
+    """Number the n-grams of captions up to the order `n`."""
     codes, indptr, words = _codes(texts, split)
     width = len(words)
     left = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(

@@ -74,10 +74,7 @@ class Meteor(Source[MeteorParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make the work that pairs share: each row's normalised text (row int32, words string).
-
-        Pairs themselves are scored by the opened encoding.
-        """
+        """Make the work that pairs share: each row's normalised text (row int32, words string)."""
 
         def make_shard(part: range) -> pa.Table:
             tokens = corpus.ptb_tokens()[part.start : part.stop]

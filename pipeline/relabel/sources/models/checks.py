@@ -79,10 +79,7 @@ def check_model_folder(folder: Path) -> None:
 
 
 def check_weights(files: Collection[str], where: str) -> None:
-    """Raise if weights are pickled and no safetensors file in their folder replaces them.
-
-    `files`: paths of a model's files, relative to its folder. `where`: folder, or name on the hub, for the message.
-    """
+    """Raise if weights are pickled and no safetensors file in their folder replaces them."""
     safe = {PurePosixPath(name).parent for name in files if PurePosixPath(name).name in _SAFE_WEIGHTS}
     for path in sorted(map(PurePosixPath, files)):
         if path.name.endswith(_PICKLES) and path.name not in _NOT_LOADED and path.parent not in safe:

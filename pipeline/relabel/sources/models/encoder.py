@@ -86,10 +86,7 @@ class SentenceEncoder:
             self._forward, self.backend = self._pick_forward(expected, quantized)
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
-        """Encode N texts, each distinct text once. White space around a text is removed.
-
-        `advance`: receives the number of further texts that are done.
-        """
+        """Encode texts, stripped of white space around them, each distinct text once."""
         stripped = [text.strip() for text in texts]
         number = {text: i for i, text in enumerate(dict.fromkeys(stripped))}
         inverse = np.array([number[text] for text in stripped], np.int64)

@@ -38,10 +38,7 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
 
 
 def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folder: Path, **options: Any) -> Any:
-    """Load a model of sentence-transformers from its files. Every model is loaded by this function.
-
-    `options`: further arguments of the class.
-    """
+    """Load a model of sentence-transformers from its files. Every model is loaded by this function."""
     # No file of the folder is passed on before it is checked.
     check_model_folder(folder)
     try:

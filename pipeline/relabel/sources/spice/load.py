@@ -45,10 +45,7 @@ class Scenes(NamedTuple):
 
 
 def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
-    """Make the arrays of encoded captions.
-
-    `tuples`: see `spelled`. `table`: all words of the tuples; see `words_table`.
-    """
+    """Make the arrays of encoded captions from their tuples (`spelled`) and all words (`words_table`)."""
     spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
     rows = rows_of(tuples, spelling)
     start = indptr_of(pc.list_value_length(table["synsets"]).to_numpy())

@@ -191,10 +191,7 @@ def _has_word(word: int, edge: int, members: int, member: I4, member_of: I4) -> 
 
 @jit
 def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> None:
-    """Merge the tuples of captions, one after another, into an empty graph.
-
-    `captions`: (R,) int32; captions of `rows`, by number. `graph`: filled.
-    """
+    """Merge the tuples of captions, one after another, into an empty graph."""
     count, head, value, link_of, stamp = (
         graph.used,
         graph.head,

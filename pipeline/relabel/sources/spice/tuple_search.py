@@ -77,10 +77,7 @@ class Counts(NamedTuple):
 
 
 def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
-    """Number the distinct tuples of graphs.
-
-    `concepts`: number of concepts.
-    """
+    """Number the distinct tuples of graphs."""
     first, second, third = (graphs.concepts[:, i].astype(np.int64) for i in range(3))
     kind = (second >= 0).astype(np.int64) + (third >= 0)
     # (second, third) is first coded densely, so that the complete key fits into an int64.

@@ -21,10 +21,7 @@ PROPERTIES = {"annotators": "tokenize,ssplit", "depparse.extradependencies": "MA
 
 
 class Parser:
-    """SPICE's parser in the Java virtual machine of this process.
-
-    `jvm`: the Java library (libjvm). `options`: options of the virtual machine.
-    """
+    """SPICE's parser in the Java virtual machine of this process; `jvm` is libjvm."""
 
     def __init__(self, jvm: str, options: list[str], jars: list[str]) -> None:
         import jpype

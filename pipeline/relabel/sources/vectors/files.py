@@ -49,10 +49,7 @@ class ExternalVectors:
         return int(self.vectors.shape[1])
 
     def rows_of(self, ids: Sequence[str], kind: str) -> NDArray[np.int64]:
-        """Return the rows of corpus ids. An id `coco:123` is looked up under its full name, then as `123`.
-
-        `kind`: plural name of the ids in messages.
-        """
+        """Return the rows of corpus ids. An id `coco:123` is looked up under its full name, then as `123`."""
         get = self.row_of.get
         rows = np.fromiter((get(i, -1) for i in ids), np.int64, len(ids))
         # Ids without the dataset's prefix, as most files of embeddings have them.
@@ -67,11 +64,7 @@ class ExternalVectors:
 
 
 def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = None) -> ExternalVectors:
-    r"""Open a file of vectors.
-
-    `ids`: file of the ids, if it does not lie beside the vectors under the same name. `tensor`: name of the tensor in a
-    safetensors file with several.
-    """
+    """Open a file of vectors; `ids`: where they do not lie beside it under the same name."""
     _check_format(path)
     try:
         if path.suffix == ".parquet":

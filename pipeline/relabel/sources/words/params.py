@@ -47,10 +47,7 @@ class WordVectorParams(SourceParams):
 
 
 def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
-    r"""Find the file that `WordVectorParams.vectors` names.
-
-    `vectors`: `glove`, a file, or a folder that `relabel tune cbow` wrote. `data`: folder of fetched files.
-    """
+    """Find the file that `vectors` names: `glove`, a file, or a folder that `relabel tune cbow` wrote."""
     if vectors == "glove":
         return WordVectorsFile.at(locate("glove", None, data))
     todo = "Run `relabel tune cbow`, or set `vectors` to glove or to a file."

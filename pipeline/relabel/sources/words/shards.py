@@ -133,10 +133,7 @@ def record_vectors(work: Work, file: WordVectorsFile, tokenizer: str) -> pa.Tabl
 
 
 def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
-    """Return the vector of each word of a vocabulary, zeros for words without one: (V, D) float64.
-
-    `index`: row of each word in `vectors`. `vectors`: (N, D) float32. `vocabulary`: V words.
-    """
+    """Return the vector of each word of a vocabulary, zeros for words without one: (V, D) float64."""
     out = np.zeros((len(vocabulary), vectors.shape[1]))
     rows = np.array([index.get(w, -1) for w in vocabulary], np.int64)
     # Words without a vector keep a row of zeros.

@@ -47,10 +47,7 @@ class WordVectorsFile:
 
     @classmethod
     def at(cls, path: str | Path, name: str | None = None) -> WordVectorsFile:
-        """Find `FILE`, `FILE.gz`, `FILE.zip` or `FILE.zip:MEMBER`.
-
-        `name`: name in labels; derived from the file name by default.
-        """
+        """Find `FILE`, `FILE.gz`, `FILE.zip` or `FILE.zip:MEMBER`; by default the label's name follows from it."""
         archive, colon, member = str(path).rpartition(".zip:")
         where = Path(f"{archive}.zip") if colon else Path(path)
         check_regular(where, "no word vectors here", "Give a GloVe or word2vec text file, plain, .gz or .zip.")

@@ -32,11 +32,7 @@ class Model(nn.Module):
 
     @abstractmethod
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B images.
-
-        `features`: (B, R, D) float. `lengths`: (B,) int64; number of the R vectors that count, at least 1. Returns (B,
-        E) float32: unit vectors.
-        """
+        """Embed images, (B, R, D), as unit vectors, (B, E); `lengths`: how many of the R count, at least 1."""
 
     @abstractmethod
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -96,10 +92,7 @@ def words(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """Numbered words; 0 to 3 are padding, unknown words, start and end of a caption.
-
-    `vocabulary`: words, numbered from 4.
-    """
+    """Words, numbered from 4; 0 to 3 are padding, unknown words, start and end of a caption."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self.words = (*_SPECIAL, *vocabulary)

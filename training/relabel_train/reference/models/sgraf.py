@@ -127,10 +127,7 @@ class SimilarityModel(Model):
 
 
 class SGR(SimilarityModel):
-    """Similarity graph reasoning: three steps of attention among the similarity vectors; the global node is the result.
-
-    Parameters and notes are those of `SimilarityModel`.
-    """
+    """Similarity graph reasoning: three steps of attention among similarity vectors; the global node is the result."""
 
     def __init__(
         self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
@@ -147,10 +144,7 @@ class SGR(SimilarityModel):
 
 
 class SAF(SimilarityModel):
-    """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result.
-
-    Parameters and notes are those of `SimilarityModel`.
-    """
+    """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result."""
 
     def __init__(
         self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4

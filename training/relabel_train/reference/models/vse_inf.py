@@ -138,11 +138,7 @@ class VSEInfinity(Model):
 
 
 class _Text(nn.Module):
-    """States of words: (B, T, E), by their tokens.
-
-    `mask`: token of a hidden word.
-    `first`, `size`: tokens of words are first..size - 1.
-    """
+    """States of words: (B, T, E), by their tokens, first..size - 1; `mask`: token of a hidden word."""
 
     mask: int
     first: int
@@ -208,8 +204,7 @@ class _Transformer(_Text):
 def _dropped(values: Tensor, mask: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """Remove positions of (B, N, ...) values; the others, at least one per row, move to the front in order.
 
-    `values`: (B, N, ...). `mask`: (B, N) bool; positions that count. `out`: (B, N) bool; positions to remove. Returns
-    `values`, (B, N, ...); `mask`, (B, N) bool.
+    `mask`: positions that count. `out`: positions to remove. Returns the values and their mask.
     """
     stays = mask & ~out
     # An image or caption never loses everything: its first position stays.
