@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, UsageError, system_error
+from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
@@ -91,27 +91,24 @@ def build(
     folder = work_folder(out, spec.fingerprint)
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
-        current = current_manifest(out, spec, retry)
-        if current is not None and not _leftovers(out, spec.fingerprint[:16]):
+        if current := current_manifest(out, spec, retry):
             return current, False
-        if current is None:
-            # A refused folder must stay untouched, so this comes before a lock file is made beside it.
-            check_place(out, spec, check)
+        # A refused folder must stay untouched, so this comes before a lock file is made beside it.
+        check_place(out, spec, check)
         with exclusive(out, folder.parent, progress):
             # Another run may have built the artefact while this one waited for the lock.
-            current = current_manifest(out, spec, retry)
-            built = current is None
-            if current is None:
-                check_place(out, spec, check)
-                # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
-                current = current_manifest(folder, spec) or _fill(folder, recipe, record)
-                # The work may have taken hours, and `out` may hold other files by now.
-                check_place(out, spec)
-                _move(folder, current, out)
+            if current := current_manifest(out, spec, retry):
+                return current, False
+            # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
+            current = current_manifest(folder, spec) or _fill(folder, recipe, record)
+            # The work may have taken hours, and `out` may hold other files by now.
+            check_place(out, spec, check)
+            _move(folder, current, out)
             # Unfinished work under other parameters or inputs is given up after a build only.
-            for path in _leftovers(out, "[0-9a-f]" * 16 if built else spec.fingerprint[:16]):
-                _remove(path)
-            return current, built
+            for pattern in (name := f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", name + _OLD):
+                for path in folder.parent.glob(pattern):
+                    _remove(path)
+            return current, True
     except OSError as error:
         raise system_error(error, out) from error
 
@@ -160,20 +157,16 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
-    identity = spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs
-    manifest = Manifest(*identity, work.facts, runtime, work.entries())
+    facts, files = work.facts, work.entries()
+    manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, facts, runtime, files)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 
 
 def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     """Replace `out` by the complete work folder, without the files that are not part of the artefact."""
-    extra = list(foreign_files(folder, manifest.files))
-    for path in extra:
+    for path in foreign_files(folder, manifest.files):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
-    for parent in {path.parent for path in extra}:
-        sync_folder(parent)
     # Two renames: for an instant `out` is absent, and never incomplete.
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
@@ -182,15 +175,6 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     folder.rename(out)
     sync_folder(out.parent)
     sync_folder(folder.parent)
-
-
-def _leftovers(out: Path, fingerprint: str) -> list[Path]:
-    """Return the work folders of an artefact, and the predecessors that these replaced; a kill leaves them behind.
-
-    `fingerprint`: pattern of the first 16 characters of the fingerprint.
-    """
-    name = f"{glob.escape(out.name)}-{fingerprint}"
-    return [path for pattern in (name, name + _OLD) for path in (out.parent / WORK).glob(pattern)]
 
 
 def _remove(folder: Path) -> None:
@@ -208,13 +192,9 @@ def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
     """
     expected = {folder / name for name in files} | {folder / MANIFEST}
     inside = {parent for path in expected for parent in path.parents}
-    todo = [folder]
-    while todo:
-        for path in sorted(todo.pop().iterdir()):
-            if path in inside:
-                todo.append(path)
-            elif path not in expected and path.name != GITIGNORE:
-                yield path
+    for path in sorted(folder.rglob("*")):
+        if path.parent in inside and path not in expected | inside and path.name != GITIGNORE:
+            yield path
 
 
 def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None = None) -> None:
@@ -225,15 +205,12 @@ def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None 
     `check`: see `build`.
     """
     move_away = "Choose another name or folder, or move this one away."
-    if out.name in ("", ".."):
-        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError) as error:
-        found = min(path.name for path in out.iterdir()) if out.is_dir() else "no folder"
-        raise CheckError(f"found {found} ({error.problem})", where=str(out), todo=move_away) from error
+        raise CheckError(f"found something else ({error.problem})", where=str(out), todo=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
         raise CheckError(message, where=str(out), todo=move_away)

@@ -12,7 +12,6 @@ import pytest
 
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.java import find_java
-from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, tokenizers
 from relabel.corpus.tokenizers import PUNCTUATION, one_line, tokenize
 
@@ -52,7 +51,7 @@ def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
         t for t in coco.texts if re.search(r" [A-Z]\. *$", t)
     ]
     assert len(captions) > 4000
-    tokens, expected = tokenize(captions, Runtime()), original(captions, monkeypatch)
+    tokens, expected = tokenize(captions), original(captions, monkeypatch)
     differ = [i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b]
     assert len(differ) < 40
     # They differ if the original read on into the next caption: append one that starts as most do.
@@ -64,16 +63,16 @@ def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
 def test_tokens_depend_on_the_caption_only(coco: Corpus) -> None:
     """Check independence of surrounding captions, order and repetition."""
     captions = [*coco.texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
-    expected = dict(zip(captions, tokenize(captions, Runtime()), strict=True))
+    expected = dict(zip(captions, tokenize(captions), strict=True))
     mixed = captions + captions[:100]
     random.Random(3).shuffle(mixed)
-    assert tokenize(mixed, Runtime()) == [expected[c] for c in mixed]
+    assert tokenize(mixed) == [expected[c] for c in mixed]
 
 
 @pytest.mark.java
 @pytest.mark.parametrize("text", ODD)
 def test_unusual_text(text: str) -> None:
-    assert tokenize(["before", text, "after"], Runtime()) == ["before", ODD[text], "after"]
+    assert tokenize(["before", text, "after"]) == ["before", ODD[text], "after"]
 
 
 def test_a_single_line_has_no_line_end() -> None:
@@ -84,10 +83,10 @@ def test_a_single_line_has_no_line_end() -> None:
 
 
 def test_no_captions_need_no_java(no_java: None) -> None:
-    assert tokenize([], Runtime()) == []
-    assert tokenize(["", " \n"], Runtime()) == ["", ""]
+    assert tokenize([]) == []
+    assert tokenize(["", " \n"]) == ["", ""]
     with pytest.raises(MissingError, match="lower_split"):
-        tokenize(["a"], Runtime())
+        tokenize(["a"])
 
 
 TOKENIZER = """
@@ -104,7 +103,7 @@ def test_chunks_and_duplicates(
     log = tmp_path / "log"
     fake_java(TOKENIZER.format(trouble=f"open({str(log)!r}, 'a').write(line + '|')"))
     monkeypatch.setattr(tokenizers, "CHUNK", 2)
-    assert tokenize(["C ;", "D", "C ;", "", "E", "D\r"], Runtime()) == ["c", "d", "c", "", "e", "d"]
+    assert tokenize(["C ;", "D", "C ;", "", "E", "D\r"]) == ["c", "d", "c", "", "e", "d"]
     assert log.read_text() == "C ;|A|D|A|E|A|"
     assert ";" in PUNCTUATION
 
@@ -128,8 +127,8 @@ def test_the_captions_at_fault_are_named(
     monkeypatch.setattr(tokenizers, "CHUNK", 2)
     monkeypatch.setattr(tokenizers, "SILENCE", 1.0)
     with pytest.raises(PartialError, match=reason) as raised:
-        tokenize(["the first", "the first", "the second", "a poison pill", "the last", "more"], Runtime())
+        tokenize(["the first", "the first", "the second", "a poison pill", "the last", "more"])
     assert raised.value.exit_code == 5
-    assert raised.value.where == "captions 4 to 5"
+    assert raised.value.where == "captions from 'a poison pill'"
     assert "lower_split" in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -12,7 +12,7 @@ import pytest
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
 
@@ -81,8 +81,3 @@ def test_changed_captions_are_named(project: Callable[..., Project], change: Cal
 def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
     with pytest.raises(CheckError, match="namespace"):
         project(namespace="ours").corpus  # noqa: B018
-
-
-def test_a_parameter_of_another_format_is_refused(project: Callable[..., Project]) -> None:
-    with pytest.raises(UsageError, match=r"captions_per_image is for the format scan, not csv"):
-        stages.ingest(project(path="captions", captions_per_image=5))

@@ -216,16 +216,5 @@ def test_urls_without_captions(place: str, kind: type[Exception], phrase: str, u
         fetch_captions(params(place if ":" in place else url + place), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("values", "phrase"),
-    [
-        ({"path": "a.csv", "url": "s3://bucket"}, "path and url exclude each other"),
-    ],
-)
-def test_parameters_that_are_refused(values: dict[str, str], phrase: str) -> None:
-    with pytest.raises(ValueError, match=phrase):
-        IngestParams(dataset="mine", **values)
-
-
 def test_a_url_is_not_the_published_dataset() -> None:
     assert IngestParams(dataset="coco", url="s3://bucket/a.csv").format is None

@@ -83,7 +83,7 @@ def test_captions_are_inputs_and_images_are_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"), [(b"no tar", "not a complete tar file"), (b"caf\xe9", "1.txt: not UTF-8"), (b"", "empty")]
+    ("body", "message"), [(b"no tar", "not a complete tar file"), (b"caf\xe9", "1: not Unicode text"), (b"", "empty")]
 )
 def test_damage_is_refused(tmp_path: Path, body: bytes, message: str) -> None:
     from relabel.corpus import Corpus
