@@ -74,8 +74,9 @@ def java_command(*arguments: str | Path) -> list[str]:
 def find_jar(name: str) -> Path:
     """Return the path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`."""
     spec = find_spec("pycocoevalcap")
-    if spec and spec.origin and (path := Path(spec.origin).parent / name).is_file():
-        return path
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder) / name).is_file():
+            return path
     todo = "Get it with `pip install --force-reinstall --no-deps pycocoevalcap`."
     raise MissingError(f"no {name} of the package pycocoevalcap", todo=todo)
 

@@ -21,11 +21,6 @@ from relabel.store.workdir import Work
 _STEP = 1 << 20  # bytes that faiss passes to the callback per call
 
 
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a `.npy` file with the same bytes as `numpy.save`."""
-    save_pieces(path, array.dtype.str, array.shape, [array])
-
-
 def save_index(path: Path, index: Any) -> None:
     """Write a faiss index with the same bytes as `faiss.write_index`."""
     import faiss
@@ -37,7 +32,7 @@ def save_index(path: Path, index: Any) -> None:
 
 
 def write_array(work: Work, name: str, array: NDArray[Any]) -> None:
-    """Write an array as `NAME.npy`, unless it is done already."""
+    """Write an array as `NAME.npy`, with the same bytes as `numpy.save`, unless it is done already."""
     write_pieces(work, name, array.dtype.str, array.shape, [array])
 
 

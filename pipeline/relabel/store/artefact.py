@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, system_error
+from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, UsageError, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
@@ -78,7 +77,7 @@ def build(
     progress: Progress = SILENT,
     retry: bool = False,
     check: Callable[[Manifest], None] | None = None,
-    record: Mapping[str, Any] = MappingProxyType({}),
+    record: Mapping[str, Any] | None = None,
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
 
@@ -143,8 +142,8 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
         yield
 
 
-def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
-    work, spec, started = Work(folder, runtime=dict(record)), recipe.spec, time.monotonic()
+def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Manifest:
+    work, spec, started = Work(folder, runtime=dict(record or {})), recipe.spec, time.monotonic()
     make_folder(folder)
     try:
         recipe.fill(work)
@@ -167,6 +166,8 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     """Replace `out` by the complete work folder, without the files that are not part of the artefact."""
     for path in foreign_files(folder, manifest.files):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+        # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
+        sync_folder(path.parent)
     # Two renames: for an instant `out` is absent, and never incomplete.
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
@@ -205,6 +206,8 @@ def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None 
     `check`: see `build`.
     """
     move_away = "Choose another name or folder, or move this one away."
+    if out.name in ("", ".."):
+        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
     try:

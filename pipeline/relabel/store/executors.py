@@ -72,10 +72,9 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
     index, count = share
     for step in steps:
         make_step(replace(step, tasks=step.tasks[index - 1 :: count]), work, runtime.progress)
-        missing = step.missing(work)
-        if missing and step.last:
+        if step.last:
             return
-        if missing:
+        if missing := step.missing(work):
             problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 

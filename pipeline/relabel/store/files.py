@@ -45,8 +45,7 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
     # A file that is still written may change once more within one tick of the clock of its file system.
     if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
         with suppress(OSError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(known, lambda place: place.write_text(f"{state} {sha256}", encoding="ascii"))
+            write_text(known, f"{state} {sha256}")
     return sha256
 
 

@@ -169,17 +169,14 @@ def _parse(content: bytes, where: str) -> Manifest:
 
 
 def find_changed(folder: Path, manifest: Manifest) -> str | None:
-    """Return the first file of an artefact that is missing or of another size, in words; None if there is none.
+    """Describe the first file of an artefact that is missing or of another size; None if there is none.
 
     No file is read: `relabel verify` compares the bytes.
     """
     for name, entry in manifest.files.items():
-        try:
-            size = (folder / name).stat().st_size
-        except FileNotFoundError:
-            return f"{name} is missing"
-        if size != entry.bytes:
-            return f"{name} has {size} bytes, expected {entry.bytes}"
+        path = folder / name
+        if not path.exists() or path.stat().st_size != entry.bytes:
+            return f"{name} is missing or does not have {entry.bytes} bytes"
     return None
 
 

@@ -251,12 +251,6 @@ def test_no_scheduler_no_worker_and_a_file_that_is_not_seen(notes: Path, monkeyp
         demo_job(notes, scheduler=address).run()
 
 
-def test_without_dask_the_error_names_its_package(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingError, match="distributed"):
-        demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
-
-
 def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [""])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
