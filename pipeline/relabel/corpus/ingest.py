@@ -43,8 +43,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
 def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
-        facts = source.note.replace("; ", "\n  ")
-        runtime.progress.note(f"reading {params.path}: {facts}")
+        runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
     captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
     report = describe(captions)
     # Before the tokens, which take minutes.

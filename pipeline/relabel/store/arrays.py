@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from relabel.store.workdir import Work
 
-_STEP = 1 << 20  # bytes that faiss passes to the callback per call
-
 
 def save_index(path: Path, index: Any) -> None:
     """Write a faiss index with the same bytes as `faiss.write_index`."""
@@ -28,7 +26,7 @@ def save_index(path: Path, index: Any) -> None:
     # The type stubs of faiss lack the writer.
     library: Any = faiss
     with path.open("wb") as file:
-        library.write_index(index, library.PyCallbackIOWriter(file.write, _STEP))
+        library.write_index(index, library.PyCallbackIOWriter(file.write, 1 << 20))
 
 
 def write_array(work: Work, name: str, array: NDArray[Any]) -> None:
