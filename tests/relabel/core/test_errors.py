@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import pickle
 import re
 from importlib import import_module
 from pathlib import Path
@@ -17,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, choices, system_error
-from relabel.core.java import JavaError
-from relabel.store.artefact import Recipe, build
 from relabel_cli.root import VERBS
 
 
@@ -42,32 +39,11 @@ def test_the_advice_matches_the_error(number: int, code: int, advice: str) -> No
     assert ("space" in str(error)) == (advice.startswith("Free some space"))
 
 
-def test_an_error_without_a_file_names_the_folder() -> None:
-    assert str(system_error(OSError(errno.EIO, "Input/output error"), Path("folder"))).startswith("folder: Input")
-    assert "out of reach" in str(system_error(OSError("out of reach"), "folder"))
-
-
-@pytest.mark.parametrize(("path", "message"), [("x" * 300, "File name too long"), ("file/out", "file: ")])
-def test_a_build_at_an_invalid_path_is_an_error(path: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(Exception, match=message) as error:
-        build(tmp_path / path, Recipe("fuse_model", "fuse", dict, {}, lambda work: None))
-    assert getattr(error.value, "exit_code", None) == 4
-    assert [p.name for p in tmp_path.iterdir() if p.name != ".work"] == ["file"]
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_a_message_has_three_parts_of_bounded_length() -> None:
     assert str(CheckError("wrong", where="file:1", todo="Mend it.")) == "file:1: wrong. Mend it."
     assert str(CheckError("wrong")) == "wrong"
     message = str(CheckError("x" * 100_000, where="w" * 2000, todo="t" * 2000))
     assert message == f"{'w' * 1500}: {'x' * 1500}. {'t' * 1500}"
-
-
-def test_an_error_of_another_process_keeps_its_parts() -> None:
-    error = JavaError("ended", todo="Run it again.", answered=3)
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.answered, again.exit_code) == (str(error), 3, 5)
 
 
 ROOT = Path(__file__).parents[3]

@@ -7,54 +7,21 @@ A folder counts as missing, and so does a pipe, which is not opened.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.core.parsing import (
-    check_regular,
-    identifier,
-    namespaced,
     read_json,
     read_lines,
     read_text,
-    split_name,
 )
 
 TOO_DEEP = "Stack overflow" if sys.version_info >= (3, 14) else "recursion"
 """Python's word for JSON that is nested too deeply."""
-
-
-def test_a_readable_file_is_returned(tmp_path: Path) -> None:
-    path, link = tmp_path / "captions.csv", tmp_path / "link"
-    path.write_text("a dog")
-    link.symlink_to(path)
-    assert check_regular(path) == path
-    assert check_regular(link) == link
-
-
-def test_a_missing_file_has_the_message_of_the_caller(tmp_path: Path) -> None:
-    path = tmp_path / "none"
-    with pytest.raises(MissingError, match="no list of words") as caught:
-        check_regular(path, "no list of words", "Write one.")
-    assert caught.value.where == str(path)
-    assert caught.value.todo == "Write one."
-
-
-def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="found a folder"):
-        check_regular(tmp_path)
-
-
-@pytest.mark.timeout(10)
-def test_a_pipe_is_rejected_without_opening_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
-    with pytest.raises(MissingError, match="not a regular file"):
-        check_regular(tmp_path / "pipe")
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
@@ -92,13 +59,6 @@ def test_broken_gzip_is_refused(tmp_path: Path, cut: int) -> None:
         read_text(path)
 
 
-def test_missing_file_is_missing(tmp_path: Path) -> None:
-    for path in (tmp_path / "a.json", tmp_path):
-        with pytest.raises(MissingError, match=re.escape(str(path))) as caught:
-            read_json(path)
-        assert caught.value.exit_code == 3
-
-
 @pytest.mark.parametrize(
     ("raw", "line"),
     [(b"a\nb\n\xffc", 3), (b"caf\xe9", 1), (b"a\n\xed\xa0\xbd", 2), (b"a\n\n\xf0\x9f\x90", 3), (b"\xc0\x80", 1)],
@@ -127,18 +87,3 @@ def test_malformed_json_is_refused_with_its_line(tmp_path: Path, text: str, mess
     path.write_text(text)
     with pytest.raises(CheckError, match=re.escape(str(path)) + message):
         read_json(path)
-
-
-def test_ids_are_strings_or_whole_numbers() -> None:
-    assert [identifier(v, "id", "f:1") for v in ("a", 7, None)] == ["a", "7", ""]
-    for value in (1.5, True, []):
-        with pytest.raises(CheckError, match="f:1: 'id': expected a string or a whole number"):
-            identifier(value, "id", "f:1")
-
-
-def test_namespace_is_prepended_once() -> None:
-    assert [namespaced("coco", v) for v in ("7", "coco:7", "cocoa:7", "")] == ["coco:7", "coco:7", "coco:cocoa:7", ""]
-
-
-def test_names_of_splits() -> None:
-    assert [split_name(s) for s in ("restval", "dev", "testall", "extra")] == ["train", "val", "test", "extra"]

@@ -42,12 +42,6 @@ def test_a_complete_file(server: Server, tmp_path: Path) -> None:
     assert server.requests == [("/raw.bin", None)]  # the second call finds the complete file
 
 
-def test_a_download_without_length(server: Server, tmp_path: Path) -> None:
-    server.length = False
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
-
-
 def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000, 300_000]
     get(server, tmp_path / "part")
@@ -100,12 +94,6 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
     assert caught.value.where == server.url + "/raw.bin"
     assert not (tmp_path / "part").exists()
     assert len(server.requests) == 1
-
-
-def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: Path) -> None:
-    server.files["/raw.bin"] = RAW + b"x"
-    with pytest.raises(CheckError, match="expected 1048576 bytes, the server has 1048577"):
-        get(server, tmp_path / "part")
 
 
 def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
@@ -202,11 +190,6 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
         assert [f.result() for f in futures] == [[tmp_path / "data" / "tiny" / "one"]] * 2
     assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
     assert remaining_files(tmp_path / "data") == ["tiny/one"]
-
-
-def test_fetch_continues_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
-    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
-    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
 
 
 @pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +131,6 @@ def test_the_environment_names_a_mirror(
         fetch("tiny", data)
 
 
-def test_another_data_folder_is_a_mirror(describe: Describe, local_mirror: Path, data: Path, tmp_path: Path) -> None:
-    describe(entry("a.txt", A))
-    fetch("tiny", data, local_mirror)
-    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "second", data)] == [A]
-
-
 @pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
 def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
@@ -155,13 +148,6 @@ def test_after_wrong_content_the_next_source_is_tried(describe: Describe, local_
     log = Log()
     assert [p.read_bytes() for p in fetch("tiny", data, local_mirror, log)] == [A]
     assert "refused from mirror m/b.txt" in log.notes[0]
-
-
-def test_another_edition_is_accepted(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("a.txt", A, also=[{"bytes": len(B), "sha256": sha256(B).hexdigest()}]))
-    (local_mirror / "m" / "a.txt").write_bytes(B)
-    assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [B]
-    assert locate("tiny", "a.txt", data).read_bytes() == B
 
 
 def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path, data: Path) -> None:
@@ -197,13 +183,6 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local
     assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [A]
 
 
-def test_available_files_are_fetched_if_another_is_not(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("gone.txt", b"gone"), entry("a.txt", A))
-    with pytest.raises(MissingError, match=r"could not get gone\.txt"):
-        fetch("tiny", data, local_mirror)
-    assert files_below(data) == ["tiny/a.txt"]
-
-
 def test_the_first_available_alternative_is_fetched(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
     assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]
@@ -212,26 +191,6 @@ def test_the_first_available_alternative_is_fetched(describe: Describe, local_mi
     assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]  # already present
     assert locate("tiny", None, data, local_mirror) == data / "tiny" / "a.txt"
     assert [p.name for p in fetch("tiny", data, local_mirror, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
-
-
-def test_no_alternative_is_available(describe: Describe, data: Path) -> None:
-    describe(entry("a.txt", A), entry("b.txt", B), alternatives=True)
-    with pytest.raises(MissingError, match=r"could not get b\.txt: only a mirror has it.*put any one there"):
-        fetch("tiny", data)
-
-
-def test_a_full_disk_leaves_nothing(
-    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    describe(entry("a.txt", A))
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        fetch("tiny", data, local_mirror)
-    assert files_below(data) == []
 
 
 def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
@@ -270,14 +229,6 @@ def test_locate_neither_copies_nor_downloads(describe: Describe, local_mirror: P
         locate("tiny", "a.txt", data, local_mirror)
 
 
-def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
-    pytest.importorskip("eccv_caption")
-    home = Path(str(metadata.distribution("eccv_caption").locate_file("eccv_caption/data/coco_test_ids.npy")))
-    assert locate("eccv", "coco_test_ids.npy", data) == home
-    with pytest.raises(MissingError, match="`relabel fetch coco-captions`"):  # inside a jar
-        locate("coco-captions", "captions_val2014.json", data)
-
-
 def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/c.txt"}
     jar = {"package": "no-such-thing", "path": "spice-1.0.jar", "member": "no/such/thing"}
@@ -299,13 +250,3 @@ def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path)
     (data / "tiny" / "b.txt").unlink()
     files_status = {s.file: (s.state, s.where) for s in status(data, local_mirror)}
     assert files_status["b.txt"] == ("local", "mirror m/b.txt")
-
-
-def test_status_of_the_real_datasets(data: Path) -> None:
-    pytest.importorskip("pycocoevalcap")
-    files_status = {(s.name, s.file): s for s in status(data)}
-    train = files_status["coco-captions", "captions_train2014.json"]
-    assert (train.state, train.where, train.bytes) == ("local", "package pycocoevalcap", 65359682)
-    assert files_status["cxc", "sits_test.csv"].state == "remote"
-    assert files_status["glove", "glove.6B.100d.captions-vocabulary.txt.gz"].state == "missing"
-    assert {s.name for s in files_status.values() if s.alternative} == {"flickr30k", "glove", "karpathy-splits"}

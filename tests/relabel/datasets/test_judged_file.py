@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.datasets.judged_file import judged_file
 
 RECORDS: list[dict[str, Any]] = [
@@ -72,14 +72,3 @@ def test_an_invalid_record_is_named(tmp_path: Path, line: str, message: str) -> 
     with pytest.raises(CheckError, match=message) as error:
         judged_file(path).open(tmp_path)
     assert "bad.jsonl:2" in str(error.value.where)
-
-
-def test_no_file_and_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(MissingError):
-        judged_file(tmp_path / "none.jsonl").open(tmp_path)
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(CheckError, match="no judgements"):
-        judged_file(tmp_path / "empty.jsonl").open(tmp_path)
-    (tmp_path / "no.parquet").write_text("x")
-    with pytest.raises(CheckError, match="not Parquet"):
-        judged_file(tmp_path / "no.parquet").open(tmp_path)

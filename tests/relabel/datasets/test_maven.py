@@ -4,7 +4,6 @@ repositories that jgo knows, with the resumption and checks of any download. Wit
 
 from __future__ import annotations
 
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -69,10 +68,3 @@ def test_the_first_repository_with_the_file_is_used(
     (path,) = fetch("tiny", tmp_path / "data")
     assert path.read_bytes() == JAR
     assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]
-
-
-def test_without_jgo(repository: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("jgo.maven", "jgo.config"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingError, match=r"jgo downloads it: pip install 'relabel-itr\[spice\]'"):
-        fetch("tiny", tmp_path / "data")

@@ -11,9 +11,6 @@ import pytest
 from tests.relabel.neighbours.searches import searched
 
 from relabel.core.errors import UsageError
-from relabel.corpus import References
-from relabel.neighbours.faiss_index import QUERIES, RecallSample
-from relabel.sources.finder import Search
 
 
 @pytest.mark.slow
@@ -64,16 +61,6 @@ def test_recall_is_measured_and_lists_have_k_rows(
     assert read_files(job.out) == first
 
 
-def test_the_sample_follows_the_seed() -> None:
-    rows = np.arange(5000, dtype=np.int32)
-    search = Search(References.single(rows), rows, rows, 3)
-    sample, again = RecallSample.of(search), RecallSample.of(search)
-    assert len(sample.numbers) == len(set(sample.numbers.tolist())) == QUERIES
-    assert np.array_equal(sample.numbers, again.numbers)
-    assert np.array_equal(sample.search.queries.rows, sample.numbers)
-    assert np.array_equal(sample.search.exclude, sample.numbers)
-
-
 def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
@@ -83,10 +70,3 @@ def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, bl
     job = searched(project, "near", index="IVF100000,Flat")
     with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
         job.run()
-
-
-def test_more_neighbours_than_captions_are_all_captions(dataset: Any, make_lines: Any, block_finder: None) -> None:
-    project = dataset.encoded(make_lines(3, "train"), labels=["near"])
-    for index in (None, "Flat"):
-        manifest, _ = searched(project, "near", k=1_000_000, index=index).run()
-        assert manifest.facts["width"] == len(project.corpus) - 1

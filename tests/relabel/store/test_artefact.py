@@ -21,7 +21,7 @@ from relabel.core.runtime import Progress
 from relabel.store import artefact as artefacts
 from relabel.store import workdir
 from relabel.store.artefact import Recipe, build, exclusive, work_folder
-from relabel.store.manifest import MANIFEST, Manifest, Spec, open_artefact, read_parts
+from relabel.store.manifest import MANIFEST, Manifest, open_artefact
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
@@ -54,16 +54,6 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 def never(*_: object) -> Any:
     raise AssertionError("called")
-
-
-def test_build_then_read(tmp_path: Path) -> None:
-    manifest, built = build(tmp_path / "out", recipe(filler([])))
-    assert built
-    assert manifest.parts == [part_name(i, 3) for i in range(3)]
-    opened = open_artefact(tmp_path / "out", "encoding")
-    assert opened == manifest
-    assert read_parts(tmp_path / "out", opened)["row"].to_pylist() == list(ROWS)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [MANIFEST, *opened.parts]
 
 
 def test_the_second_build_reads_no_file_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +94,6 @@ def test_a_check_may_keep_the_artefact_that_would_be_replaced(tmp_path: Path) ->
     assert build(tmp_path / "out", recipe(filler([])), check=never)[1]
 
 
-def test_the_name_of_a_label_does_not_change_the_fingerprint() -> None:
-    names = [Spec("encoding", name, {"size": 3}, {"corpus": "abc"}) for name in ("demo", "other")]
-    assert names[0].fingerprint == names[1].fingerprint
-
-
 def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
     build(tmp_path / "out", recipe(filler([])))
     old = bytes_of(tmp_path / "out")
@@ -120,15 +105,6 @@ def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path)
     assert files_made == [2]
     build(tmp_path / "whole", recipe(filler([]), new=1))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
-
-
-def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
-    """Check a rebuild after DVC deleted the outs of a stage, as it does before a run."""
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", recipe(filler([], stop_at=1)))
-    files_made: list[int] = []
-    build(tmp_path / "out", recipe(filler(files_made)))
-    assert files_made == [1, 2]
 
 
 def test_a_finished_build_removes_the_unfinished_work_on_its_artefact_only(tmp_path: Path) -> None:
@@ -223,14 +199,6 @@ def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_p
         build(tmp_path / "out", recipe(fill))
 
 
-def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
-    def fill(work: Work) -> None:
-        raise RuntimeError("shapes do not match")
-
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        build(tmp_path / "out", recipe(fill))
-
-
 class Notes(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -273,10 +241,3 @@ def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path)
     thread.join(20)
     assert results == [False]
     assert made == [0, 1, 2]
-
-
-def test_the_lock_of_another_artefact_is_free(tmp_path: Path) -> None:
-    order = []
-    with exclusive(tmp_path / "a", tmp_path / ".work"), exclusive(tmp_path / "b", tmp_path / ".work"):
-        order.append("both")
-    assert order == ["both"]

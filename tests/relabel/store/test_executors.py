@@ -173,17 +173,6 @@ def small(small_project: Project, tmp_path: Path) -> Any:
     return make
 
 
-def test_shares_of_a_source_and_of_neighbours(small: Any) -> None:
-    for job, alone in zip(small("shares"), small("alone"), strict=True):
-        alone.run()
-        with pytest.raises(PartialError):
-            job.share((2, 3))
-        for share in ((1, 3), (2, 3), (3, 3)):
-            job.share(share)
-        job.run()
-        assert contents(job) == contents(alone)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["processes", "dask"])
 def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any, tmp_path: Path) -> None:

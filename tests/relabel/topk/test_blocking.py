@@ -32,10 +32,6 @@ def test_two_groups_fit_into_memory(memory: int) -> None:
     assert layout.largest <= blocking._MAX_GROUP
 
 
-def test_workers_get_several_pairs_each() -> None:
-    assert len(choose_blocking(25_000, 101, 384, Runtime(workers=8, memory=64 << 30)).pairs) >= 24
-
-
 def test_a_resumed_run_keeps_groups_that_fit(tmp_path: Path) -> None:
     work, small, large = Work(tmp_path), Runtime(threads=1, memory=64 << 20), Runtime(threads=1, memory=4 << 30)
     first = load_or_choose_blocking(work, 50_000, 101, 384, small)

@@ -102,20 +102,6 @@ def test_bad_search_parameters_are_refused(parameters: str) -> None:
         make_index(f"IVF16,Flat;{parameters}", D)
 
 
-@pytest.mark.parametrize(("factory", "device"), [("Flat", "auto"), ("HNSW8", "cuda"), ("IVF4,Flat", "cpu")])
-def test_every_other_index_is_built_in_main_memory(factory: str, device: str, calls: list[str]) -> None:
-    assert built(factory, device).ntotal == len(VECTORS)
-    assert calls == []
-
-
-def test_an_index_without_a_gpu_version_stays_in_main_memory(calls: list[str]) -> None:
-    index = built("HNSW8")
-    assert to_device(index, "auto") is index
-    assert isinstance(to_device(built("Flat"), "auto"), DeviceIndex)
-    assert to_device(built("Flat"), "cpu").ntotal == len(VECTORS)
-    assert calls == ["index_cpu_to_gpu"]
-
-
 class CosineRelevance:
     """Relevance with the methods that the search uses."""
 
@@ -172,13 +158,6 @@ def test_a_bad_factory_string_is_seen_beforehand() -> None:
     for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
         with pytest.raises(UsageError, match="index"):
             make_index(factory, D)
-
-
-@pytest.mark.parametrize(("factory", "reason"), [("Flatt", "could not parse index string"), ("IVF999,Flat", "999")])
-def test_errors_of_faiss_name_the_reason(factory: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason) as caught:
-        built(factory)
-    assert "Error in" not in str(caught.value)
 
 
 @pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])

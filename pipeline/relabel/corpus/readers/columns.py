@@ -13,20 +13,9 @@ from relabel.corpus.build import Caption
 from relabel.corpus.params import Split
 
 TEXT_NAMES = ("text", "caption", "captions", "sentences", "sentence")
-IMAGE_NAMES = tuple(
-    [
-        "image_id",
-        "img_id",
-        "cocoid",
-        "filename",
-        "file_name",
-        "filepath",
-        "image_path",
-        "image",
-        "url",
-        "key",
-        "image_url",
-    ]
+IMAGE_NAMES = (
+    *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "url", "key"),
+    "image_url",
 )
 CAPTION_ID_NAMES = ("caption_id", "sentids")
 """Names that are tried, in this order, for a column that is not named."""

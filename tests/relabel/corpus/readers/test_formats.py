@@ -87,7 +87,3 @@ def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
 )
 def test_the_split_of_a_name(name: str, split: str | None) -> None:
     assert split_of_name(Path("mine") / name, Path("mine")) == split
-
-
-def test_parent_folders_name_no_split() -> None:
-    assert split_of_name(Path("train/mine/a.csv"), Path("train/mine")) is None

@@ -83,11 +83,6 @@ def test_mismatched_lines(tmp_path: Path, ids: list[object] | None, kind: str, s
         names(path, kind, size)
 
 
-def test_one_caption_per_image_on_request(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 2, ["a", "b"])
-    assert names(path, "image", 1) == [("d:a#0", "d:a"), ("d:b#0", "d:b")]
-
-
 def test_finds_one_file_per_split(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no \*_caps\.txt"):
         scan_files(tmp_path)

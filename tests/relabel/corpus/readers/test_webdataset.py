@@ -52,12 +52,6 @@ def test_json_members(tmp_path: Path) -> None:
     assert [c[:4] for c in read_webdataset(path, "d", columns)] == [("d:im7#0", "d:im7", "val", "z")]
 
 
-def test_img2dataset_writes_text_and_metadata(tmp_path: Path) -> None:
-    meta = json.dumps({"caption": "a dog", "url": "u", "key": "000", "status": "success"}).encode()
-    path = write_shard(tmp_path / "0.tar", [("000.jpg", b"1"), ("000.json", meta), ("000.txt", b"a dog")])
-    assert [c[:4] for c in read_webdataset(path, "d", TRAIN)] == [("d:000#0", "d:000", "train", "a dog")]
-
-
 def test_another_ending_can_be_named(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "a.tar", [("1.jpg", b"1"), ("1.caption", b"a dog")])
     assert next(read_webdataset(path, "d", Columns(text="caption", in_split="test"))).text == "a dog"
