@@ -23,11 +23,7 @@ from relabel_cli.root import VERBS
     ("number", "code", "advice"),
     [
         (errno.ENOSPC, 5, "Free some space and run it again"),
-        (errno.EDQUOT, 5, "Free some space and run it again"),
-        (errno.EFBIG, 5, "Free some space and run it again"),
         (errno.EACCES, 4, "Check the path and its permissions"),
-        (errno.ENAMETOOLONG, 4, "Check the path and its permissions"),
-        (errno.EIO, 4, "run it again"),
     ],
 )
 def test_the_advice_matches_the_error(number: int, code: int, advice: str) -> None:

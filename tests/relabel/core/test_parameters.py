@@ -38,9 +38,7 @@ class Params(Parameters):
         ({"k": 1.5}, "k", "valid integer"),
         ({"rate": False}, "rate", "not valid here"),
         ({"rate": float("nan")}, "rate", "finite"),
-        ({"rate": float("inf")}, "rate", "finite"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
-        ({"seed": 2**32}, "seed", "less than or equal to"),
     ],
 )
 def test_a_wrong_value_is_named(values: dict[str, Any], name: str, reason: str) -> None:
@@ -53,11 +51,8 @@ def test_a_wrong_value_is_named(values: dict[str, Any], name: str, reason: str) 
     ("text", "value"),
     [
         ("", None),
-        ("~", None),
         ("{a: true, b: FALSE}", {"a": True, "b": False}),
         ("[0, 010, -2, +3, 1_000, .5, 2., -1.5E+3]", [0, 10, -2, 3, 1000, 0.5, 2.0, -1500.0]),
-        ("['1', \"true\"]", ["1", "true"]),
-        ("[&a [1], *a]", [[1], [1]]),
     ],
 )
 def test_values(text: str, value: object) -> None:
@@ -71,14 +66,10 @@ def test_values(text: str, value: object) -> None:
         ("a: 1\nb: 2\na: 3", "key 'a' appears twice.*line 3, column 1"),
         ("a: {b: 1, b: 2}", "key 'b' appears twice.*line 1, column 11"),
         ("a: x\n1: x", "a key that is not text; quote it.*line 2, column 1"),
-        ("true: x", "not text"),
         ("no: x", "not text"),
         ("a: 1:30", "1:30"),
         ("a: 0x10", "0x10"),
-        ("[a]: x", "line 1, column 1"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("a: \x00", "not allowed"),
-        ("--- 1\n--- 2", "another document"),
     ],
 )
 def test_refusals(text: str, message: str) -> None:

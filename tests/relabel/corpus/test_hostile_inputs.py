@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +76,6 @@ def test_ids_of_any_length_are_valid(tmp_path: Path) -> None:
     lines = [json.dumps(RECORD | {"caption_id": name, "image_id": name}) for name in ids]
     (tmp_path / "a.jsonl").write_text("\r\n".join(lines))
     run(tmp_path / "a.jsonl", "jsonl")
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "karpathy"])
-def test_a_file_without_captions_is_named(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{kind}"
-    empty: dict[str, Callable[[], Any]] = {
-        "jsonl": lambda: path.write_text("\n\n"),
-        "csv": lambda: path.write_text("caption_id,image_id,text,split\n"),
-        "karpathy": lambda: path.write_text('{"images": []}'),
-        "parquet": lambda: pq.write_table(pa.table({name: pa.array([], pa.string()) for name in RECORD}), path),
-    }
-    empty[kind]()
-    error = refusal(path, kind)
-    assert (error.where, error.problem) == (str(path), "no captions at all")
 
 
 def test_an_empty_file_of_captions_beside_ids_is_named(tmp_path: Path) -> None:

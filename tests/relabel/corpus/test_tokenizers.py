@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.java import find_java
-from relabel.corpus import Corpus, tokenizers
+from relabel.corpus import tokenizers
 from relabel.corpus.tokenizers import PUNCTUATION, one_line, tokenize
 
 ODD = {
@@ -45,12 +46,16 @@ def original(captions: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[s
     return [tokens[i][0] for i in range(len(captions))]
 
 
+@pytest.fixture(scope="module")
+def texts(coco_folder: Path) -> list[str]:
+    """Return the captions of COCO's val2014."""
+    body = json.loads((coco_folder / "annotations/captions_val2014.json").read_text(encoding="utf-8"))
+    return [record["caption"] for record in body["annotations"]]
+
+
 @pytest.mark.java
-def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = [coco.texts[row] for row in range(0, len(coco), 150)] + [
-        t for t in coco.texts if re.search(r" [A-Z]\. *$", t)
-    ]
-    assert len(captions) > 4000
+def test_equals_pycocoevalcap(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = texts[::60] + [text for text in texts if re.search(r" [A-Z]\. *$", text)]
     tokens, expected = tokenize(captions), original(captions, monkeypatch)
     differ = [i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b]
     assert len(differ) < 40
@@ -60,9 +65,9 @@ def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.java
-def test_tokens_depend_on_the_caption_only(coco: Corpus) -> None:
+def test_tokens_depend_on_the_caption_only(texts: list[str]) -> None:
     """Check independence of surrounding captions, order and repetition."""
-    captions = [*coco.texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
+    captions = [*texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
     expected = dict(zip(captions, tokenize(captions), strict=True))
     mixed = captions + captions[:100]
     random.Random(3).shuffle(mixed)
@@ -113,11 +118,7 @@ def test_chunks_and_duplicates(
     [
         ("if 'poison' in line: sys.exit('Exception in thread main')", "exit code 1.*Exception in thread main"),
         ("if 'poison' in line: continue", "4 lines went in, and the 3 that came out"),
-        (
-            "line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line",
-            "4 lines went in, and the 4 that came out are not those",
-        ),
-        ("if 'poison' in line: time.sleep(600)", "said nothing for 1 s"),
+        ("line = 'garbage' if line == 'A' else line", "4 lines went in, and the 4 that came out are not those"),
     ],
 )
 def test_the_captions_at_fault_are_named(

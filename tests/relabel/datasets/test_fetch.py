@@ -6,67 +6,34 @@ finds the same files without copying, and `status` reports the state of each.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from tests.relabel.datasets.conftest import Describe, entry, files_below
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import ProgressBar
+from relabel.core.runtime import Progress
 from relabel.datasets import fetch, load_manifest, locate, status
+from relabel.datasets.download import open_content
 
 A, B = b"a caption\n" * 100, b"another caption\n" * 100
-Describe = Callable[..., None]
 
 
-class Log:
+class Log(Progress):
     """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.shown: dict[str, list[int]] = {}
-
-    @contextmanager
-    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
-        steps = self.shown.setdefault(title, [])
-
-        class Steps:
-            def advance(self, n: int = 1) -> None:
-                steps.append(n)
-
-        yield Steps()
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-
-def entry(name: str, raw: bytes, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
-    content = {"bytes": len(raw), "sha256": sha256(raw).hexdigest()}
-    return {"name": name, "holds": "text", **content, "sources": list(sources) or [{"mirror": f"m/{name}"}], **more}
 
 
 @pytest.fixture(autouse=True)
 def no_mirror_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
-@pytest.fixture
-def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
-    """Write the manifest of a dataset `tiny`."""
-    folder = tmp_path / "manifests"
-    folder.mkdir()
-    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
-
-    def write(*files: dict[str, Any], **more: Any) -> None:
-        head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
-        (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, **more, "files": list(files)}))
-
-    return write
 
 
 @pytest.fixture
@@ -82,11 +49,6 @@ def local_mirror(tmp_path: Path) -> Path:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
-
-
-def files_below(folder: Path) -> list[str]:
-    """Return every file except the empty locks of downloads."""
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
 def test_from_a_package(data: Path) -> None:
@@ -112,12 +74,9 @@ def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, local_
     paths = fetch("tiny", data, local_mirror, log)
     assert [p.read_bytes() for p in paths] == [A, B]
     assert log.notes[0] == f"{data}/tiny/a.txt: from mirror m/a.txt, verified (text)"
-    assert {t: sum(s) for t, s in log.shown.items()} == {"tiny/a.txt": len(A), "tiny/b.txt": len(B)}
     before = [p.stat().st_mtime_ns for p in paths]
-    again = Log()
-    assert fetch("tiny", data, None, again) == paths
+    assert fetch("tiny", data) == paths
     assert [p.stat().st_mtime_ns for p in paths] == before
-    assert again.shown == {}
 
 
 def test_the_environment_names_a_mirror(
@@ -194,24 +153,17 @@ def test_the_first_available_alternative_is_fetched(describe: Describe, local_mi
 
 
 def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
-    from relabel.datasets.download import open_content
-
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("in/a.txt", A)
-    for name in ("a.zip",):
-        with open_content(tmp_path / name, "in/a.txt") as stream:
-            assert stream.read() == A
-        with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(tmp_path / name, "in/b.txt"):
-            pass
-        raw = bytearray((tmp_path / name).read_bytes())
-        raw[60] ^= 0xFF
-        (tmp_path / name).write_bytes(raw)
-        with pytest.raises(CheckError, match="not a whole archive"):  # noqa: SIM117
-            with open_content(tmp_path / name, "in/a.txt") as stream:
-                stream.read()
-    (tmp_path / "page.html").write_bytes(b"<html>sign in</html>")
-    with pytest.raises(CheckError, match="not a whole archive"), open_content(tmp_path / "page.html", "in/a.txt"):
+    with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(path, "in/b.txt"):
         pass
+    raw = bytearray(path.read_bytes())
+    raw[60] ^= 0xFF
+    for content in (raw, b"<html>sign in</html>"):
+        path.write_bytes(content)
+        with pytest.raises(CheckError, match="not a whole archive"), open_content(path, "in/a.txt") as stream:
+            stream.read()
 
 
 def test_locate_neither_copies_nor_downloads(describe: Describe, local_mirror: Path, data: Path) -> None:

@@ -14,38 +14,11 @@ import pytest
 
 from relabel import stages
 from relabel.config import Config, load_config
-from relabel.core.runtime import Advance, Runtime
-from relabel.core.types import Pooling, Rows, Scores
-from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import Relevance
+from relabel.core.runtime import Runtime
 from relabel.stages import Job, Project
 from relabel.store.manifest import read_manifest, read_parts
-from relabel.store.workdir import Work
 
 WORDS = tuple("a dog cat man red blue bus runs sits on the grass street with two birds near water".split())  # noqa: SIM905
-
-
-@dataclass(eq=False)
-class BlockFinder(Finder):
-    """Neighbours by `Relevance.pairs` and a sort of all candidates, one query at a time."""
-
-    relevance: Relevance
-    search: Search
-    pooling: Pooling | None
-    runtime: Runtime
-
-    def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        search, rows, scores = self.search, [], []
-        for number in queries:
-            copies = search.queries.take(np.full(len(search.candidates), number))
-            score = self.relevance.pairs(copies, search.candidates, self.pooling)
-            itself = search.candidates == search.exclude[number]
-            order = np.lexsort((search.candidates, -score, itself))[: search.width]
-            rows.append(search.candidates[order])
-            scores.append(score[order])
-            advance(1)
-        shape = (len(queries), search.width)
-        return np.array(rows, np.int32).reshape(shape), np.array(scores, np.float64).reshape(shape)
 
 
 class Line(NamedTuple):
@@ -124,29 +97,6 @@ def lines_of(images: int, split: str, first: int = 0, seed: int = 0) -> list[Lin
 def make_lines() -> Callable[..., list[Line]]:
     """Return `lines_of`."""
     return lines_of
-
-
-@pytest.fixture
-def block_finder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search by BlockFinder for every source."""
-    from relabel.sources.cider.relevance import CiderRelevance
-    from relabel.sources.cosine import VectorRelevance
-
-    for kind in (CiderRelevance, VectorRelevance):
-        monkeypatch.setattr(kind, "finder", lambda *given: BlockFinder(*given))
-
-
-@pytest.fixture(params=["plain", "own"])
-def finders(request: pytest.FixtureRequest) -> str:
-    """Run a test with BlockFinder and with the finders of the sources."""
-    if request.param == "plain":
-        request.getfixturevalue("block_finder")
-    else:
-        from relabel.sources.cosine import VectorRelevance
-
-        if Relevance.finder is VectorRelevance.finder:
-            request.getfixturevalue("monkeypatch").setattr(VectorRelevance, "finder", lambda *g: BlockFinder(*g))
-    return str(request.param)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -50,7 +50,7 @@ def as_lists(table: pa.Table) -> Expected:
     ("label", "pooling"), [("near", "max"), ("near", "mean"), ("cider", "refs"), ("near", "paired")]
 )
 def test_a_table_equals_loops(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
+    dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
 ) -> None:
     dataset.settings = [f"sources.{label}.pooling={pooling}"]
     project = dataset.encoded(make_lines(9, "train") + make_lines(12, "val", 50), labels=[label])
@@ -71,7 +71,7 @@ def test_a_table_equals_loops(
     assert not searched(project, label, k=7, of=of, within=within).run()[1]
 
 
-def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+def test_k_may_be_larger_than_the_corpus(dataset: Any, make_lines: Any, read_table: Any) -> None:
     project = dataset.encoded(make_lines(3, "test"))
     captions = len(project.corpus)
     table = {}
@@ -82,7 +82,7 @@ def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines:
         assert table[of] == by_loops(project, "near", "all", of, 1000)
 
 
-def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+def test_one_caption_has_no_neighbours(dataset: Any, make_lines: Any, read_table: Any) -> None:
     project = dataset.encoded(make_lines(1, "test")[:1])
     job = stages.neighbours(project, "near")
     job.run()
@@ -107,7 +107,7 @@ def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: An
         stages.neighbours(project, "cider").run()
 
 
-def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
+def test_the_encoding_of_the_split_precedes_that_of_all(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
 
     def encoding(**params: str) -> str:

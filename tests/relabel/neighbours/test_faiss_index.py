@@ -16,9 +16,7 @@ from relabel.core.errors import UsageError
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
-def test_an_exhaustive_index_is_exact(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, pooling: str, of: str
-) -> None:
+def test_an_exhaustive_index_is_exact(dataset: Any, make_lines: Any, read_table: Any, pooling: str, of: str) -> None:
     dataset.settings = [f"sources.near.pooling={pooling}"]
     texts = {line.text: line for line in make_lines(25, "train")}
     project = dataset.encoded(list(texts.values()))  # distinct texts: an index may choose any of equal ones
@@ -33,7 +31,7 @@ def test_an_exhaustive_index_is_exact(
 
 
 def test_recall_is_measured_and_lists_have_k_rows(
-    finders: str, dataset: Any, make_lines: Any, read_table: Any, read_files: Any
+    dataset: Any, make_lines: Any, read_table: Any, read_files: Any
 ) -> None:
     project = dataset.encoded(make_lines(40, "train"))
     exact = searched(project, "near", k=20)
@@ -61,7 +59,7 @@ def test_recall_is_measured_and_lists_have_k_rows(
     assert read_files(job.out) == first
 
 
-def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
         searched(project, "cider", index="Flat").run()

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,12 +174,15 @@ def small(small_project: Project, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["processes", "dask"])
+@pytest.mark.parametrize("kind", ["processes", "dask", "shares"])
 def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any, tmp_path: Path) -> None:
-    with dask(tmp_path / "elsewhere") if kind == "dask" else threads_of_this_process(0) as address:
-        options = {"scheduler": address} if kind == "dask" else {"workers": 4, "threads": 4}
-        for job, alone in zip(small(kind, **options), small("alone"), strict=True):
+    with dask(tmp_path / "elsewhere") if kind == "dask" else nullcontext() as address:
+        options = {"dask": {"scheduler": address}, "processes": {"workers": 4, "threads": 4}, "shares": {}}
+        for job, alone in zip(small(kind, **options[kind]), small("alone"), strict=True):
             alone.run()
+            for share in ((1, 2), (2, 2)) * (kind == "shares") * 2:
+                with suppress(PartialError):
+                    job.share(share)
             job.run()
             assert contents(job) == contents(alone)
 

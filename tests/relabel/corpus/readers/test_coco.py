@@ -117,7 +117,6 @@ def test_karpathy_ids_of_filename_and_sentid(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"split": "test", "sentences": []}, "images.1.filename: "),
         (karpathy_image(texts=()), "images.1.sentences: "),
         (karpathy_image("7.png"), "images[1]: image 7 appears twice (first: images[0])"),
     ],

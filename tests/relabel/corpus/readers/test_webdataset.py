@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError
+from relabel.corpus import Corpus
 from relabel.corpus.readers.columns import Columns
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
 
@@ -76,18 +77,9 @@ def test_captions_are_inputs_and_images_are_not(tmp_path: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-@pytest.mark.parametrize(
-    ("body", "message"), [(b"no tar", "not a complete tar file"), (b"caf\xe9", "1: not Unicode text"), (b"", "empty")]
-)
-def test_damage_is_refused(tmp_path: Path, body: bytes, message: str) -> None:
-    from relabel.corpus import Corpus
-
-    path = tmp_path / "a.tar"
-    if body == b"no tar":
-        path.write_bytes(body)
-    else:
-        write_shard(path, [("1.txt", body)])
-    with pytest.raises(CheckError, match=re.escape(message)):
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.tar", [("1.txt", b"caf\xe9")])
+    with pytest.raises(CheckError, match=r"a\.tar: 1: not Unicode text"):
         Corpus.from_captions(read_webdataset(path, "d", TRAIN))
 
 
