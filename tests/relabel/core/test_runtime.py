@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -42,7 +43,7 @@ def test_freed_memory_leaves_the_process() -> None:
     before = psutil.Process().memory_info().rss
     blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
     last = blocks[-1]
-    table = pa.array(range(10_000_000))
+    table = pa.array(np.arange(10_000_000))
     assert psutil.Process().memory_info().rss > before + (280 << 20)
     del blocks, table
     assert release_memory() < before + (64 << 20)

@@ -12,7 +12,7 @@ import pytest
 from tests.relabel.neighbours.searches import searched
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
@@ -95,16 +95,6 @@ def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_line
         stages.neighbours(project, "words").run()
     with pytest.raises(UsageError, match="same_image has no neighbours: it knows image ids alone"):
         stages.neighbours(project, "same").run()
-
-
-def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
-    project = dataset.encoded(make_lines(5, "test"))
-    folder = project.folder("encodings", "all", "near")
-    with pytest.raises(MissingError, match="relabel encode --label cider"):
-        stages.neighbours(project, "cider").run()
-    folder.rename(project.folder("encodings", "all", "cider"))
-    with pytest.raises(CheckError, match=r"source \('cbow' there, 'cider' here\)"):
-        stages.neighbours(project, "cider").run()
 
 
 def test_the_encoding_of_the_split_precedes_that_of_all(dataset: Any, make_lines: Any) -> None:

@@ -15,7 +15,7 @@ from relabel.topk import blocking
 from relabel.topk.blocking import GroupLayout, choose_blocking, group_bytes, load_or_choose_blocking
 
 
-@pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (1001, 1000)])
+@pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (101, 100)])
 def test_groups_cover_every_number_once(count: int, groups: int) -> None:
     layout = GroupLayout(count, groups)
     assert [number for g in range(groups) for number in layout[g]] == list(range(count))

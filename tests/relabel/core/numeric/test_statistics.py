@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from relabel.core.numeric.statistics import Interval, bootstrap, kendall, pearson, round_relative, spearman
+from relabel.core.numeric.statistics import bootstrap, kendall, pearson, round_relative, spearman
 
 X = np.array([0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6, 0.5, 0.3])
 Y = np.array([2.7, 1.8, 2.8, 1.8, 2.8, 4.5, 0.4, 5.0, 2.3, 5.0])
@@ -79,22 +79,6 @@ def test_interval_is_a_bootstrap_over_clusters() -> None:
     assert interval is not None
     low, high = np.quantile(oracle, [0.025, 0.975])
     assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
-
-
-def test_interval_is_seeded_wider_when_clustered_and_none_for_one_cluster() -> None:
-    generator = np.random.default_rng(1)
-    shared = np.repeat(generator.normal(size=(2, 50)), 20, axis=1)
-    x, y = shared + 0.1 * generator.normal(size=(2, 1000))
-    cluster = np.repeat(np.arange(50), 20)
-    first, again = bootstrap(x, y, cluster), bootstrap(x, y, cluster)
-    assert isinstance(first, Interval)
-    assert first == again
-    assert first != bootstrap(x, y, cluster, seed=1)
-    single = bootstrap(x, y, np.arange(1000))
-    assert single is not None
-    assert first.high - first.low > 2 * (single.high - single.low)
-    assert bootstrap(x, y, np.zeros(1000, int)) is None
-    assert bootstrap(x, y, cluster, resamples=0) is None
 
 
 def test_large_offsets_lose_no_digits() -> None:
