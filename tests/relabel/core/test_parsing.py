@@ -1,7 +1,5 @@
-"""Contract: files are strict UTF-8; anything else is refused with the file, the line and the
-reason.
-
-A folder counts as missing, and so does a pipe, which is not opened.
+"""Contract: text files are strict UTF-8, plain or gzip; a line ends at LF or CR LF, and bytes that are no text are refused
+with their line.
 """
 
 from __future__ import annotations

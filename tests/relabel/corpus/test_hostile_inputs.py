@@ -1,7 +1,6 @@
-"""Contract: `relabel ingest` refuses an unreadable input with an error that names the file and the reason.
+"""Contract: `relabel ingest` refuses paths that are not files, and files whose content no corpus can hold, by name.
 
-The inputs are paths that are not files, invalid archives, and files of valid syntax with values that no corpus can
-hold. None raises another exception, and none is read endlessly.
+No path raises another exception, and none is read endlessly.
 """
 
 from __future__ import annotations

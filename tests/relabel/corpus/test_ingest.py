@@ -1,5 +1,5 @@
-"""Contract: ingest turns captions of any format into one verified corpus. The same files are not read
-again, and changed ones are. Unexpected counts and undecodable bytes are errors.
+"""Contract: ingest turns captions of any format into one verified corpus. Changed files are read again, and unexpected
+counts are errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Contract: the parameters of ingest reject combinations that cannot be read, round-trip through JSON, and expect the
-published counts of published datasets.
-"""
+"""Contract: captions of a published dataset must have its published counts, in any format."""
 
 from __future__ import annotations
 

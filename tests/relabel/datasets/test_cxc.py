@@ -1,6 +1,4 @@
-"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts, means and images,
-exact decimals and small files.
-"""
+"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts and images."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Contract: files of judgements have equal content as JSON Lines, CSV and Parquet. Caption ids are replaced by
-captions, and an invalid record is named by file and line.
-"""
+"""Contract: files of judgements have equal content as JSON Lines, CSV and Parquet. Caption ids are replaced by captions."""
 
 from __future__ import annotations
 

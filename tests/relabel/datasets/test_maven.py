@@ -1,5 +1,5 @@
 """Contract: a jar named by its Maven coordinate comes from the local Maven folder, or is downloaded from the
-repositories that jgo knows, with the resumption and checks of any download. Without jgo, one line names the extra.
+repositories that jgo knows, with the resumption and checks of any download.
 """
 
 from __future__ import annotations

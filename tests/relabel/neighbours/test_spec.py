@@ -1,4 +1,4 @@
-"""Contract: any Parquet reader reads a shard, and its row groups bound the memory."""
+"""Contract: the row groups of a shard bound the memory of its writer, and cover every row once."""
 
 from __future__ import annotations
 

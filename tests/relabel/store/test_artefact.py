@@ -161,16 +161,9 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
-        RuntimeError("Error while serializing: I/O error: File too large (os error 27)"),
-    ],
-)
-def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_path: Path) -> None:
+def test_a_full_disk_reported_as_a_message_is_recognised(tmp_path: Path) -> None:
     def fill(work: Work) -> None:
-        raise error
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
 
     with pytest.raises(PartialError):
         build(tmp_path / "out", recipe(fill))

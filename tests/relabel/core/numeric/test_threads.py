@@ -1,5 +1,5 @@
-"""Contract: the thread helpers process every chunk and every item once; an error is raised and stops the rest. Items
-run with one torch thread, and torch's setting is restored afterwards.
+"""Contract: the thread helpers process every chunk and every item once. Items run with one torch thread, and torch's
+setting is restored afterwards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Contract: the official annotations and Karpathy's JSON give the same rows with COCO's ids; invalid content is
 refused with file and record. Karpathy's image ids are cocoid or the stem of the filename, his caption ids are
-sentid, and restval is train. Real data: pycocoevalcap's jar contains all of COCO's captions.
+sentid, and restval is train.
 """
 
 from __future__ import annotations
