@@ -1,5 +1,5 @@
-"""Contract: text files are strict UTF-8, plain or gzip; a line ends at LF or CR LF, and bytes that are no text are refused
-with their line.
+"""Contract: text files are strict UTF-8, plain or gzip; a line ends at LF or CR LF, and bytes that are no text are
+refused with their line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Contract: files of judgements have equal content as JSON Lines, CSV and Parquet. Caption ids are replaced by captions."""
+"""Contract: files of judgements have equal content as JSON Lines, CSV and Parquet. Caption ids become captions."""
 
 from __future__ import annotations
 
