@@ -88,15 +88,20 @@ def build(
     """
     spec = recipe.spec
     folder = work_folder(out, spec.fingerprint)
+    leftovers = folder, folder.with_name(folder.name + _OLD)
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
-        if current := current_manifest(out, spec, retry):
+        current = current_manifest(out, spec, retry)
+        if current and not any(map(Path.exists, leftovers)):
             return current, False
-        # A refused folder must stay untouched, so this comes before a lock file is made beside it.
-        check_place(out, spec, check)
+        if not current:
+            # A refused folder must stay untouched, so this comes before a lock file is made beside it.
+            check_place(out, spec, check)
         with exclusive(out, folder.parent, progress):
-            # Another run may have built the artefact while this one waited for the lock.
+            # Another run may have built the artefact while this one waited for the lock, or was killed at its end.
             if current := current_manifest(out, spec, retry):
+                for path in leftovers:
+                    _remove(path)
                 return current, False
             # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
             current = current_manifest(folder, spec) or _fill(folder, recipe, record)

@@ -5,6 +5,7 @@ Plain Parquet files have a size that depends on the shape of the table only, so 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import time
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,13 +72,21 @@ def make_folder(folder: Path) -> None:
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file completely or not at all.
 
-    After an error the temporary file is removed and `path` is unchanged.
+    After an error the temporary file is removed and `path` is unchanged. Temporary files that killed processes left of
+    the same file are removed as well.
 
     `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
     """
     make_folder(path.parent)
-    # Writers of one file never share a temporary file.
-    temporary = path.with_name(f".{path.name}-{uuid4().hex}.part")
+    # The name holds host and process, so that writers of one file never share a temporary file.
+    start = f".{path.name}-{os.uname().nodename}-"
+    for stale in path.parent.glob(f"{glob.escape(start)}*.part"):
+        import psutil
+
+        # Processes of other machines cannot be checked, and a live one is still writing.
+        if not psutil.pid_exists(int(stale.stem.removeprefix(start))):
+            stale.unlink(missing_ok=True)
+    temporary = path.with_name(f"{start}{os.getpid()}.part")
     try:
         write(temporary)
         # The content must be durable before the name, or a power cut could leave an empty file under it.

@@ -38,8 +38,8 @@ def recipe(size: int) -> Recipe:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file outside work folders, except the manifest, which holds timings."""
-    files = [p for p in folder.rglob("*") if p.is_file() and ".work" not in p.parts and p.name != MANIFEST]
+    """Return every file except the locks and the manifest, which holds timings."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock" and p.name != MANIFEST]
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
 
 
