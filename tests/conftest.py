@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +63,8 @@ def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
     from relabel.corpus.splits import split_by_ids
     from relabel.datasets.cxc import image_ids
 
-    return Corpus.from_captions(read_coco(coco_files(coco_folder), split_by_ids(coco_test_ids, image_ids("val"))))
+    splitter = partial(split_by_ids, test_captions=coco_test_ids, val_images=image_ids("val"))
+    return Corpus.from_captions(read_coco(coco_files(coco_folder), splitter))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from relabel.corpus.params import IngestParams
 from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_model
 from relabel.stages import Job, Project
-from relabel.store.arrays import save_array
+from relabel.store.arrays import write_array
 from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
 from relabel.store.workdir import Work
@@ -62,8 +62,8 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         body = {"format": FORMAT, "kind": "proxy", **about, "files": [VECTORS]}
         text = json.dumps(body | {"image_ids": images, "held_out": held_out}, indent=0) + "\n"
         work.file(CAPTIONS, lambda path: pq.write_table(captions, path, compression="zstd"))
-        work.file(VECTORS, lambda path: save_array(path, vectors))
-        work.file("lengths.npy", lambda path: save_array(path, lengths))
+        write_array(work, VECTORS.removesuffix(".npy"), vectors)
+        write_array(work, "lengths", lengths)
         work.file(DESCRIPTION, lambda path: write_text(path, text))
         work.facts |= about | {"images": len(rows)}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
 from relabel.core.errors import MissingError, UsageError, choices
-from relabel.core.parameters import Parameters, describe, name_fault, named_error, parse_yaml, validate, with_settings
+from relabel.core.parameters import Parameters, check_name, describe, parse_yaml, validate, with_settings
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
@@ -60,15 +60,14 @@ def _sources(value: Any) -> dict[str, SourceParams]:
     sources: dict[str, SourceParams] = {}
     for label, params in value.items():
         # A label names folders and goes into commands.
-        if fault := name_fault("label", str(label)):
-            raise ValueError(fault)
+        check_name("label", str(label))
         if isinstance(params, SourceParams):
             sources[label] = params
         elif isinstance(params, Mapping):
             # The name of a source is a label of this source.
             sources[label] = _source(label, {"source": label, **params})
         else:
-            raise named_error(f"{label}: expected a mapping of parameters")
+            raise ValueError(f"{label}: expected a mapping of parameters")
     return sources
 
 
@@ -76,11 +75,11 @@ def _source(label: str, params: dict[str, Any]) -> SourceParams:
     """Return the parameters of a label."""
     source = str(params["source"])
     if source not in SOURCES:
-        raise named_error(f"{label}.source: no source {source!r}. {choices(source, SOURCES)}")
+        raise ValueError(f"{label}.source: no source {source!r}. {choices(source, SOURCES)}")
     try:
         return source_class(source).spec.params(**params)
     except ValidationError as error:
-        raise named_error(describe(error, label)) from error
+        raise ValueError(f"{label}.{describe(error)}") from error
 
 
 class Config(Parameters):
@@ -203,11 +202,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a parameter file; an empty file has no parameters."""
     if not path.is_file():
         raise MissingError("no such regular file", where=str(path))
-    try:
-        body = parse_yaml(path.read_bytes().decode())
-    # UnicodeDecodeError is a ValueError.
-    except ValueError as error:
-        raise UsageError(f"not YAML: {error}", where=str(path)) from error
+    body = parse_yaml(path.read_bytes(), str(path))
     if not isinstance(body, dict | None):
         raise UsageError("expected a mapping of parameters", where=str(path))
     return body or {}

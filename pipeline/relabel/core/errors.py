@@ -55,10 +55,6 @@ class PartialError(RelabelError):
     exit_code = 5
 
 
-class FailedRowsError(PartialError):
-    """Rows that a source could not encode, in an artefact that holds all other rows."""
-
-
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers of a disk without space."""
 
@@ -73,16 +69,10 @@ def system_error(error: OSError, where: object) -> RelabelError:
     return CheckError(problem, where=place, todo=todo)
 
 
-_MAX_NAMES = 40  # names that a message lists
-
-
 def choices(name: str, names: Iterable[str]) -> str:
     """Return the advice for a name that does not exist: the names that resemble it, and all names."""
     # A table may have two columns of one name, which is listed once.
     existing = list(dict.fromkeys(names))
-    if not existing:
-        return "There are none."
     close = get_close_matches(name.lower(), existing)
     question = f"Did you mean {' or '.join(close)}? " if close else ""
-    more = f", and {len(existing) - _MAX_NAMES:,} more" if len(existing) > _MAX_NAMES else ""
-    return f"{question}There {'is' if len(existing) == 1 else 'are'} {', '.join(existing[:_MAX_NAMES])}{more}."
+    return f"{question}There {'is' if len(existing) == 1 else 'are'} {', '.join(existing) or 'none'}."

@@ -14,33 +14,23 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from relabel.core.errors import UsageError, choices
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-_RULE = (
-    "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
-    "letter or a digit."
-)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. numpy and gensim accept 32 bits."""
 
 T = TypeVar("T", bound=BaseModel)
 short = reprlib.repr
 """Return a value as Python writes it, shortened for a message."""
-_NAMED = "named_parameter"  # type of an error whose message begins with the name of a parameter
-
-
-def name_fault(kind: str, name: str) -> str:
-    """Return why a name cannot become part of a path, else ""; `kind` of the name: "label", "plan"."""
-    return "" if _NAME.fullmatch(name) else f"{short(name)} cannot name a {kind}. {_RULE}"
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return the name if it may become part of a path, else raise."""
-    if fault := name_fault(kind, name):
-        raise UsageError(fault.removesuffix("."))
+    """Return the name if it may become part of a path, else raise; `kind` of the name: "label", "plan"."""
+    if not _NAME.fullmatch(name):
+        todo = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
+        raise UsageError(f"{short(name)} cannot name a {kind}", todo=todo)
     return name
 
 
@@ -59,7 +49,7 @@ class Parameters(BaseModel):
         if isinstance(values, dict):
             for name in values:
                 if name not in cls.model_fields:
-                    raise named_error(f"{name}: no such parameter. {choices(str(name), cls.model_fields)}")
+                    raise ValueError(f"{name}: no such parameter. {choices(str(name), cls.model_fields)}")
         return values
 
     @field_validator("*", mode="before")
@@ -73,11 +63,6 @@ class Parameters(BaseModel):
         return value
 
 
-def named_error(text: str) -> PydanticCustomError:
-    """Return an error of a validation; `text` begins with the name of the parameter below the validated one."""
-    return PydanticCustomError(_NAMED, "{text}", {"text": text})
-
-
 def validate(model: type[T], values: Mapping[str, Any], where: str) -> T:
     """Return the model of some values; an error names the parameter at fault, and `where` the values are from."""
     try:
@@ -86,15 +71,13 @@ def validate(model: type[T], values: Mapping[str, Any], where: str) -> T:
         raise UsageError(describe(error), where=where) from error
 
 
-def describe(error: ValidationError, *parents: str) -> str:
+def describe(error: ValidationError) -> str:
     """Describe the first error of a validation by dotted name, reason and a shortened value."""
     first = error.errors(include_url=False)[0]
-    if first["type"] == _NAMED:
-        return ".".join([*parents, *map(str, first["loc"]), first["msg"]])
-    name = ".".join([*parents, *(str(part) for part in first["loc"])])
-    reason = first["msg"].removeprefix("Value error, ")
-    value = "" if first["type"] == "missing" else f" (found {short(first['input'])})"
-    return f"{name}: {reason}{value}" if name else f"{reason}{value}"
+    # The value of a missing parameter, or of one that is unknown, is the mapping around it.
+    value = "" if isinstance(first["input"], dict) else f" (found {short(first['input'])})"
+    reason = first["msg"].removeprefix("Value error, ") + value
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), reason]))
 
 
 class _Loader(yaml.SafeLoader):
@@ -117,12 +100,12 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_decimal)
 
 
-def parse_yaml(text: str) -> Any:
-    """Parse one YAML document."""
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """Parse one YAML document; `where`: its place, for the error."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"not YAML: {error}", where=where) from error
 
 
 def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,10 +115,7 @@ def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: M
         name, equals, text = setting.partition("=")
         if not equals:
             raise UsageError("expected NAME=VALUE", where=f"--set {name}")
-        try:
-            _assign(result, name, parse_yaml(text), f"--set {name}")
-        except ValueError as error:
-            raise UsageError(f"not YAML: {error}", where=f"--set {name}") from error
+        _assign(result, name, parse_yaml(text, f"--set {name}"), f"--set {name}")
     for name, value in overrides.items():
         if value is not None:
             _assign(result, name, value, name)

@@ -9,7 +9,6 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,6 @@ def check_regular(path: Path, problem: str = "no such file", todo: str | None = 
 
 MAX_BYTES = 8 << 30
 """Maximum size of an unpacked .gz file in bytes. gzip can expand a file a thousandfold."""
-_CHUNK = 1 << 22
 
 SPLIT_NAMES = {split: split for split in ("train", "val", "test")}
 SPLIT_NAMES |= {"restval": "train", "dev": "val", "validation": "val", "testall": "test"}
@@ -41,12 +39,12 @@ def read_bytes(path: Path) -> bytes:
     raw = bytearray()
     try:
         with gzip.open(path) as file:
-            for chunk in iter(partial(file.read, _CHUNK), b""):
+            while len(raw) <= MAX_BYTES and (chunk := file.read(1 << 22)):
                 raw += chunk
-                if len(raw) > MAX_BYTES:
-                    raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
+    if len(raw) > MAX_BYTES:
+        raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
     return bytes(raw).removeprefix(codecs.BOM_UTF8)
 
 
@@ -103,10 +101,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `file:line` and the object of each line that is not blank."""
     for where, line in read_lines(path):
         if line.strip():
-            record = parse_json(line, where)
-            if not isinstance(record, dict):
-                raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
-            yield where, record
+            yield where, parse_object(line, where)
 
 
 def read_json(path: Path) -> Any:
@@ -114,12 +109,20 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), str(path))
 
 
-def parse_json(text: str, where: str) -> Any:
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """Parse a JSON object."""
+    record = parse_json(text, where)
+    if not isinstance(record, dict):
+        raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
+    return record
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON; `where`: its place, for the error."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        # Besides faulty syntax: JSON that is nested too deeply, or a number of more digits than Python converts.
+        # Besides faulty syntax: no UTF-8, deep nesting, or a number of more digits than Python converts.
         raise CheckError(f"not JSON: {error}", where=where) from error
 
 

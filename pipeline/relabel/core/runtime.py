@@ -116,12 +116,8 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     return "cuda" if available and device != "cpu" else "cpu"
 
 
-MIN_RELEASE = 1 << 30
-"""Resident bytes below which `release_memory` releases nothing, because it takes tenths of a second."""
-
-
 def release_memory() -> int:
-    """Return memory that the allocators of a large process keep to the system; return the bytes that stay resident.
+    """Return memory that the allocators of this process keep to the system; return the bytes that stay resident.
 
     Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
     library keep 0.6 GiB that the next stage cannot use.
@@ -129,12 +125,9 @@ def release_memory() -> int:
     import psutil
     import pyarrow as pa
 
-    process = psutil.Process()
-    if process.memory_info().rss > MIN_RELEASE:
-        gc.collect()
-        pa.default_memory_pool().release_unused()
-        # Only glibc has this function.
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            trim(0)
-    size: int = process.memory_info().rss
-    return size
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    # Only glibc has this function.
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+    return int(psutil.Process().memory_info().rss)

@@ -49,13 +49,17 @@ def markdown(table: Table) -> str:
     return "\n".join([f"### {table.title}", "", header, rule, *rows, *([""] if notes else []), *notes])
 
 
+_LATEX = {ord(c): rf"\{c}" for c in "&%$#_{}"}
+_LATEX |= str.maketrans({"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
+
+
 def latex(table: Table) -> str:
     r"""Render a table as a `table` environment with booktabs rules. The preamble needs ``\usepackage{booktabs}``."""
-    lines = [" & ".join(map(_escape, line)) + r" \\" for line in (table.header, *table.rows)]
+    lines = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in (table.header, *table.rows)]
     body = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escape(table.title)}}}",
+        rf"\caption{{{table.title.translate(_LATEX)}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
         r"\toprule",
         lines[0],
@@ -63,7 +67,7 @@ def latex(table: Table) -> str:
         *lines[1:],
         r"\bottomrule",
         r"\end{tabular}",
-        *(rf"\par\smallskip\footnotesize {_escape(note)}" for note in table.notes),
+        *(rf"\par\smallskip\footnotesize {note.translate(_LATEX)}" for note in table.notes),
         r"\end{table}",
     ]
     return "\n".join(body)
@@ -75,7 +79,7 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: "" if v is None else v for k, v in record.items()} for record in records)
+    writer.writerows(records)
     return out.getvalue().rstrip("\n")
 
 
@@ -89,12 +93,3 @@ def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[st
 def duration(seconds: float) -> str:
     """Format a duration as hours, minutes and seconds: `1:02:03`."""
     return str(timedelta(seconds=round(seconds)))
-
-
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {c: rf"\{c}" for c in "&%$#_{}"}
-
-
-def _escape(cell: str) -> str:
-    # Character by character, so that the backslashes of one replacement are not escaped by another.
-    return "".join(_LATEX.get(c, c) for c in cell)

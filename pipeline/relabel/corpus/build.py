@@ -154,8 +154,7 @@ def natural_rank(ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """Return integers that sort like `natural_key`, (N,) int64: equal for equal ids, smaller for earlier ones."""
     parts = (ids.slice(start, _CHUNK).to_pylist() for start in range(0, len(ids), _CHUNK))
     keys = pa.chunked_array([pa.array(list(map(natural_key, part)), pa.string()) for part in parts])
-    ranks: NDArray[np.int64] = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64)
-    return ranks
+    return np.asarray(pc.rank(keys, tiebreaker="dense"), np.int64)
 
 
 def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import SILENT, Runtime
+from relabel.core.runtime import Runtime
 from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
@@ -20,7 +17,6 @@ from relabel.corpus.table import table_digest
 from relabel.corpus.tokenizers import tokenize
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.files import file_states
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
@@ -32,7 +28,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
 
     The fact `report` describes the corpus (see `describe`).
     """
-    opened, source = time.time(), open_input(params, runtime)
+    source = open_input(params, runtime)
     semantic = {
         "namespace": params.prefix,
         "tokenizer": params.tokenizer,
@@ -40,15 +36,14 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
         **source.semantic,
     }
     inputs: Inputs = {name: partial(source.sha256, path) for name, path in source.files.items()}
-    fill = partial(_fill, params, source, opened, runtime)
+    fill = partial(_fill, params, source, runtime)
     return Recipe("corpus", params.dataset, lambda: semantic, inputs, fill)
 
 
-def _fill(params: IngestParams, source: Input, opened: float, runtime: Runtime, work: Work) -> None:
+def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
-        facts = source.note.replace("; ", "\n  ")
-        runtime.progress.note(f"reading {params.path}: {facts}")
+        runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
     captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
     report = describe(captions)
     # Before the tokens, which take minutes.
@@ -57,26 +52,21 @@ def _fill(params: IngestParams, source: Input, opened: float, runtime: Runtime, 
     names = [part_name(i, len(shards)) for i in range(len(shards))]
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for name, rows in zip(names, shards, strict=True):
-            work.table(name, partial(_shard, captions, rows, params.tokenizer, runtime))
+            work.table(name, partial(_shard, captions, rows, params.tokenizer))
             bar.advance(len(rows))
     splits = {split: [rows.start, rows.stop] for split, rows in captions.splits.items()}
     # The shards take the place of the captions, whose file is written anew with their tokens.
     del captions
     table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
-    # While these have not changed, nobody need look for the captions again. A folder changes with the names in it.
-    folders = [] if params.path is None else filter(Path.is_dir, [params.path, *params.path.rglob("*")])
-    work.runtime["read"] = file_states([*source.files.values(), *folders], work.folder.parents[1], before=opened)
     report |= {"skipped": dict(source.skipped)} if source.skipped else {}
     work.facts |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
 
 
-def _shard(captions: CaptionRows, rows: range, tokenizer: str, runtime: Runtime) -> pa.Table:
+def _shard(captions: CaptionRows, rows: range, tokenizer: str) -> pa.Table:
     table = captions.table(rows)
     if tokenizer == "none":
         return table
-    # One bar for the corpus is enough.
-    quiet = replace(runtime, progress=SILENT)
-    tokens = pa.array(tokenize(table["text"].to_pylist(), quiet), pa.string())
+    tokens = pa.array(tokenize(table["text"].to_pylist()), pa.string())
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from relabel.core.parameters import Parameters
 
@@ -71,17 +71,6 @@ class IngestParams(Parameters):
     captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
     expected: Expected | None = Field(None, description="Counts to check; else the published ones; {} for none.")
     rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
-
-    @field_validator("url", mode="after")
-    @classmethod
-    def _refuse_path(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("path") is not None:
-            raise ValueError("path and url exclude each other")
-        return value
-
-    def separator(self, file: Path) -> str:
-        """Return the separator of fields of a CSV file."""
-        return self.delimiter or ("\t" if ".tsv" in file.suffixes else ",")
 
     @property
     def has_location(self) -> bool:

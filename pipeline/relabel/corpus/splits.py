@@ -21,32 +21,19 @@ Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 """Function of the ids of N captions and of their N images that returns the split of each image."""
 
 
-def split_as_published(test_captions: Path) -> Splitter:
-    """Return the splits of eccv_caption's `coco_test_ids.npy` and of CxC's val images."""
-    from relabel.datasets.cxc import image_ids
-
-    return split_by_ids(coco_test_captions(test_captions), image_ids("val"))
-
-
-def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
+def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:
     """Rebuild Karpathy's split from the ids of test captions and val images. All other images are train.
 
     `test_captions`: caption ids, as in eccv_caption's `coco_test_ids.npy` (25,000: the first five of each test image).
     `val_images`: image ids, as in CxC's val pairs (5,000).
     """
-
-    def split(captions: Ids, images: Ids) -> Mapping[int, str]:
-        for wanted, ids, kind in ((test_captions, captions, "test caption"), (val_images, images, "val image")):
-            if len(absent := wanted[~np.isin(wanted, ids)]):
-                problem = f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others"
-                raise CheckError(f"{problem} of {len(wanted):,}", where="splits", todo="Give both annotation files.")
-        test = np.unique(images[np.isin(captions, test_captions)])
-        if len(both := np.intersect1d(test, val_images)):
-            raise CheckError(f"image {both[0]} is both in test and in val", where="splits")
-        names = dict.fromkeys(np.unique(images).tolist(), "train")
-        return names | dict.fromkeys(test.tolist(), "test") | dict.fromkeys(val_images.tolist(), "val")
-
-    return split
+    for wanted, ids, kind in ((test_captions, captions, "test caption"), (val_images, images, "val image")):
+        if len(absent := wanted[~np.isin(wanted, ids)]):
+            problem = f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others"
+            raise CheckError(f"{problem} of {len(wanted):,}", where="splits", todo="Give both annotation files.")
+    test = np.unique(images[np.isin(captions, test_captions)])
+    names = dict.fromkeys(np.unique(images).tolist(), "train")
+    return names | dict.fromkeys(test.tolist(), "test") | dict.fromkeys(val_images.tolist(), "val")
 
 
 def coco_test_captions(path: Path) -> Ids:

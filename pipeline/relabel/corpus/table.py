@@ -139,11 +139,8 @@ class Corpus:
     def ptb_tokens(self) -> list[str]:
         """Return `tokens`, or raise if there are none."""
         if self.tokens is None:
-            raise MissingError(
-                "this corpus has no PTB tokens",
-                todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run "
-                "`relabel ingest`, or set `tokenizer: lower_split` where the source has it.",
-            )
+            todo = "Set `ingest.tokenizer: ptb` (needs Java) and run `relabel ingest`, or set `tokenizer: lower_split`."
+            raise MissingError("this corpus has no PTB tokens", todo=todo)
         return self.tokens
 
     def words(self, tokenizer: Tokenizer, rows: range) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Literal
 
 from relabel.core.errors import PartialError
 from relabel.core.java import JavaError, LineProcess, find_jar, java_command
-from relabel.core.runtime import SILENT, Runtime
 
 Tokenizer = Literal["ptb", "lower_split"]
 
@@ -49,7 +48,7 @@ def split_words(text: str, tokenizer: Tokenizer) -> list[str]:
     return lower_split(text) if tokenizer == "lower_split" else tokenize_text(text).split()
 
 
-def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
+def tokenize(texts: Sequence[str]) -> list[str]:
     """Tokenise captions with PTB.
 
     `texts`: N captions as written. Line separators and control characters count as spaces. Returns list of str: N
@@ -65,26 +64,21 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
         "-XX:TieredStopAtLevel=1", "-cp", find_jar(_JAR), _MAIN, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"
     )
     tokens = {"": ""}
-    progress = runtime.progress if len(distinct) > CHUNK else SILENT
-    with progress.bar("PTB tokens", len(distinct), "captions") as bar:
-        for a in range(0, len(distinct), CHUNK):
-            part = distinct[a : a + CHUNK]
-            try:
-                tokens |= zip(part, _tokenized(command, part), strict=True)
-            except JavaError as error:
-                raise PartialError(
-                    f"the PTB tokenizer fails: {error.problem}",
-                    where=f"captions {lines.index(part[0]) + 1:,} to {lines.index(part[-1]) + 1:,}",
-                    todo="Run it again; if it fails there again, use tokenizer `lower_split`.",
-                ) from error
-            bar.advance(len(part))
+    for a in range(0, len(distinct), CHUNK):
+        part = distinct[a : a + CHUNK]
+        try:
+            tokens |= zip(part, _tokenized(command, part), strict=True)
+        except JavaError as error:
+            todo = "Run it again; if it fails there again, use tokenizer `lower_split`."
+            where = f"captions from {part[0]!r}"
+            raise PartialError(f"the PTB tokenizer fails: {error.problem}", where=where, todo=todo) from error
     return [tokens[line] for line in lines]
 
 
 @lru_cache(maxsize=1)
 def tokenize_text(text: str) -> str:
     """Tokenise one text with PTB. The tokens of the last text are kept, for further labels that score the same text."""
-    return tokenize([text], Runtime())[0]
+    return tokenize([text])[0]
 
 
 def one_line(text: str) -> str:

@@ -58,7 +58,7 @@ _TIES = {
 
 @cache
 def _content() -> dict[str, Any]:
-    return dict(parse_yaml(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8")))
+    return dict(parse_yaml(Path(__file__).with_name("published.yaml").read_bytes(), "published.yaml"))
 
 
 def published_figure(label: JudgedLabel, record: Record) -> Record:

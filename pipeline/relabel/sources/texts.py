@@ -121,7 +121,7 @@ def score_texts(
     if "ptb" in {one.tokenizer() for one in (source, *parts.values())}:
         from relabel.corpus.tokenizers import tokenize
 
-        corpus = corpus.with_tokens(tokenize(corpus.texts, runtime))
+        corpus = corpus.with_tokens(tokenize(corpus.texts))
     with _folder_of_encodings(folder) as place:
         opened: dict[str, OpenedEncoding] = {}
         top = _open(source, label, corpus, place, runtime, parts, opened)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps
@@ -105,7 +105,7 @@ def serving_split(project: Project, folder: Callable[[str], Path], split: str) -
     return "all"
 
 
-def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:
+def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, PartialError]]:
     """Return the labels whose encodings have failed rows, each with an error that names the first row.
 
     Corpus and parameters of the encodings are not checked.
@@ -120,7 +120,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
                 row, reason = manifest.facts["failed"]["first"][0]
                 message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
                 todo = f"Run {project.command('encode', label=label, split=split)} again to rebuild their shards."
-                errors.append((label, FailedRowsError(message, where=str(folder), todo=todo)))
+                errors.append((label, PartialError(message, where=str(folder), todo=todo)))
     return errors
 
 

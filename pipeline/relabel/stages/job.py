@@ -54,8 +54,9 @@ class Job:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
         runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
         manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
-        # A run builds many artefacts in one process: freed memory goes back to the system in between.
-        release_memory()
+        if built:
+            # A run builds many artefacts in one process: freed memory goes back to the system in between.
+            release_memory()
         state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
         state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
         runtime.progress.note(f"{manifest.kind} {manifest.name}: {state} ({self.out})")

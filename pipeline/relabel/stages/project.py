@@ -16,7 +16,6 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.store.artefact import PARAMETERS
-from relabel.store.files import are_unchanged
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
@@ -104,12 +103,9 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
-        manifest = read_manifest(folder, "corpus")
-        same = manifest.is_current and manifest.runtime[PARAMETERS] == self.ingest_values(self.config)
-        if not (same and are_unchanged(manifest.runtime.get("read", {}), self.folder())):
-            from relabel.stages.ingest import check_captions
+        from relabel.stages.ingest import check_captions
 
-            check_captions(self)
+        check_captions(self)
         return Corpus.open(folder)
 
     def note_once(self, text: str) -> None:

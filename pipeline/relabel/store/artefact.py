@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, UsageError, system_error
@@ -78,7 +77,7 @@ def build(
     progress: Progress = SILENT,
     retry: bool = False,
     check: Callable[[Manifest], None] | None = None,
-    record: Mapping[str, Any] = MappingProxyType({}),
+    record: Mapping[str, Any] | None = None,
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
 
@@ -89,29 +88,31 @@ def build(
     """
     spec = recipe.spec
     folder = work_folder(out, spec.fingerprint)
+    leftovers = folder, folder.with_name(folder.name + _OLD)
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
         current = current_manifest(out, spec, retry)
-        if current is not None and not _leftovers(out, spec.fingerprint[:16]):
+        if current and not any(map(Path.exists, leftovers)):
             return current, False
-        if current is None:
+        if not current:
             # A refused folder must stay untouched, so this comes before a lock file is made beside it.
             check_place(out, spec, check)
         with exclusive(out, folder.parent, progress):
-            # Another run may have built the artefact while this one waited for the lock.
-            current = current_manifest(out, spec, retry)
-            built = current is None
-            if current is None:
-                check_place(out, spec, check)
-                # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
-                current = current_manifest(folder, spec) or _fill(folder, recipe, record)
-                # The work may have taken hours, and `out` may hold other files by now.
-                check_place(out, spec)
-                _move(folder, current, out)
+            # Another run may have built the artefact while this one waited for the lock, or was killed at its end.
+            if current := current_manifest(out, spec, retry):
+                for path in leftovers:
+                    _remove(path)
+                return current, False
+            # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
+            current = current_manifest(folder, spec) or _fill(folder, recipe, record)
+            # The work may have taken hours, and `out` may hold other files by now.
+            check_place(out, spec, check)
+            _move(folder, current, out)
             # Unfinished work under other parameters or inputs is given up after a build only.
-            for path in _leftovers(out, "[0-9a-f]" * 16 if built else spec.fingerprint[:16]):
-                _remove(path)
-            return current, built
+            for pattern in (name := f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", name + _OLD):
+                for path in folder.parent.glob(pattern):
+                    _remove(path)
+            return current, True
     except OSError as error:
         raise system_error(error, out) from error
 
@@ -146,8 +147,8 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
         yield
 
 
-def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
-    work, spec, started = Work(folder, runtime=dict(record)), recipe.spec, time.monotonic()
+def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Manifest:
+    work, spec, started = Work(folder, runtime=dict(record or {})), recipe.spec, time.monotonic()
     make_folder(folder)
     try:
         recipe.fill(work)
@@ -160,20 +161,18 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any]) -> Manifest:
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
-    identity = spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs
-    manifest = Manifest(*identity, work.facts, runtime, work.entries())
+    facts, files = work.facts, work.entries()
+    manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, facts, runtime, files)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 
 
 def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     """Replace `out` by the complete work folder, without the files that are not part of the artefact."""
-    extra = list(foreign_files(folder, manifest.files))
-    for path in extra:
+    for path in foreign_files(folder, manifest.files):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
-    for parent in {path.parent for path in extra}:
-        sync_folder(parent)
+        # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
+        sync_folder(path.parent)
     # Two renames: for an instant `out` is absent, and never incomplete.
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
@@ -182,15 +181,6 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
     folder.rename(out)
     sync_folder(out.parent)
     sync_folder(folder.parent)
-
-
-def _leftovers(out: Path, fingerprint: str) -> list[Path]:
-    """Return the work folders of an artefact, and the predecessors that these replaced; a kill leaves them behind.
-
-    `fingerprint`: pattern of the first 16 characters of the fingerprint.
-    """
-    name = f"{glob.escape(out.name)}-{fingerprint}"
-    return [path for pattern in (name, name + _OLD) for path in (out.parent / WORK).glob(pattern)]
 
 
 def _remove(folder: Path) -> None:
@@ -208,13 +198,9 @@ def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
     """
     expected = {folder / name for name in files} | {folder / MANIFEST}
     inside = {parent for path in expected for parent in path.parents}
-    todo = [folder]
-    while todo:
-        for path in sorted(todo.pop().iterdir()):
-            if path in inside:
-                todo.append(path)
-            elif path not in expected and path.name != GITIGNORE:
-                yield path
+    for path in sorted(folder.rglob("*")):
+        if path.parent in inside and path not in expected | inside and path.name != GITIGNORE:
+            yield path
 
 
 def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None = None) -> None:
@@ -232,8 +218,7 @@ def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None 
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError) as error:
-        found = min(path.name for path in out.iterdir()) if out.is_dir() else "no folder"
-        raise CheckError(f"found {found} ({error.problem})", where=str(out), todo=move_away) from error
+        raise CheckError(f"found something else ({error.problem})", where=str(out), todo=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
         raise CheckError(message, where=str(out), todo=move_away)

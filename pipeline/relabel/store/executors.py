@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context, parent_process
@@ -72,10 +72,9 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
     index, count = share
     for step in steps:
         make_step(replace(step, tasks=step.tasks[index - 1 :: count]), work, runtime.progress)
-        missing = step.missing(work)
-        if missing and step.last:
+        if step.last:
             return
-        if missing:
+        if missing := step.missing(work):
             problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
             raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
 
@@ -87,18 +86,14 @@ _lock = threading.Lock()  # one task at a time: it uses all threads and memory o
 def make_file(call: Call, runtime: Runtime, file: str) -> None:
     """Make one file, in a worker."""
     with _lock:
-        if call.run not in _prepared:
-            # A model of the artefact before it is no longer needed.
-            _prepared.clear()
-            _prepared[call.run] = _prepare(call, runtime)
-        tasks, steps, work = _prepared[call.run]
-        try:
-            while file not in tasks:
-                tasks.update((task.file, task) for task in next(steps).tasks)
-        except BaseException:
-            # A generator that has raised yields no more steps: the next attempt prepares the job again.
-            _prepared.clear()
-            raise
+        known = _prepared.pop(call.run, None)
+        # A model of the artefact before it is no longer needed.
+        _prepared.clear()
+        tasks, steps, work = known or _prepare(call, runtime)
+        while file not in tasks:
+            tasks.update((task.file, task) for task in next(steps).tasks)
+        # Not before: a generator that has raised yields no more steps, and the next attempt prepares the job again.
+        _prepared[call.run] = tasks, steps, work
         work.file(file, tasks[file].write)
 
 
@@ -160,18 +155,15 @@ def start_worker() -> None:
 @contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
     """Yield the workers of a Dask scheduler, which share files and have their own threads and memory."""
+    from distributed import Client
+
     try:
-        from distributed import Client
-    except ImportError as error:
-        todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers."
-        raise MissingError("Dask is not installed", where="--scheduler", todo=todo) from error
-    with ExitStack() as stack:
-        try:
-            client = stack.enter_context(Client(address, set_as_default=False, timeout=_CONNECT))
-            client.wait_for_workers(1, _PATIENCE)
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
-            raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
+        client = Client(address, set_as_default=False, timeout=_CONNECT)
+        client.wait_for_workers(1, _PATIENCE)
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
+    with client:
         yield client.get_executor(pure=False, retries=3)
 
 

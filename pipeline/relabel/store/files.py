@@ -8,10 +8,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import platform
 import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _SETTLED = 2.0  # seconds
-_HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 def sha256_file(path: Path) -> str:
@@ -36,7 +33,8 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
 
     The file is read again if its size, or the time of its last change, is another.
     """
-    changed, state = _state(path)
+    now = path.stat()
+    state = f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
     known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
     with suppress(OSError, ValueError):
@@ -44,48 +42,20 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
         if recorded == state:
             return sha256
     sha256 = (compute or sha256_file)(path)
-    if time.time() - changed > _SETTLED:
+    # A file that is still written may change once more within one tick of the clock of its file system.
+    if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
         with suppress(OSError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(known, lambda place: place.write_text(f"{state} {sha256}", encoding="ascii"))
+            write_text(known, f"{state} {sha256}")
     return sha256
 
 
-def file_states(paths: Iterable[Path], folder: Path, before: float) -> dict[str, str]:
-    """Return the states of files and folders by their paths from a folder; nothing if one changed after `before`."""
-    states = {os.path.relpath(path.absolute(), folder.absolute()): _state(path) for path in paths}
-    settled = all(changed < before - _SETTLED for changed, _ in states.values())
-    return {name: state for name, (_, state) in states.items()} if settled else {}
-
-
-def are_unchanged(states: Mapping[str, str], folder: Path) -> bool:
-    """Return whether files and folders are in the states of `file_states`; False if there are none."""
-    # Links are not resolved, as in the names.
-    paths = [Path(os.path.normpath(folder.absolute() / name)) for name in states]
-    with suppress(OSError):
-        return bool(paths) and states == file_states(paths, folder, time.time())
-    return False
-
-
-def _state(path: Path) -> tuple[float, str]:
-    """Return the time of the last change of a file or folder, in seconds, and its state: size and times.
-
-    A file that is still written may change once more within one tick of the clock of its file system, so a state counts
-    from `_SETTLED` seconds on.
-    """
-    now = path.stat()
-    return max(now.st_mtime, now.st_ctime), f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
-
-
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Does nothing where folders cannot be opened."""
-    # Windows refuses to open a folder.
-    with suppress(PermissionError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def make_folder(folder: Path) -> None:
@@ -109,7 +79,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """
     make_folder(path.parent)
     # The name holds host and process, so that writers of one file never share a temporary file.
-    start = f".{path.name}-{_HOST}-"
+    start = f".{path.name}-{os.uname().nodename}-"
     for stale in path.parent.glob(f"{glob.escape(start)}*.part"):
         import psutil
 

@@ -19,7 +19,6 @@ import yaml
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.parameters import check_name
 
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"
@@ -117,10 +116,6 @@ class Spec:
     semantic: dict[str, Any]
     inputs: dict[str, str]
 
-    def __post_init__(self) -> None:
-        if self.kind not in MODELS:
-            check_name(self.kind, self.name)
-
     @property
     def fingerprint(self) -> str:
         """Hash of everything that can change a value, with the versions of the manifest and of the kind or source.
@@ -138,12 +133,12 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 
     `kind`: required kind. Any kind is accepted by default.
     """
-    path, todo = folder / MANIFEST, "Delete the folder and run again."
+    path = folder / MANIFEST
     try:
         body = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo="Build it first.") from error
-    manifest = _parse(body, str(path), todo)
+    manifest = _parse(body, str(path))
     if kind not in (None, manifest.kind):
         raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
     return manifest
@@ -151,7 +146,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 
 # A command opens the same few artefacts again and again.
 @lru_cache(maxsize=1024)
-def _parse(content: bytes, where: str, todo: str) -> Manifest:
+def _parse(content: bytes, where: str) -> Manifest:
+    todo = "Delete the folder and run again."
     try:
         text = content.decode()
         body = json.loads(text)
@@ -173,17 +169,14 @@ def _parse(content: bytes, where: str, todo: str) -> Manifest:
 
 
 def find_changed(folder: Path, manifest: Manifest) -> str | None:
-    """Return the first file of an artefact that is missing or of another size, in words; None if there is none.
+    """Describe the first file of an artefact that is missing or of another size; None if there is none.
 
     No file is read: `relabel verify` compares the bytes.
     """
     for name, entry in manifest.files.items():
-        try:
-            size = (folder / name).stat().st_size
-        except FileNotFoundError:
-            return f"{name} is missing"
-        if size != entry.bytes:
-            return f"{name} has {size} bytes, expected {entry.bytes}"
+        path = folder / name
+        if not path.exists() or path.stat().st_size != entry.bytes:
+            return f"{name} is missing or does not have {entry.bytes} bytes"
     return None
 
 
@@ -210,14 +203,11 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
 def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one."""
     # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
-    if isinstance(column, pa.ChunkedArray):
-        # One chunk is viewed; `combine_chunks` would copy it.
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return np.from_dlpack(column)
+    return np.from_dlpack(combine_chunks(column))
 
 
 def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # For some types, `combine_chunks` of pyarrow returns a chunked array.
-    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+    """Return a column as one array; one chunk is not copied."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import pickle
 import re
 from importlib import import_module
 from pathlib import Path
@@ -17,44 +16,15 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, choices, system_error
-from relabel.core.java import JavaError
-from relabel.store.artefact import Recipe, build
 from relabel_cli.root import VERBS
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "advice"),
-    [
-        (errno.ENOSPC, 5, "Free some space and run it again"),
-        (errno.EDQUOT, 5, "Free some space and run it again"),
-        (errno.EFBIG, 5, "Free some space and run it again"),
-        (errno.EACCES, 4, "Check the path and its permissions"),
-        (errno.ENAMETOOLONG, 4, "Check the path and its permissions"),
-        (errno.EIO, 4, "run it again"),
-    ],
-)
+@pytest.mark.parametrize(("number", "code", "advice"), [(errno.ENOSPC, 5, "space"), (errno.EACCES, 4, "permissions")])
 def test_the_advice_matches_the_error(number: int, code: int, advice: str) -> None:
     error = system_error(OSError(number, os.strerror(number), "some/file"), "folder")
-    assert error.exit_code == code
-    assert str(error).startswith("some/file: ")
-    assert os.strerror(number) in str(error)
-    assert advice in str(error)
-    assert ("space" in str(error)) == (advice.startswith("Free some space"))
-
-
-def test_an_error_without_a_file_names_the_folder() -> None:
-    assert str(system_error(OSError(errno.EIO, "Input/output error"), Path("folder"))).startswith("folder: Input")
-    assert "out of reach" in str(system_error(OSError("out of reach"), "folder"))
-
-
-@pytest.mark.parametrize(("path", "message"), [("x" * 300, "File name too long"), ("file/out", "file: ")])
-def test_a_build_at_an_invalid_path_is_an_error(path: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(Exception, match=message) as error:
-        build(tmp_path / path, Recipe("fuse_model", "fuse", dict, {}, lambda work: None))
-    assert getattr(error.value, "exit_code", None) == 4
-    assert [p.name for p in tmp_path.iterdir() if p.name != ".work"] == ["file"]
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (error.exit_code, error.where) == (code, "some/file")
+    assert os.strerror(number) in error.problem
+    assert advice in str(error.todo)
 
 
 def test_a_message_has_three_parts_of_bounded_length() -> None:
@@ -62,12 +32,6 @@ def test_a_message_has_three_parts_of_bounded_length() -> None:
     assert str(CheckError("wrong")) == "wrong"
     message = str(CheckError("x" * 100_000, where="w" * 2000, todo="t" * 2000))
     assert message == f"{'w' * 1500}: {'x' * 1500}. {'t' * 1500}"
-
-
-def test_an_error_of_another_process_keeps_its_parts() -> None:
-    error = JavaError("ended", todo="Run it again.", answered=3)
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.answered, again.exit_code) == (str(error), 3, 5)
 
 
 ROOT = Path(__file__).parents[3]
@@ -103,6 +67,5 @@ def test_choices_list_all_names_and_those_that_resemble(name: str, advice: str) 
     assert choices(name, ["cider", "sbert"]) == advice
 
 
-def test_choices_of_no_name_and_of_many() -> None:
+def test_choices_of_no_name() -> None:
     assert choices("a", []) == "There are none."
-    assert choices("a", map(str, range(50))).endswith("39, and 10 more.")

@@ -57,13 +57,6 @@ def test_without_java_the_error_has_a_remedy(without_java: pytest.MonkeyPatch) -
     assert "lower_split" in str(raised.value)
 
 
-def test_a_java_that_is_installed_later_is_found(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    without_java.setenv("RELABEL_JAVA", str(tmp_path / "later" / "bin" / "java"))
-    with pytest.raises(MissingError):
-        find_java()
-    assert fake(tmp_path / "later") == find_java()
-
-
 def test_version_of_a_java_that_does_not_run(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="hello"):
         java_version(fake(tmp_path, script="#!/bin/sh\necho hello\n"))

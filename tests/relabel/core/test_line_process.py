@@ -69,11 +69,6 @@ def test_a_noisy_error_output_blocks_nothing() -> None:
     assert LineProcess(noisy).ask(["abc"]) == ["4"]
 
 
-def test_windows_line_ends() -> None:
-    assert filtered(python("print('a\\r')"), []) == ["a"]
-    assert LineProcess(python("print('a\\r')")).ask(["b"]) == ["a"]
-
-
 HUNG = python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)")
 
 
@@ -102,13 +97,6 @@ def test_the_lines_that_a_dying_program_answered_are_counted() -> None:
     with pytest.raises(JavaError) as raised:
         LineProcess(program).ask(["a", "b", "x", "c"], answers=2)
     assert raised.value.answered == 2
-
-
-def test_killed_when_garbage_collected() -> None:
-    process = LineProcess(python("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"))
-    (pid,) = process.ask([""])
-    del process
-    assert has_ended(int(pid))
 
 
 @pytest.mark.parametrize("end", ["leave", "raise", "killed"])

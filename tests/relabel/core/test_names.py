@@ -14,7 +14,6 @@ from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus.params import IngestParams
 from relabel.stages import Project
-from relabel.store.manifest import MODELS, Spec
 
 GOOD = ["cider", "cider_lower_split", "cbow-glove", "A.1+b", "0", "x" * 100, "a..b"]
 BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+x", "x" * 101, "a b", "ä", "a\n", "a\0"]
@@ -23,12 +22,11 @@ BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+
 @pytest.mark.parametrize("name", GOOD)
 def test_plain_names_are_accepted(name: str) -> None:
     assert check_name("label", name) == name
-    assert Spec("encoding", name, {}, {}).name == name
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_any_other_name_is_refused_with_the_pattern(name: str) -> None:
-    with pytest.raises(UsageError, match=r"cannot name a plan\. A name has at most 100 characters") as error:
+    with pytest.raises(UsageError, match="cannot name a plan") as error:
         check_name("plan", name)
     assert error.value.exit_code == 2
     assert len(str(error.value)) < 400
@@ -43,16 +41,9 @@ def test_no_name_leads_out_of_the_folder_of_a_dataset(name: str, tmp_path: Path)
             project.folder(*names)
 
 
-def test_an_artefact_has_a_plain_name_unless_it_is_a_model() -> None:
-    with pytest.raises(UsageError, match="cannot name a encoding"):
-        Spec("encoding", "../x", {}, {})
-    for kind in MODELS:
-        assert Spec(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
-
-
 @pytest.mark.parametrize("name", [".", "../../../../evil", "a/b", "", "x" * 101])
 def test_an_invalid_label_of_params_yaml_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(f"sources: {{cider: {{source: cider}}, '{name}': {{source: cider}}}}\n")
-    with pytest.raises(UsageError, match=r"params\.yaml: sources: .*cannot name a label"):
+    with pytest.raises(UsageError, match="cannot name a label"):
         load_config(path)

@@ -55,12 +55,6 @@ def test_rows_are_in_natural_order() -> None:
     assert corpus.image_of[images[-1]] == len(images) - 1
 
 
-def test_leading_zeros_and_huge_numbers_are_distinct_ids() -> None:
-    ids = ["d:7", "d:07", "d:007", f"d:{2**64}", f"d:{2**64 + 1}", "d:10"]
-    corpus = Corpus.from_captions([Caption(i, "d:1", "test", "x") for i in ids])
-    assert corpus.caption_ids == ["d:007", "d:07", "d:7", "d:10", f"d:{2**64}", f"d:{2**64 + 1}"]
-
-
 BAD = {
     "caption id d:1 appears twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
     "a caption without an id": Caption("", "d:1", "test", "x", "f:9"),
@@ -117,12 +111,6 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
         captions[-1] = captions[-1]._replace(**{field: value})
         digests.add(Corpus.from_captions(captions).digest)
     assert len(digests) == 7
-
-
-def test_digest_separates_values() -> None:
-    one = Corpus.from_captions([Caption("1", "1", "test", "ab"), Caption("2", "1", "test", "c")])
-    two = Corpus.from_captions([Caption("1", "1", "test", "a"), Caption("2", "1", "test", "bc")])
-    assert one.digest != two.digest
 
 
 def test_tokens_follow_their_captions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -12,8 +13,7 @@ import pytest
 
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.java import find_java
-from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus, tokenizers
+from relabel.corpus import tokenizers
 from relabel.corpus.tokenizers import PUNCTUATION, one_line, tokenize
 
 ODD = {
@@ -46,13 +46,17 @@ def original(captions: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[s
     return [tokens[i][0] for i in range(len(captions))]
 
 
+@pytest.fixture(scope="module")
+def texts(coco_folder: Path) -> list[str]:
+    """Return the captions of COCO's val2014."""
+    body = json.loads((coco_folder / "annotations/captions_val2014.json").read_text(encoding="utf-8"))
+    return [record["caption"] for record in body["annotations"]]
+
+
 @pytest.mark.java
-def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = [coco.texts[row] for row in range(0, len(coco), 150)] + [
-        t for t in coco.texts if re.search(r" [A-Z]\. *$", t)
-    ]
-    assert len(captions) > 4000
-    tokens, expected = tokenize(captions, Runtime()), original(captions, monkeypatch)
+def test_equals_pycocoevalcap(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = texts[::60] + [text for text in texts if re.search(r" [A-Z]\. *$", text)]
+    tokens, expected = tokenize(captions), original(captions, monkeypatch)
     differ = [i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b]
     assert len(differ) < 40
     # They differ if the original read on into the next caption: append one that starts as most do.
@@ -61,19 +65,19 @@ def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.java
-def test_tokens_depend_on_the_caption_only(coco: Corpus) -> None:
+def test_tokens_depend_on_the_caption_only(texts: list[str]) -> None:
     """Check independence of surrounding captions, order and repetition."""
-    captions = [*coco.texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
-    expected = dict(zip(captions, tokenize(captions, Runtime()), strict=True))
+    captions = [*texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
+    expected = dict(zip(captions, tokenize(captions), strict=True))
     mixed = captions + captions[:100]
     random.Random(3).shuffle(mixed)
-    assert tokenize(mixed, Runtime()) == [expected[c] for c in mixed]
+    assert tokenize(mixed) == [expected[c] for c in mixed]
 
 
 @pytest.mark.java
 @pytest.mark.parametrize("text", ODD)
 def test_unusual_text(text: str) -> None:
-    assert tokenize(["before", text, "after"], Runtime()) == ["before", ODD[text], "after"]
+    assert tokenize(["before", text, "after"]) == ["before", ODD[text], "after"]
 
 
 def test_a_single_line_has_no_line_end() -> None:
@@ -84,10 +88,10 @@ def test_a_single_line_has_no_line_end() -> None:
 
 
 def test_no_captions_need_no_java(no_java: None) -> None:
-    assert tokenize([], Runtime()) == []
-    assert tokenize(["", " \n"], Runtime()) == ["", ""]
+    assert tokenize([]) == []
+    assert tokenize(["", " \n"]) == ["", ""]
     with pytest.raises(MissingError, match="lower_split"):
-        tokenize(["a"], Runtime())
+        tokenize(["a"])
 
 
 TOKENIZER = """
@@ -104,7 +108,7 @@ def test_chunks_and_duplicates(
     log = tmp_path / "log"
     fake_java(TOKENIZER.format(trouble=f"open({str(log)!r}, 'a').write(line + '|')"))
     monkeypatch.setattr(tokenizers, "CHUNK", 2)
-    assert tokenize(["C ;", "D", "C ;", "", "E", "D\r"], Runtime()) == ["c", "d", "c", "", "e", "d"]
+    assert tokenize(["C ;", "D", "C ;", "", "E", "D\r"]) == ["c", "d", "c", "", "e", "d"]
     assert log.read_text() == "C ;|A|D|A|E|A|"
     assert ";" in PUNCTUATION
 
@@ -118,7 +122,6 @@ def test_chunks_and_duplicates(
             "line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line",
             "4 lines went in, and the 4 that came out are not those",
         ),
-        ("if 'poison' in line: time.sleep(600)", "said nothing for 1 s"),
     ],
 )
 def test_the_captions_at_fault_are_named(
@@ -128,8 +131,8 @@ def test_the_captions_at_fault_are_named(
     monkeypatch.setattr(tokenizers, "CHUNK", 2)
     monkeypatch.setattr(tokenizers, "SILENCE", 1.0)
     with pytest.raises(PartialError, match=reason) as raised:
-        tokenize(["the first", "the first", "the second", "a poison pill", "the last", "more"], Runtime())
+        tokenize(["the first", "the first", "the second", "a poison pill", "the last", "more"])
     assert raised.value.exit_code == 5
-    assert raised.value.where == "captions 4 to 5"
+    assert raised.value.where == "captions from 'a poison pill'"
     assert "lower_split" in str(raised.value)
     assert "\n" not in str(raised.value)

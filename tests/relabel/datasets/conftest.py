@@ -1,18 +1,50 @@
-"""A local server with the faults of real ones."""
+"""A local server with the faults of real ones, and the manifest of a dataset `tiny`."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from relabel.datasets import download as downloads
 
 RAW = bytes(range(256)) * 4096  # 1 MiB
+Describe = Callable[..., None]
+
+
+def content(raw: bytes) -> dict[str, Any]:
+    return {"bytes": len(raw), "sha256": sha256(raw).hexdigest()}
+
+
+def entry(name: str, raw: bytes, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "holds": "text", **content(raw), "sources": [*sources] or [{"mirror": f"m/{name}"}], **more}
+
+
+def files_below(folder: Path) -> list[str]:
+    """Return every file except the empty locks of downloads."""
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+
+
+@pytest.fixture
+def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
+    """Return a function that writes the manifest of the only dataset."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
+
+    def write(*files: dict[str, Any], **more: Any) -> None:
+        head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
+        (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, **more, "files": list(files)}))
+
+    return write
 
 
 @dataclass

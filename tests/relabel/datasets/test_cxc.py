@@ -1,6 +1,4 @@
-"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts, means and images,
-exact decimals and small files.
-"""
+"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts and images."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import relabel.datasets
@@ -37,15 +34,6 @@ def test_counts_and_ranges(task: cxc.Task, split: cxc.Split) -> None:
     assert all(i.startswith("coco:") and i[5:].isdecimal() for i in scores.left[:100] + scores.right[:100])
 
 
-def test_first_row_and_exact_decimals() -> None:
-    scores = cxc.human_scores("sits", "test")
-    assert (scores.left[0], scores.right[0], scores.method[0]) == ("coco:732091", "coco:365325", "c2i_intrasim")
-    assert [repr(s) for s in scores.score[:3].tolist()] == ["2.2", "4.97", "2.72"]
-    own_caption = np.array(scores.method) == "c2i_original"
-    assert scores.score[own_caption].mean() == pytest.approx(4.891, abs=5e-4)
-    assert scores.score[~own_caption].mean() == pytest.approx(2.906, abs=5e-4)
-
-
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_image_ids(split: cxc.Split) -> None:
     ids = cxc.image_ids(split)
@@ -55,18 +43,6 @@ def test_image_ids(split: cxc.Split) -> None:
     named = {f"coco:{i}" for i in ids}
     sis = cxc.human_scores("sis", split)
     assert {*sis.left, *sis.right} == named
-
-
-def test_files_are_small_and_name_their_origin() -> None:
-    files = sorted(DATA.glob("*.parquet"))
-    assert len(files) == 6
-    assert all(f.stat().st_size < 2**20 for f in files)
-    assert sum(f.stat().st_size for f in files) < 2.2e6
-    for file in files:
-        metadata = pq.read_schema(file).metadata
-        assert b"Google LLC" in metadata[b"licence"]
-        assert b"sha256" in metadata[b"source"]
-    assert "Google LLC" in (DATA / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("task", "split"), COUNTS)

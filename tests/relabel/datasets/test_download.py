@@ -11,13 +11,11 @@ import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.relabel.datasets.conftest import RAW, Server
+from tests.relabel.datasets.conftest import RAW, Describe, Server, content, entry, files_below
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT
@@ -27,12 +25,8 @@ from relabel.datasets.download import CHUNK, download
 from relabel.datasets.registry import Content
 
 
-def content(raw: bytes) -> Content:
-    return Content(bytes=len(raw), sha256=sha256(raw).hexdigest())
-
-
 def get(server: Server, part: Path, name: str = "/raw.bin", raw: bytes = RAW) -> None:
-    download(server.url + name, [content(raw)], part, SILENT, "raw")
+    download(server.url + name, [Content(**content(raw))], part, SILENT, "raw")
 
 
 def test_a_complete_file(server: Server, tmp_path: Path) -> None:
@@ -40,12 +34,6 @@ def test_a_complete_file(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "part").read_bytes() == RAW
     get(server, tmp_path / "part")
     assert server.requests == [("/raw.bin", None)]  # the second call finds the complete file
-
-
-def test_a_download_without_length(server: Server, tmp_path: Path) -> None:
-    server.length = False
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
 
 
 def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Path) -> None:
@@ -102,12 +90,6 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
     assert len(server.requests) == 1
 
 
-def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: Path) -> None:
-    server.files["/raw.bin"] = RAW + b"x"
-    with pytest.raises(CheckError, match="expected 1048576 bytes, the server has 1048577"):
-        get(server, tmp_path / "part")
-
-
 def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
     server.files["/raw.bin"], server.length = RAW * 8, False
     with pytest.raises(CheckError) as caught:
@@ -130,10 +112,10 @@ def test_no_server_and_a_silent_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         port = listener.getsockname()[1]
         started = time.monotonic()
         with pytest.raises(MissingError, match="timed out"):
-            download(f"http://127.0.0.1:{port}/x", [content(RAW)], tmp_path / "part", SILENT, "x")
+            download(f"http://127.0.0.1:{port}/x", [Content(**content(RAW))], tmp_path / "part", SILENT, "x")
         assert time.monotonic() - started < 5
     with pytest.raises(MissingError, match=rf"127\.0\.0\.1:{port}/x: Connection refused"):
-        download(f"http://127.0.0.1:{port}/x", [content(RAW)], tmp_path / "part", SILENT, "x")
+        download(f"http://127.0.0.1:{port}/x", [Content(**content(RAW))], tmp_path / "part", SILENT, "x")
 
 
 def archive(**members: bytes) -> bytes:
@@ -144,34 +126,12 @@ def archive(**members: bytes) -> bytes:
     return raw.getvalue()
 
 
-def describe(folder: Path, *files: dict[str, Any]) -> None:
-    head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
-    folder.mkdir(exist_ok=True)
-    (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, "files": list(files)}))
-
-
-def entry(name: str, raw: bytes, *sources: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "holds": "bytes", **content(raw).model_dump(), "sources": list(sources)}
-
-
-@pytest.fixture
-def manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: tmp_path / "manifests")
-    return tmp_path / "manifests"
-
-
-def remaining_files(data: Path) -> list[str]:
-    return sorted(str(p.relative_to(data)) for p in data.rglob("*") if p.is_file() and p.suffix != ".lock")
-
-
-def test_fetch_downloads_an_archive_once_for_all_its_members(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_an_archive_is_downloaded_once_for_all_its_members(server: Server, describe: Describe, tmp_path: Path) -> None:
     one, two = RAW, RAW[::-1]
     packed = archive(one=one, two=two)
     server.files["/all.zip"] = packed
-    source = {"url": f"{server.url}/all.zip", "archive": content(packed).model_dump()}
+    source = {"url": f"{server.url}/all.zip", "archive": content(packed)}
     describe(
-        manifests,
         entry("one", one, {**source, "member": "in/one"}),
         entry("two", two, {**source, "member": "in/two"}),
     )
@@ -180,15 +140,15 @@ def test_fetch_downloads_an_archive_once_for_all_its_members(server: Server, man
     paths = fetch("tiny", tmp_path / "data")
     assert [p.read_bytes() for p in paths] == [one, two]
     assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
-    assert remaining_files(tmp_path / "data") == ["tiny/one", "tiny/two"]
+    assert files_below(tmp_path / "data") == ["tiny/one", "tiny/two"]
     assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
 
 
-def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_two_fetches_at_once_download_once(server: Server, describe: Describe, tmp_path: Path) -> None:
     packed = archive(one=RAW)
     server.files["/all.zip"] = packed
-    source = {"url": f"{server.url}/all.zip", "member": "in/one", "archive": content(packed).model_dump()}
-    describe(manifests, entry("one", RAW, source))
+    source = {"url": f"{server.url}/all.zip", "member": "in/one", "archive": content(packed)}
+    describe(entry("one", RAW, source))
     held = threading.Event()
 
     def wait(*_: object) -> None:
@@ -201,24 +161,19 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
         held.set()
         assert [f.result() for f in futures] == [[tmp_path / "data" / "tiny" / "one"]] * 2
     assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
-    assert remaining_files(tmp_path / "data") == ["tiny/one"]
-
-
-def test_fetch_continues_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
-    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
-    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
+    assert files_below(tmp_path / "data") == ["tiny/one"]
 
 
 @pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])
 def test_fetch_refuses_wrong_files_and_leaves_nothing(
-    fault: str, server: Server, manifests: Path, tmp_path: Path
+    fault: str, server: Server, describe: Describe, tmp_path: Path
 ) -> None:
     packed = archive(one=RAW)
     server.files["/all.zip"] = packed if fault != "archive" else packed[:-1] + b"x"
     source: dict[str, Any] = {"url": f"{server.url}/all.zip"}
     if fault != "file":
-        source |= {"member": "in/two" if fault == "no member" else "in/one", "archive": content(packed).model_dump()}
-    describe(manifests, entry("one", RAW[::-1] if fault in ("file", "member") else RAW, source))
+        source |= {"member": "in/two" if fault == "no member" else "in/one", "archive": content(packed)}
+    describe(entry("one", RAW[::-1] if fault in ("file", "member") else RAW, source))
     with pytest.raises(CheckError, match="could not get one: "):
         fetch("tiny", tmp_path / "data")
-    assert remaining_files(tmp_path / "data") == []
+    assert files_below(tmp_path / "data") == []

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.datasets import load_manifest
 from relabel.datasets.judged import Judgements, judged_set, set_names
 
 CAPTIONS = "".join(f"{image}.jpg#{k}\t{image} caption {k} .\n" for image in "ab" for k in range(5))
@@ -21,15 +20,6 @@ def read(name: str, folder: Path, **files: str) -> Judgements:
     for file, text in files.items():
         (folder / file.replace("__", ".")).write_text(text)
     return judged_set(name).read(lambda file: folder / file)
-
-
-@pytest.mark.parametrize("name", set_names())
-def test_every_set_names_its_manifest_protocol_and_papers(name: str) -> None:
-    judged = judged_set(name)
-    assert judged.name == name
-    assert load_manifest(judged.dataset)
-    assert judged.protocol.endswith(".")
-    assert judged.pair_ids
 
 
 def test_flickr8k_expert_excludes_the_images_own_captions(tmp_path: Path) -> None:
@@ -54,9 +44,7 @@ def test_flickr8k_cf_removes_the_judged_caption_from_the_references(tmp_path: Pa
     ("captions", "lines", "where", "message"),
     [
         (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\n", "ExpertAnnotations.txt:1", "expected the columns"),
-        (CAPTIONS, "\na.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:2", "expected the columns"),
         (CAPTIONS, "a.jpg\tb.jpg#7\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of 'b.jpg#7'"),
-        (CAPTIONS, "c.jpg\tb.jpg#1\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no captions of 'c.jpg'"),
     ],
 )
 def test_a_malformed_line_of_flickr8k_is_named(

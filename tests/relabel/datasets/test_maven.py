@@ -1,16 +1,13 @@
 """Contract: a jar named by its Maven coordinate comes from the local Maven folder, or is downloaded from the
-repositories that jgo knows, with the resumption and checks of any download. Without jgo, one line names the extra.
+repositories that jgo knows, with the resumption and checks of any download.
 """
 
 from __future__ import annotations
 
-import sys
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
-import yaml
-from tests.relabel.datasets.conftest import Server
+from tests.relabel.datasets.conftest import Describe, Server, entry, files_below
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.datasets import fetch, status
@@ -20,19 +17,13 @@ PLACE = "org/some/thing/1.2/thing-1.2-models.jar"
 
 
 @pytest.fixture
-def repository(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+def repository(server: Server, describe: Describe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Serve a repository; write an empty Maven folder and a manifest `tiny`."""
     core = pytest.importorskip("jgo.maven._core")
     monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"central": server.url})
     monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))  # without the settings of this user
-    folder = tmp_path / "manifests"
-    folder.mkdir()
-    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
-    head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
-    file = {"name": "thing.jar", "holds": "a jar", "bytes": len(JAR), "sha256": sha256(JAR).hexdigest()}
-    file["sources"] = [{"maven": "org.some:thing:1.2:models"}]
-    (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, "files": [file]}))
+    describe(entry("thing.jar", JAR, {"maven": "org.some:thing:1.2:models"}))
     return server
 
 
@@ -56,7 +47,7 @@ def test_a_wrong_file_is_refused_and_a_missing_one_explained(repository: Server,
     repository.files[f"/{PLACE}"] = JAR[::-1]
     with pytest.raises(CheckError, match="expected sha256"):
         fetch("tiny", tmp_path / "data")
-    assert [p for p in (tmp_path / "data").rglob("*") if p.is_file() and p.suffix != ".lock"] == []
+    assert files_below(tmp_path / "data") == []
 
 
 def test_the_first_repository_with_the_file_is_used(
@@ -69,10 +60,3 @@ def test_the_first_repository_with_the_file_is_used(
     (path,) = fetch("tiny", tmp_path / "data")
     assert path.read_bytes() == JAR
     assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]
-
-
-def test_without_jgo(repository: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("jgo.maven", "jgo.config"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingError, match=r"jgo downloads it: pip install 'relabel-itr\[spice\]'"):
-        fetch("tiny", tmp_path / "data")

@@ -1,37 +1,20 @@
-"""Contract: every dataset has a complete manifest. Every file has a sha256, which equals that of the file on this
-machine, if any. Manifests are found in a checkout and in an installed wheel.
+"""Contract: every dataset has a complete manifest, in which every file has a sha256 and its sources in order. Names
+that do not exist are refused with those that do.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import zipfile
-import zlib
-from hashlib import sha256
-from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from relabel.core.errors import UsageError
 from relabel.datasets import load_manifest, names
-from relabel.datasets.registry import Source
 
 DATASETS = [
     *("coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "flickr8k", "glove", "karpathy-splits"),
     *("pascal-50s", "sick", "stsb", "sugarcrepe-pp", "vsts"),
 ]
-FILES = [(d, f.name) for d in DATASETS for f in load_manifest(d).files]
-PACKAGED = [(d, f) for d, f in FILES if any(s.package for s in load_manifest(d).file(f).sources)]
-
-
-def packaged(source: Source) -> Path:
-    assert source.package
-    try:
-        return Path(str(metadata.distribution(source.package).locate_file(source.path)))
-    except metadata.PackageNotFoundError:
-        pytest.skip(f"{source.package} is not installed")
 
 
 def test_every_dataset_has_a_manifest() -> None:
@@ -43,12 +26,8 @@ def test_a_manifest_is_complete(name: str) -> None:
     manifest = load_manifest(name)
     assert manifest.name == name
     assert len({file.name for file in manifest.files}) == len(manifest.files)
-    for text in (manifest.title, manifest.purpose, manifest.licence, manifest.citation):
-        assert len(text) > 5
-        assert "\n" not in text.strip()
     assert manifest.homepage.startswith("https://")
     for file in manifest.files:
-        assert file.holds
         for content in file.contents:
             assert re.fullmatch("[0-9a-f]{64}", content.sha256)
             assert content.bytes > 0
@@ -61,63 +40,6 @@ def test_a_manifest_is_complete(name: str) -> None:
             assert bool(source.archive) == bool(source.url and source.member)
             assert source.url is None or source.url.startswith(("https://", "http://images.cocodataset.org/"))
             assert all(".." not in path and not path.startswith("/") for path in (source.path, source.mirror or ""))
-
-
-def test_files_are_distinct() -> None:
-    hashes = [c.sha256 for d in DATASETS for f in load_manifest(d).files for c in f.contents]
-    assert len(set(hashes)) == len(hashes)
-
-
-@pytest.mark.parametrize(("name", "file"), PACKAGED)
-def test_hashes_equal_those_of_the_packages(name: str, file: str) -> None:
-    manifest_file = load_manifest(name).file(file)
-    for source in manifest_file.sources:
-        if source.package:
-            path = packaged(source)
-            if name == "corenlp" and not path.is_file():
-                pytest.skip("the package's own downloader, which puts it there, has not run")
-            raw = path.read_bytes() if source.member is None else zipfile.ZipFile(path).read(source.member)
-            assert (len(raw), sha256(raw).hexdigest()) == (manifest_file.bytes, manifest_file.sha256)
-
-
-def test_hashes_equal_those_of_the_mirror(mirror: Path) -> None:
-    compared = []
-    for name, file in FILES:
-        manifest_file = load_manifest(name).file(file)
-        for source in manifest_file.sources:
-            if source.mirror and (mirror / source.mirror).is_file():
-                raw = (mirror / source.mirror).read_bytes()
-                assert (len(raw), sha256(raw).hexdigest()) in {(c.bytes, c.sha256) for c in manifest_file.contents}, (
-                    file
-                )
-                compared.append(file)
-    if not compared:
-        pytest.skip("the mirror has none of the files")
-
-
-@pytest.mark.parametrize(("split", "crc"), [("train", 0x35A1FCDB), ("val", 0x8EF135F3)])
-def test_both_editions_of_coco_hold_the_same_captions(split: str, crc: int) -> None:
-    """Compare the jar's edition with that of 2017, which differs in `info`, `coco_url` and the space after commas.
-
-    The CRC-32 is that of the member in cocodataset.org's archive.
-    """
-    file = load_manifest("coco-captions").file(f"captions_{split}2014.json")
-    (source,) = (s for s in file.sources if s.package)
-    assert source.member is not None
-    body = json.loads(zipfile.ZipFile(packaged(source)).read(source.member))
-    body["info"] = {
-        "description": "COCO 2014 Dataset",
-        "url": "http://cocodataset.org",
-        "version": "1.0",
-        "year": 2014,
-        "contributor": "COCO Consortium",
-        "date_created": "2017/09/01",
-    }
-    for image in body["images"]:
-        image["coco_url"] = f"http://images.cocodataset.org/{split}2014/{image['file_name']}"
-    raw = json.dumps(body, separators=(",", ": ")).encode()
-    assert zlib.crc32(raw) == crc
-    assert [(c.bytes, c.sha256) for c in file.also] == [(len(raw), sha256(raw).hexdigest())]
 
 
 def test_an_unknown_dataset_or_file_is_a_usage_error() -> None:

@@ -14,7 +14,7 @@ from tests.relabel.sources.encodings import make_steps
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import FailedRowsError, PartialError
+from relabel.core.errors import PartialError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
@@ -97,7 +97,7 @@ def test_the_command_is_notified(tmp_path: Path) -> None:
     run(project.folder("encodings", "test", "fine"), set())
     ((label, error),) = stages.find_failed_rows(project, ["fine", "gone", "flaky"], "test")
     assert label == "flaky"
-    assert isinstance(error, FailedRowsError)
+    assert isinstance(error, PartialError)
     assert isinstance(error, PartialError)
     assert error.exit_code == 5
     assert str(error).startswith(f"{folder}: 2 captions could not be encoded; first t:5: no {'x' * 6}.")

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.store.arrays import map_tables, save_array, save_index
-from relabel.store.manifest import view_column
+from relabel.store.arrays import map_tables, save_index, save_pieces
 
 ARRAYS = [
     np.arange(3000, dtype=np.int64).reshape(-1, 3),
@@ -24,6 +23,10 @@ ARRAYS = [
     np.array([True, False]),
     np.array(7, np.int32),
 ]
+
+
+def save_array(path: Path, array: Any) -> None:
+    save_pieces(path, array.dtype.str, array.shape, [array])
 
 
 def fails_short_of(path: Path, write: Callable[[], Any]) -> None:
@@ -76,21 +79,3 @@ def test_mapped_tables_raise_on_a_full_disk(tmp_path: Path) -> None:
     with file_size_limit(4000), pytest.raises(OSError, match="File too large"):
         map_tables(tmp_path / "x", [table], table.schema)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "uint8"])
-@pytest.mark.parametrize("chunks", [[[]], [[1, 2, 3]], [[1], [], [2, 3]]])
-def test_the_view_of_a_column_has_its_numbers(chunks: list[list[int]], dtype: str) -> None:
-    arrays = [np.array(chunk, dtype) for chunk in chunks]
-    view = view_column(pa.chunked_array([pa.array(array) for array in arrays]))
-    assert view.dtype == dtype
-    assert np.array_equal(view, np.concatenate(arrays))
-
-
-def test_a_sliced_column_is_viewed_from_its_offset() -> None:
-    assert view_column(pa.array(np.arange(5)).slice(2, 2)).tolist() == [2, 3]
-
-
-def test_a_column_with_a_null_has_no_view() -> None:
-    with pytest.raises(pa.ArrowTypeError):
-        view_column(pa.array([1, None]))

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.core.runtime import Progress
+from relabel.core.errors import CheckError, PartialError
 from relabel.store import artefact as artefacts
 from relabel.store import workdir
-from relabel.store.artefact import Recipe, build, exclusive, work_folder
-from relabel.store.manifest import MANIFEST, Manifest, Spec, open_artefact, read_parts
+from relabel.store.artefact import Recipe, build, work_folder
+from relabel.store.manifest import MANIFEST, open_artefact
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
@@ -56,16 +55,6 @@ def never(*_: object) -> Any:
     raise AssertionError("called")
 
 
-def test_build_then_read(tmp_path: Path) -> None:
-    manifest, built = build(tmp_path / "out", recipe(filler([])))
-    assert built
-    assert manifest.parts == [part_name(i, 3) for i in range(3)]
-    opened = open_artefact(tmp_path / "out", "encoding")
-    assert opened == manifest
-    assert read_parts(tmp_path / "out", opened)["row"].to_pylist() == list(ROWS)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [MANIFEST, *opened.parts]
-
-
 def test_the_second_build_reads_no_file_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, _ = build(tmp_path / "out", recipe(filler([])))
     for name in manifest.files:
@@ -87,28 +76,6 @@ def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
         assert manifest.fingerprint == other.spec.fingerprint
 
 
-def test_a_check_may_keep_the_artefact_that_would_be_replaced(tmp_path: Path) -> None:
-    kept, _ = build(tmp_path / "out", recipe(filler([])), check=never)
-    before = bytes_of(tmp_path / "out")
-
-    def check(previous: Manifest) -> None:
-        assert previous == kept
-        raise UsageError("kept")
-
-    with pytest.raises(UsageError, match="kept"):
-        build(tmp_path / "out", recipe(never, sigma=6.0), check=check)
-    assert bytes_of(tmp_path / "out") == before
-    # The same artefact is not asked about, neither when it is found nor when it is built again.
-    assert not build(tmp_path / "out", recipe(never), check=never)[1]
-    (tmp_path / "out" / part_name(0, 3)).unlink()
-    assert build(tmp_path / "out", recipe(filler([])), check=never)[1]
-
-
-def test_the_name_of_a_label_does_not_change_the_fingerprint() -> None:
-    names = [Spec("encoding", name, {"size": 3}, {"corpus": "abc"}) for name in ("demo", "other")]
-    assert names[0].fingerprint == names[1].fingerprint
-
-
 def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
     build(tmp_path / "out", recipe(filler([])))
     old = bytes_of(tmp_path / "out")
@@ -120,15 +87,6 @@ def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path)
     assert files_made == [2]
     build(tmp_path / "whole", recipe(filler([]), new=1))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
-
-
-def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
-    """Check a rebuild after DVC deleted the outs of a stage, as it does before a run."""
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", recipe(filler([], stop_at=1)))
-    files_made: list[int] = []
-    build(tmp_path / "out", recipe(filler(files_made)))
-    assert files_made == [1, 2]
 
 
 def test_a_finished_build_removes_the_unfinished_work_on_its_artefact_only(tmp_path: Path) -> None:
@@ -176,8 +134,6 @@ def test_failed_rows_are_built_again_on_request_only(tmp_path: Path, rows: int) 
 
 
 def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="none: no corpus here"):
-        open_artefact(tmp_path / "none", "corpus")
     out = tmp_path / "out"
     build(out, recipe(filler([])))
     with pytest.raises(CheckError, match="expected corpus"):
@@ -185,9 +141,6 @@ def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
     body = json.loads((out / MANIFEST).read_text())
     (out / MANIFEST).write_text(json.dumps(body | {"format": 99}))
     with pytest.raises(CheckError, match="format 99"):
-        open_artefact(out, "encoding")
-    (out / MANIFEST).write_text("{")
-    with pytest.raises(CheckError, match="not a manifest"):
         open_artefact(out, "encoding")
 
 
@@ -208,55 +161,12 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
-        RuntimeError("Error while serializing: I/O error: File too large (os error 27)"),
-    ],
-)
-def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_path: Path) -> None:
+def test_a_full_disk_reported_as_a_message_is_recognised(tmp_path: Path) -> None:
     def fill(work: Work) -> None:
-        raise error
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
 
     with pytest.raises(PartialError):
         build(tmp_path / "out", recipe(fill))
-
-
-def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
-    def fill(work: Work) -> None:
-        raise RuntimeError("shapes do not match")
-
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        build(tmp_path / "out", recipe(fill))
-
-
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.written = threading.Event()
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-        self.written.set()
-
-
-def test_a_second_run_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefacts, "_PATIENCE", 0.05)
-    out, folder, order, notes = tmp_path / "out", tmp_path / ".work", [], Notes()
-
-    def second() -> None:
-        with exclusive(out, folder, notes):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    with exclusive(out, folder):
-        thread.start()
-        assert notes.written.wait(20)
-        order.append("first")
-    thread.join(20)
-    assert order == ["first", "second"]
-    assert notes.lines == [f"waiting for another run on {out}"]
 
 
 def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path) -> None:
@@ -273,10 +183,3 @@ def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path)
     thread.join(20)
     assert results == [False]
     assert made == [0, 1, 2]
-
-
-def test_the_lock_of_another_artefact_is_free(tmp_path: Path) -> None:
-    order = []
-    with exclusive(tmp_path / "a", tmp_path / ".work"), exclusive(tmp_path / "b", tmp_path / ".work"):
-        order.append("both")
-    assert order == ["both"]

@@ -97,15 +97,3 @@ def test_a_reported_artefact_survives_a_power_cut(
     assert seen.cut
     for tree in seen.cut:
         assert state_of(lay_tree(tree, tmp_path / "left") / "deep" / "out") == 5
-
-
-def test_the_simulated_disk_loses_unsynced_data(
-    tmp_path: Path, disk: Callable[[Path], Any], lay_tree: Callable[..., Path]
-) -> None:
-    """Check that the simulation detects a rename before the content is durable."""
-    with disk(tmp_path) as seen:
-        (tmp_path / "a.part").write_text("new")
-        (tmp_path / "a.part").rename(tmp_path / "a")
-    assert {"a": b"new"} in seen.killed
-    assert {"a": b"\0\0\0"} in seen.cut
-    assert {} in seen.cut

@@ -10,7 +10,6 @@ workers and shares of several processes. Each process prepares the job once.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -21,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,41 +86,14 @@ def killed_once_there(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def threads_of_this_process(workers: int = 1) -> Iterator[str]:
-    """Start a scheduler whose workers are threads; yield its address."""
+def cluster(workers: int = 1, processes: bool = False, failures: int = 3) -> Iterator[str]:
+    """Start a scheduler whose workers are threads of this process, or processes; yield its address."""
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
-    quiet = {"silence_logs": logging.CRITICAL}
-    with distributed.LocalCluster(n_workers=workers, threads_per_worker=2, **options, **quiet) as cluster:
-        yield cluster.scheduler_address
-
-
-@contextmanager
-def dask(folder: Path, workers: int = 2, failures: int = 3) -> Iterator[str]:
-    """Start a scheduler and workers from the command line, in another current folder; yield the address."""
-    pytest.importorskip("distributed")
-    folder.mkdir(parents=True)
-    file = folder / "scheduler.json"
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    env |= {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(failures)}
-
-    def start(module: str, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"distributed.cli.{module}", *options, "--scheduler-file", str(file)]
-        with (folder / "log").open("ab") as log:
-            return subprocess.Popen([*command, "--no-dashboard"], cwd=folder, env=env, stdout=log, stderr=log)
-
-    started = [start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")]
-    try:
-        one = ("dask_worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1")
-        started += [start(*one) for _ in range(workers)]
-        while not file.exists():
-            time.sleep(0.05)
-        yield str(json.loads(file.read_text())["address"])
-    finally:
-        for process in reversed(started):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-            process.wait()
+    options = {"processes": processes, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+    options |= {"n_workers": workers, "threads_per_worker": 1 if processes else 2, "silence_logs": logging.CRITICAL}
+    failing = {"distributed.scheduler.allowed-failures": failures}
+    with pytest.importorskip("dask").config.set(failing), distributed.LocalCluster(**options) as started:
+        yield started.scheduler_address
 
 
 def test_local_processes(notes: Path) -> None:
@@ -136,7 +108,7 @@ def test_local_processes(notes: Path) -> None:
 
 
 def test_dask(notes: Path) -> None:
-    with threads_of_this_process() as address:
+    with cluster() as address:
         for labels in ("labels", "more"):  # the same files of another run are other tasks
             job = demo_job(notes, labels, scheduler=address)
             job.run()
@@ -173,24 +145,16 @@ def small(small_project: Project, tmp_path: Path) -> Any:
     return make
 
 
-def test_shares_of_a_source_and_of_neighbours(small: Any) -> None:
-    for job, alone in zip(small("shares"), small("alone"), strict=True):
-        alone.run()
-        with pytest.raises(PartialError):
-            job.share((2, 3))
-        for share in ((1, 3), (2, 3), (3, 3)):
-            job.share(share)
-        job.run()
-        assert contents(job) == contents(alone)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["processes", "dask"])
-def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any, tmp_path: Path) -> None:
-    with dask(tmp_path / "elsewhere") if kind == "dask" else threads_of_this_process(0) as address:
-        options = {"scheduler": address} if kind == "dask" else {"workers": 4, "threads": 4}
-        for job, alone in zip(small(kind, **options), small("alone"), strict=True):
+@pytest.mark.parametrize("kind", ["processes", "dask", "shares"])
+def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any) -> None:
+    with cluster(2, processes=True) if kind == "dask" else nullcontext() as address:
+        options = {"dask": {"scheduler": address}, "processes": {"workers": 4, "threads": 4}, "shares": {}}
+        for job, alone in zip(small(kind, **options[kind]), small("alone"), strict=True):
             alone.run()
+            for share in ((1, 2), (2, 2)) * (kind == "shares") * 2:
+                with suppress(PartialError):
+                    job.share(share)
             job.run()
             assert contents(job) == contents(alone)
 
@@ -206,21 +170,21 @@ def test_a_killed_process_is_exit_code_5_and_the_next_run_goes_on(notes: Path) -
 
 
 @pytest.mark.slow
-def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path, tmp_path: Path) -> None:
-    with dask(tmp_path / "elsewhere") as address, killed_once_there(notes / "here"):
+def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path) -> None:
+    with cluster(2, processes=True) as address, killed_once_there(notes / "here"):
         job = demo_job(notes, how="waits", scheduler=address)
         job.run()
     assert contents(job) == expected(notes)
 
 
 @pytest.mark.slow
-def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path, tmp_path: Path) -> None:
-    with dask(tmp_path / "elsewhere", failures=0) as address, pytest.raises(PartialError, match="tcp://"):
+def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path) -> None:
+    with cluster(2, processes=True, failures=0) as address, pytest.raises(PartialError, match="tcp://"):
         demo_job(notes, how="dies", scheduler=address).run()
 
 
 def test_errors_of_tasks_reach_the_user(notes: Path) -> None:
-    with threads_of_this_process() as address:
+    with cluster() as address:
         for options in ({"scheduler": address}, {"workers": 1}):
             with pytest.raises(CheckError, match=r"part 2: an odd line\. Look at it\."):
                 demo_job(notes, how="fails", **options).run()
@@ -244,17 +208,11 @@ def test_no_scheduler_no_worker_and_a_file_that_is_not_seen(notes: Path, monkeyp
     monkeypatch.setattr(executors, "_PATIENCE", 0.5)
     with pytest.raises(MissingError, match=r"tcp://127\.0\.0\.1:1"):
         demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
-    with threads_of_this_process(0) as address, pytest.raises(MissingError, match=address):
+    with cluster(0) as address, pytest.raises(MissingError, match=address):
         demo_job(notes, scheduler=address).run()
     monkeypatch.setattr(executors, "make_file", lambda *_: None)
-    with threads_of_this_process() as address, pytest.raises(PartialError, match=FIRST):
+    with cluster() as address, pytest.raises(PartialError, match=FIRST):
         demo_job(notes, scheduler=address).run()
-
-
-def test_without_dask_the_error_names_its_package(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingError, match="distributed"):
-        demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
 
 
 def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,11 @@ file.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
-from relabel.store.files import sha256_file, write_atomic, write_text
+from relabel.store.files import write_atomic, write_text
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -33,9 +32,3 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, error: BaseException) ->
         write_atomic(path, fail)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
-
-
-def test_sha256_covers_the_complete_file(tmp_path: Path) -> None:
-    body = bytes(range(256)) * 9000
-    (tmp_path / "a").write_bytes(body)
-    assert sha256_file(tmp_path / "a") == hashlib.sha256(body).hexdigest()

@@ -34,11 +34,3 @@ def test_a_file_that_may_still_change_is_not_remembered(tmp_path: Path, monkeypa
     path.write_bytes(b"one")
     assert input_sha256(path) == hashlib.sha256(b"one").hexdigest()
     assert not (tmp_path / "cache").exists()
-
-
-def test_without_a_place_to_remember_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "_SETTLED", -1.0)
-    (tmp_path / "a.bin").write_bytes(b"one")
-    assert input_sha256(tmp_path / "a.bin") == hashlib.sha256(b"one").hexdigest()

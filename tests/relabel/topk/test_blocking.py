@@ -15,7 +15,7 @@ from relabel.topk import blocking
 from relabel.topk.blocking import GroupLayout, choose_blocking, group_bytes, load_or_choose_blocking
 
 
-@pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (1001, 1000)])
+@pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (101, 100)])
 def test_groups_cover_every_number_once(count: int, groups: int) -> None:
     layout = GroupLayout(count, groups)
     assert [number for g in range(groups) for number in layout[g]] == list(range(count))
@@ -30,10 +30,6 @@ def test_two_groups_fit_into_memory(memory: int) -> None:
     layout = choose_blocking(616_767, 101, 384, runtime)
     assert 2 * group_bytes(layout.largest, 101, 384) <= memory
     assert layout.largest <= blocking._MAX_GROUP
-
-
-def test_workers_get_several_pairs_each() -> None:
-    assert len(choose_blocking(25_000, 101, 384, Runtime(workers=8, memory=64 << 30)).pairs) >= 24
 
 
 def test_a_resumed_run_keeps_groups_that_fit(tmp_path: Path) -> None:

@@ -38,8 +38,3 @@ def test_a_set_is_pooled_and_nan_is_kept() -> None:
     assert score_pairs(vectors, sets, candidates, "mean")[:2].tolist() == [0.375, 0.375]
     for pooling in ("paired", "max", "mean"):
         assert np.isnan(score_pairs(vectors, sets, candidates, pooling)[2])  # type: ignore[arg-type]
-
-
-def test_positions_outside_the_vectors_are_refused() -> None:
-    with pytest.raises(IndexError, match="5"):
-        score_pairs(np.ones((3, 2), np.float32), References.single(np.array([0])), np.array([5]), "max")

@@ -5,7 +5,6 @@ Queries with too many ties are passed to the processor. Device "cpu" runs the sa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,29 +57,6 @@ def test_lists_equal_those_of_the_processor(
         np.testing.assert_array_equal(ours, theirs)
     assert bool(requests) == (zeros > 0 or copies > 0)  # the processor gets the uncertain queries only
     assert sum(requests) < len(sets)
-
-
-@pytest.mark.parametrize("free", [0, 1 << 40])
-def test_candidates_are_copied_once_if_they_fit(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the copies of five slabs for six batches of queries: each slab for each batch, or all once."""
-    monkeypatch.setattr(query_search, "_QUERIES", 50)
-    monkeypatch.setattr(query_search, "_CANDIDATES", 170)
-    vectors, sets = draw_vectors(700, 24), References.of([[a] for a in range(300)])
-    gpu = GpuSearch(QuerySearch(vectors, np.arange(700), 11, "mean", Runtime(), "float32"), "cpu")
-    copies: list[slice] = []
-    copy = GpuSearch._copy
-
-    def counted(self: GpuSearch, numbers: slice) -> Any:
-        copies.append(numbers)
-        return copy(self, numbers)
-
-    monkeypatch.setattr(GpuSearch, "_copy", counted)
-    monkeypatch.setattr(GpuSearch, "_free", lambda self: free)
-    lists = gpu.search(sets)
-    assert len(copies) == (1 if free else 5 * 6)
-    expected = QuerySearch(vectors, np.arange(700), 11, "mean", Runtime()).search(sets)
-    for ours, theirs in zip(lists, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_any_setting_of_precision_is_respected_and_restored() -> None:

@@ -1,6 +1,5 @@
 """Contract: a factory string is checked before any work, and missing faiss is an error that names both extras. If faiss
-sees a GPU, inverted lists are built there, and every index with a GPU version is searched there. The stored index is
-always one of main memory, and the same in every run.
+sees a GPU, inverted lists are built there. The stored index is one of main memory, and the same in every run.
 """
 
 from __future__ import annotations
@@ -14,12 +13,6 @@ import numpy as np
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import SILENT, Runtime
-from relabel.corpus import References
-from relabel.neighbours.faiss_index import IndexFinder
-from relabel.sources.finder import Search
-from relabel.store.artefact import Recipe, build
-from relabel.store.workdir import Work, make_step
 from relabel.topk.vector_index import change_index, import_faiss, make_index, to_device
 
 faiss = pytest.importorskip("faiss")
@@ -102,56 +95,6 @@ def test_bad_search_parameters_are_refused(parameters: str) -> None:
         make_index(f"IVF16,Flat;{parameters}", D)
 
 
-@pytest.mark.parametrize(("factory", "device"), [("Flat", "auto"), ("HNSW8", "cuda"), ("IVF4,Flat", "cpu")])
-def test_every_other_index_is_built_in_main_memory(factory: str, device: str, calls: list[str]) -> None:
-    assert built(factory, device).ntotal == len(VECTORS)
-    assert calls == []
-
-
-def test_an_index_without_a_gpu_version_stays_in_main_memory(calls: list[str]) -> None:
-    index = built("HNSW8")
-    assert to_device(index, "auto") is index
-    assert isinstance(to_device(built("Flat"), "auto"), DeviceIndex)
-    assert to_device(built("Flat"), "cpu").ntotal == len(VECTORS)
-    assert calls == ["index_cpu_to_gpu"]
-
-
-class CosineRelevance:
-    """Relevance with the methods that the search uses."""
-
-    def positions(self, rows: Any) -> Any:
-        return rows
-
-    def unit_vectors(self) -> Any:
-        return VECTORS
-
-    def pairs(self, references: References, captions: Any, pooling: str) -> Any:
-        return np.einsum("ij,ij->i", VECTORS[references.rows], VECTORS[captions], dtype=np.float64)
-
-
-@pytest.mark.parametrize(("k", "device", "searches"), [(5, "auto", 2), (5, "cpu", 0), (20, "auto", 0)])
-def test_neighbours_are_searched_on_the_gpu(
-    k: int, device: Any, searches: int, tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The bound is lowered, so that few vectors exceed it.
-    monkeypatch.setattr("relabel.neighbours.faiss_index.MAX_GPU_NEIGHBOURS", 20)
-    rows = np.arange(len(VECTORS), dtype=np.int32)
-    search = Search(References.single(rows), rows, rows, k)
-    relevance: Any = CosineRelevance()
-    finder = IndexFinder(relevance, search, "max", Runtime(device=device, threads=2), "Flat")
-    results = {}
-
-    def fill(work: Work) -> None:
-        make_step(finder.build(work), work, SILENT)
-        results["rows"] = finder.find(work, range(len(rows)), lambda n: None)[0]
-
-    build(tmp_path / "neighbours", Recipe("neighbours", "t", dict, {}, fill))
-    cosine = VECTORS @ VECTORS.T
-    np.fill_diagonal(cosine, -np.inf)
-    np.testing.assert_array_equal(results["rows"][:, 0], cosine.argmax(axis=1))
-    assert calls == ["index_cpu_to_gpu", *["search"] * searches][: searches and searches + 1]
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat"])
 def test_a_real_gpu_finds_the_same_vectors(factory: str) -> None:
@@ -172,13 +115,6 @@ def test_a_bad_factory_string_is_seen_beforehand() -> None:
     for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
         with pytest.raises(UsageError, match="index"):
             make_index(factory, D)
-
-
-@pytest.mark.parametrize(("factory", "reason"), [("Flatt", "could not parse index string"), ("IVF999,Flat", "999")])
-def test_errors_of_faiss_name_the_reason(factory: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason) as caught:
-        built(factory)
-    assert "Error in" not in str(caught.value)
 
 
 @pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])

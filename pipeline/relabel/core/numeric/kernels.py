@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numba
@@ -25,24 +26,20 @@ def jit(function: F) -> F:
         # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
     cache = compiled._cache
-    cache.load_overload = _forgiving(cache.load_overload, cache)
-    cache.save_overload = _forgiving(cache.save_overload, cache)
+    for name in ("load_overload", "save_overload"):
+        setattr(cache, name, partial(_forgive, cache, getattr(cache, name)))
     return compiled  # type: ignore[no-any-return]
 
 
-def _forgiving(method: Callable[..., object], cache: Any) -> Callable[..., object]:
-    """Return a method of a cache that empties the cache where it fails: the function is compiled again."""
-
-    def call(*args: object) -> object:
-        try:
-            return method(*args)
-        # The index of another version may name types that were moved or renamed, and a disk may be full.
-        except (ImportError, AttributeError, OSError):
-            with suppress(OSError):
-                cache.flush()
-            return None
-
-    return call
+def _forgive(cache: Any, method: Callable[..., object], *args: object) -> object:
+    """Call a method of a cache; where it fails, empty the cache, so that the function is compiled again."""
+    try:
+        return method(*args)
+    # The index of another version may name types that were moved or renamed, and a disk may be full.
+    except (ImportError, AttributeError, OSError):
+        with suppress(OSError):
+            cache.flush()
+        return None
 
 
 I4 = NDArray[np.int32]

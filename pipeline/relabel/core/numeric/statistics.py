@@ -5,8 +5,8 @@ A coefficient of a constant is undefined: None in Python, `undefined` in a table
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A 95% bootstrap interval: its ends, on the scale of the statistic."""
 
     low: float

@@ -24,20 +24,14 @@ def run_chunks(
     `step`: size of a chunk; the last one may be smaller. `done`: called in the calling thread with the size of each
     finished chunk. After an error, chunks that have not begun are dropped.
     """
-    starts = range(0, count, step)
 
     def run(start: int) -> int:
         stop = min(start + step, count)
         work(start, stop)
         return stop - start
 
-    # A pool costs more than it gains where there is nothing to share.
-    if threads == 1 or len(starts) < 2:
-        for start in starts:
-            done(run(start))
-        return
     with ThreadPoolExecutor(threads) as pool:
-        for size in pool.map(run, starts):
+        for size in pool.map(run, range(0, count, step)):
             done(size)
 
 

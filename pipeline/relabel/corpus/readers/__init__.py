@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from relabel.core.errors import UsageError
-from relabel.core.parsing import SPLIT_NAMES, check_regular, read_json
+from relabel.core.parsing import SPLIT_NAMES, check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
@@ -77,10 +77,6 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
     if path is None and not (form == "coco" or (form == "karpathy" and params.dataset in _KARPATHY)):
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
-    for key, only in (("captions_per_image", "scan"), ("columns", "csv")):
-        # A parameter that has no effect is a mistake of the user.
-        if getattr(params, key) and form != only:
-            raise UsageError(f"{key} is for the format {only}, not {form}", where="ingest")
     guessed, params = params.format is None, params.model_copy(update={"format": form})
     if form == "coco":
         return _open_coco(params, runtime)
@@ -101,7 +97,7 @@ def _open_karpathy(params: IngestParams, runtime: Runtime) -> Input:
 
 def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.corpus.readers.coco import FILES, coco_files, read_coco
-    from relabel.corpus.splits import split_as_published
+    from relabel.corpus.splits import coco_test_captions, split_by_ids
     from relabel.datasets import cxc, locate
 
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
@@ -109,7 +105,12 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     # The two lists of ids are inputs of the corpus as well.
     files["splits: test captions"] = ids = locate("eccv", "coco_test_ids.npy", runtime.data)
     files["splits: val images"] = cxc.shipped("sits", "val")
-    return Input(files, {"format": params.format}, lambda: read_coco(paths, split_as_published(ids), params.prefix))
+
+    def read() -> Iterator[Caption]:
+        lists = {"test_captions": coco_test_captions(ids), "val_images": cxc.image_ids("val")}
+        return read_coco(paths, partial(split_by_ids, **lists), params.prefix)
+
+    return Input(files, {"format": params.format}, read)
 
 
 def _open_scan(params: IngestParams, path: Path) -> Input:
@@ -118,8 +119,6 @@ def _open_scan(params: IngestParams, path: Path) -> Input:
     paths = scan_files(path)
     ids = [] if params.ids == "position" else [ids_file(p) for p in paths]
     semantic = {"format": params.format, "ids": params.ids, "captions_per_image": params.captions_per_image}
-    if params.ids == "shard":
-        raise UsageError("ids shard is of webdataset", where="ingest", todo="Give image, caption or position.")
     read = partial(read_scan, namespace=params.prefix, ids=params.ids, captions_per_image=params.captions_per_image)
     files = _by_name([*paths, *(p for p in ids if p.is_file())])
     return Input(files, semantic, lambda: chain.from_iterable(map(read, paths)))
@@ -171,10 +170,8 @@ def guess_format(path: Path) -> Format:
     else:
         check_regular(path)
         found = [form for form, endings in ENDINGS.items() if path.name.lower().endswith(endings)]
-        # Karpathy's and COCO's files share this ending, so the content decides.
-        body = read_json(path) if path.name.endswith((".json", ".json.gz")) else None
-        if isinstance(body, dict) and "images" in body and "annotations" not in body:
-            found = ["karpathy"]
+        # COCO's annotations are two files in a folder.
+        found += ["karpathy"] if path.name.endswith((".json", ".json.gz")) else []
     # img2dataset writes its metadata as Parquet beside the shards.
     if "parquet" in found:
         first = _files(path, ENDINGS["parquet"])[0]

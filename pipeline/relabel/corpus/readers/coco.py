@@ -25,10 +25,6 @@ FILES = ("captions_train2014.json", "captions_val2014.json")
 _Id = Annotated[int, Field(ge=0, lt=2**63)]  # ids are handled as int64
 
 
-class _CocoImage(TypedDict):
-    id: _Id
-
-
 class _CocoCaption(TypedDict):
     id: _Id
     image_id: _Id
@@ -36,7 +32,6 @@ class _CocoCaption(TypedDict):
 
 
 class _CocoFile(TypedDict):
-    images: list[_CocoImage]
     annotations: list[_CocoCaption]
 
 
@@ -66,15 +61,15 @@ def coco_files(folder: Path) -> list[Path]:
 
 def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
     """Read COCO's captions; `splitter` returns the split of each image."""
-    read = [caption for path in paths for caption in _read_coco_file(path)]
-    captions, images = (np.array([record[key] for record, _ in read], np.int64) for key in ("id", "image_id"))
+    read = [(path, n, one) for path in paths for n, one in enumerate(_read(path, _CocoFile)["annotations"])]
+    captions, images = (np.array([one[key] for _, _, one in read], np.int64) for key in ("id", "image_id"))
     # The split needs the ids of both files, so the files are read before the first caption is yielded.
     split_of = splitter(captions, images)
     # One string per image, shared by its captions.
     names = {image: f"{namespace}:{image}" for image in split_of}
-    for record, where in read:
-        image = record["image_id"]
-        yield Caption(f"{namespace}:{record['id']}", names[image], split_of[image], record["caption"], where)
+    for path, n, one in read:
+        caption_id, image, where = f"{namespace}:{one['id']}", one["image_id"], f"{path}: annotations[{n}]"
+        yield Caption(caption_id, names[image], split_of[image], one["caption"], where)
 
 
 def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
@@ -97,20 +92,6 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
         for k, sentence in enumerate(record["sentences"]):
             caption_id = f"{namespace}:{sentence['sentid']}"
             yield Caption(caption_id, image_id, split, sentence["raw"], f"{where}.sentences[{k}]")
-
-
-def _read_coco_file(path: Path) -> list[tuple[_CocoCaption, str]]:
-    """Return the captions of a file, each with its place."""
-    body = _read(path, _CocoFile)
-    images = {image["id"] for image in body["images"]}
-    captions = [(record, f"{path}: annotations[{n}]") for n, record in enumerate(body["annotations"])]
-    for record, where in captions:
-        if record["image_id"] not in images:
-            problem = f"caption {record['id']} has no image: {record['image_id']} is not among the file's images"
-            raise CheckError(problem, where=where)
-    if bare := images.difference(record["image_id"] for record, _ in captions):
-        raise CheckError(f"image {min(bare)} has no caption, nor have {len(bare) - 1:,} others", where=str(path))
-    return captions
 
 
 def _read(path: Path, kind: Any) -> Any:

@@ -10,20 +10,15 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import namespaced, read_lines, split_name
 from relabel.corpus.build import Caption
 
-Ids = Literal["image", "caption", "position"]
-
 
 def scan_files(folder: Path) -> list[Path]:
     """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images."""
     by_split: dict[str, Path] = {}
-    if not folder.is_dir():
-        raise MissingError("no such folder", where=str(folder))
     # In reverse order `testall_caps.txt` comes before `test_caps.txt` and takes the split.
     for path in sorted(folder.glob("*_caps.txt"), reverse=True):
         name = _name(path)
@@ -40,7 +35,7 @@ def ids_file(path: Path) -> Path:
     return path.with_name(f"{_name(path)}_ids.txt")
 
 
-def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | None) -> Iterator[Caption]:
+def read_scan(path: Path, namespace: str, ids: str, captions_per_image: int | None) -> Iterator[Caption]:
     """Read one split.
 
     `ids` names the content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions
@@ -58,7 +53,7 @@ def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | No
         yield Caption(namespaced(namespace, caption), namespaced(namespace, image), split, text, where)
 
 
-def _names(path: Path, count: int, ids: Ids, size: int | None) -> list[tuple[str, str]]:
+def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str, str]]:
     """Return the ids of caption and image of every line of captions."""
     listed = [] if ids == "position" else _read_ids(path)
     if ids == "image":

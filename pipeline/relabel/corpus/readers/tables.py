@@ -60,7 +60,8 @@ def open_table(path: Path, params: IngestParams, skipped: Counter[str]) -> Table
     rows: Records = read_json_lines(path)
     hint = ""
     if params.format == "csv":
-        rows = read_csv_records(path, params.separator(path), params.quotes, params.columns)
+        delimiter = params.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+        rows = read_csv_records(path, delimiter, params.quotes, params.columns)
         hint = " If the first line is no header, name the columns, as in --columns caption,url."
     # The first record names the columns.
     first = next(rows, (str(path), dict[str, Any]()))
@@ -79,8 +80,6 @@ def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:
     check_regular(path)
 
     def records(columns: Sequence[str]) -> Records:
-        for name in columns:
-            check_column(schema, name, str(path))
         read = list(dict.fromkeys([*columns, *([STATUS] if form == "img2dataset" else [])]))
         start = 0
         try:
@@ -96,13 +95,13 @@ def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:
                         yield f"{path}: row {start + n}", record
                 start += batch.num_rows
         except DAMAGE as error:
-            raise CheckError(f"not {kind}: {first_line(error)}", where=f"{path}: from row {start}") from error
+            raise CheckError(f"not {kind}: {error}", where=f"{path}: from row {start}") from error
 
     kind = "Arrow" if form == "arrow" else "Parquet"
     try:
         schema = _open_ipc(path)[0] if form == "arrow" else pq.read_schema(path)
     except DAMAGE as error:
-        raise CheckError(f"not {kind}: {first_line(error)}", where=str(path)) from error
+        raise CheckError(f"not {kind}: {error}", where=str(path)) from error
     return Table(schema.names, str(path), records)
 
 
@@ -125,26 +124,6 @@ def _open_ipc(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         return file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
     return stream.schema, iter(stream)
-
-
-def check_column(schema: pa.Schema, name: str, path: str) -> None:
-    """Raise unless a column appears once and holds strings, whole numbers, lists of them, or records with a path."""
-    if schema.names.count(name) > 1:
-        raise CheckError(f"column {name!r} appears twice", where=path)
-    kind = schema.field(name).type
-    value = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
-    # A dictionary column is judged by its values.
-    value = value.value_type if pa.types.is_dictionary(value) else value
-    if pa.types.is_struct(value) and value.get_field_index("path") >= 0:
-        return
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    if not any(matches(value) for matches in (*texts, pa.types.is_null, pa.types.is_integer)):
-        raise CheckError(f"column {name!r}: expected strings or whole numbers, found {kind}", where=path)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an Arrow error, which may quote much of the file, cut to 200 characters."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _values(column: pa.Array) -> list[Any]:

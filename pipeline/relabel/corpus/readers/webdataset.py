@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, identifier, parse_json
+from relabel.core.parsing import check_regular, identifier, parse_object
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.columns import TEXT_NAMES, Columns
 
@@ -75,7 +75,7 @@ def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, st
             yield key, key
             continue
         where = f"{path}: {key}.json"
-        record = _object(next((body for _, _, body in members if body is not None), b"{}"), where)
+        record = parse_object(next((body for _, _, body in members if body is not None), b"{}"), where)
         if image_id not in record:
             todo = "Name another key of the JSON with --image-id-column."
             raise CheckError(f"no JSON object with {image_id!r}", where=where, todo=todo)
@@ -138,26 +138,13 @@ def _record(sample: dict[str, bytes | None], text: str | None, where: str) -> di
     """Return the JSON of a sample with its caption; without a member of text, its JSON holds the caption."""
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
-        record = _object(body, f"{where}.json")
+        record = parse_object(body, f"{where}.json")
     ending = text or "txt"
     if (body := sample.get(ending)) is not None and ending not in record:
-        # A text file ends in a line break, which is no part of the caption.
-        record[text or TEXT_NAMES[0]] = _decode(body, f"{where}.{ending}").rstrip("\r\n")
+        # A text file ends in a line break, which is no part of the caption. Bytes that are no UTF-8 become surrogates,
+        # which no caption may contain.
+        record[text or TEXT_NAMES[0]] = body.decode(errors="surrogateescape").rstrip("\r\n")
     elif not record:
         todo = "Name the ending of the members with captions, or a key of their JSON, with --text-column."
         raise CheckError(f"no .txt or .json member; there is {', '.join(sample)}", where=where, todo=todo)
     return record
-
-
-def _object(body: bytes, where: str) -> dict[str, Any]:
-    record = parse_json(_decode(body, where), where)
-    if not isinstance(record, dict):
-        raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
-    return record
-
-
-def _decode(body: bytes, where: str) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise CheckError(f"not UTF-8: {error.reason}", where=where) from error

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, read_json, read_lines
-from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
+from relabel.corpus.readers.tables import DAMAGE
 from relabel.store.files import input_sha256
 from relabel_train.files import map_npy
 
@@ -73,7 +73,7 @@ def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = N
             vectors = map_npy(path) if path.suffix == ".npy" else _read_safetensors(path, tensor)
             names = _read_ids(path, ids)
     except DAMAGE as error:
-        raise CheckError(f"not a readable {path.suffix} file: {first_line(error)}", where=str(path)) from error
+        raise CheckError(f"not a readable {path.suffix} file: {error}", where=str(path)) from error
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
         raise CheckError(f"expected (n, width) numbers, found {vectors.dtype} {vectors.shape}", where=str(path))
     if len(names) != len(vectors):
@@ -123,7 +123,6 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
     if missing := {"id", "vector"} - set(schema.names):
         names = ", ".join(sorted(missing))
         raise CheckError(f"no column {names}; it has {', '.join(schema.names)}", where=str(path))
-    check_column(schema, "id", str(path))
     table = pq.read_table(path, columns=["id", "vector"])
     ids = _id_names(table["id"].to_pylist(), path)
     # A null or a list of another length would shift all vectors behind it.

@@ -44,17 +44,6 @@ def call(folder: Path, module: str, name: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Compiled code lies beside its module, unless the machine names a folder for all.
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    assert call(tmp_path, "types_of_kernel", "Pair") == "42.0 0"
-    before = {path: path.read_bytes() for path in (tmp_path / "__pycache__").glob("*.nb*")}
-    assert len(before) == 2
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + CALL.format(module="types_of_kernel", name="Pair")
-    again = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert again.stdout.strip() == "42.0 1"
-
-
 def test_an_index_that_names_a_moved_type_is_replaced(tmp_path: Path) -> None:
     assert call(tmp_path, "old_types", "Pair") == "42.0 0"
     (tmp_path / "old_types.py").unlink()

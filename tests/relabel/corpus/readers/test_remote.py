@@ -5,9 +5,7 @@ URL.
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
-from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.errors import MissingError, PartialError
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.columns import Columns
@@ -47,11 +45,8 @@ def shard(**members: bytes) -> bytes:
 
 
 SHARD = shard(**{"1_jpg": b"\xff" * 100_000, "1_txt": b"a dog", "2_jpg": b"\xff" * 100_000, "2_txt": b"a cat"})
-ANNOTATIONS = json.dumps({"image_id": "7", "text": "a dog"}).encode() + b"\n"
 FORMATS: dict[str, dict[str, bytes]] = {
     "parquet": {"train-0.parquet": table("a dog", "a cat"), "val-0.parquet": table("a bus")},
-    "csv": {"captions.csv": b"image_id,text\n7,a dog\n"},
-    "jsonl": {"captions.jsonl.gz": gzip.compress(ANNOTATIONS)},
     "webdataset": {"00000.tar": SHARD, "00001.tar": shard(**{"3_txt": b"a bus"})},
     "scan": {"train_caps.txt": b"a dog\na cat\n", "train_ids.txt": b"1\n2\n"},
 }
@@ -144,30 +139,6 @@ def test_captions_of_tar_files_are_transferred_alone(url: str, tmp_path: Path) -
         assert tar.getnames() == ["1.jpg", "1.txt", "2.jpg", "2.txt"]
 
 
-def test_the_metadata_of_img2dataset_is_transferred_without_its_images(url: str, tmp_path: Path) -> None:
-    put(url, {"00000.tar": SHARD, "00000.parquet": table("a dog")})
-    assert copies(fetch_captions(params(url), tmp_path / "a")) == {"00000.parquet"}
-    assert "00000.tar" in copies(fetch_captions(params(url, format="webdataset"), tmp_path / "b"))
-
-
-def test_another_ending_of_captions_copies_a_tar_again(url: str, tmp_path: Path) -> None:
-    put(url, {"00000.tar": shard(**{"1_txt": b"a dog", "1_alt": b"a hound"})})
-    for text, expected in ((None, b""), ("alt", b"a hound")):
-        folder = fetch_captions(params(url, text_column=text), tmp_path)
-        with tarfile.open(folder / "00000.tar") as tar:
-            member = tar.extractfile("1.alt")
-            assert member is not None
-            assert member.read() == expected
-
-
-@pytest.mark.parametrize("size", [len(SHARD) // 3, 100])
-def test_a_damaged_tar_leaves_nothing(size: int, url: str, tmp_path: Path) -> None:
-    put(url, {"00000.tar": SHARD[:size]})
-    with pytest.raises(CheckError, match=r"00000\.tar: not a complete tar file"):
-        fetch_captions(params(url), tmp_path)
-    assert copies(tmp_path) == set()
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.tar"])
 def test_an_interrupted_transfer_leaves_complete_files(
     name: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,8 +176,6 @@ def test_a_name_that_leads_out_of_its_folder(url: str, tmp_path: Path, monkeypat
     ("place", "kind", "phrase"),
     [
         ("", MissingError, "captions: no captions here"),
-        ("/a.csv", MissingError, "a.csv: no captions here"),
-        ("/**.parquet", MissingError, "Invalid pattern"),
         ("nosuch://bucket/a.csv", MissingError, "nosuch://bucket/a.csv: Protocol not known: nosuch"),
         ("oss://bucket/a.csv", MissingError, "oss://bucket/a.csv: Install ossfs"),
     ],
@@ -214,18 +183,3 @@ def test_a_name_that_leads_out_of_its_folder(url: str, tmp_path: Path, monkeypat
 def test_urls_without_captions(place: str, kind: type[Exception], phrase: str, url: str, tmp_path: Path) -> None:
     with pytest.raises(kind, match=phrase.replace("*", r"\*")):
         fetch_captions(params(place if ":" in place else url + place), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("values", "phrase"),
-    [
-        ({"path": "a.csv", "url": "s3://bucket"}, "path and url exclude each other"),
-    ],
-)
-def test_parameters_that_are_refused(values: dict[str, str], phrase: str) -> None:
-    with pytest.raises(ValueError, match=phrase):
-        IngestParams(dataset="mine", **values)
-
-
-def test_a_url_is_not_the_published_dataset() -> None:
-    assert IngestParams(dataset="coco", url="s3://bucket/a.csv").format is None

@@ -11,7 +11,7 @@ import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus.build import Caption
-from relabel.corpus.readers.scan_layout import Ids, read_scan, scan_files
+from relabel.corpus.readers.scan_layout import read_scan, scan_files
 
 
 def write(folder: Path, split: str, captions: int, ids: list[object] | None = None) -> Path:
@@ -22,7 +22,7 @@ def write(folder: Path, split: str, captions: int, ids: list[object] | None = No
     return path
 
 
-def names(path: Path, ids: Ids = "image", size: int | None = None) -> list[tuple[str, str]]:
+def names(path: Path, ids: str = "image", size: int | None = None) -> list[tuple[str, str]]:
     return [(c.caption_id, c.image_id) for c in read_scan(path, "d", ids, size)]
 
 
@@ -77,15 +77,10 @@ def test_ids_must_be_requested(tmp_path: Path) -> None:
         (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
     ],
 )
-def test_mismatched_lines(tmp_path: Path, ids: list[object] | None, kind: Ids, size: int | None, message: str) -> None:
+def test_mismatched_lines(tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, message: str) -> None:
     path = write(tmp_path, "test", 4, ids)
     with pytest.raises(CheckError, match=re.escape(message)):
         names(path, kind, size)
-
-
-def test_one_caption_per_image_on_request(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 2, ["a", "b"])
-    assert names(path, "image", 1) == [("d:a#0", "d:a"), ("d:b#0", "d:b")]
 
 
 def test_finds_one_file_per_split(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def coco_test(coco: Corpus) -> Corpus:
     rows = coco.rows(["test"])
     columns = coco.table.slice(rows.start, len(rows)).select(["caption_id", "image_id", "split", "text"]).to_pydict()
     part = Corpus.from_captions(map(Caption, *columns.values()))
-    return part.with_tokens(tokenize(part.texts, Runtime()))
+    return part.with_tokens(tokenize(part.texts))
 
 
 def agreement(relevance: VectorRelevance, split: Literal["val", "test"]) -> tuple[float, float, float]:

@@ -168,7 +168,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
     from relabel.sources.cbow import Cbow, CbowParams
 
     runtime = Runtime(data=tmp_path)
-    corpus = coco.with_tokens(tokenize(coco.texts, runtime))
+    corpus = coco.with_tokens(tokenize(coco.texts))
     build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(), corpus, runtime))
     source = Cbow(CbowParams(vectors=str(tmp_path / "word2vec")))
     relevance, _ = encode(source, corpus, tmp_path / "encoding", corpus.rows(["test"]), 50_000, runtime)

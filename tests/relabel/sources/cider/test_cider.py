@@ -187,7 +187,7 @@ def test_human_agreement_under_ptb(mirror: Path, coco_5k: Corpus, tmp_path: Path
     """
     from relabel.corpus.tokenizers import tokenize
 
-    corpus = coco_5k.with_tokens(tokenize(coco_5k.texts, Runtime()))
+    corpus = coco_5k.with_tokens(tokenize(coco_5k.texts))
     captions, images, human, original = sits(mirror, corpus)
     references = corpus.references(images)
     _, relevance = encoded(corpus, tmp_path / "e", range(25_000), size=10_000)

@@ -16,7 +16,6 @@ from tests.relabel.sources.meteor.fixtures import corpus_of, opened
 
 from relabel.core.errors import MissingError
 from relabel.core.java import find_java
-from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize
@@ -63,7 +62,7 @@ def synonyms(count: int) -> list[list[str]]:
 def corpus(coco: Corpus) -> Corpus:
     first = coco.rows(["test"]).start
     images = [coco.texts[first + 5 * i : first + 5 * i + 5] for i in range(40)]
-    return corpus_of([*images, ODD[:5], [*ODD[5:], "A dog", "A man"], *synonyms(12)], lambda t: tokenize(t, Runtime()))
+    return corpus_of([*images, ODD[:5], [*ODD[5:], "A dog", "A man"], *synonyms(12)], lambda t: tokenize(t))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +166,7 @@ def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
     rows = coco.rows(["test"])
     table = coco.table.slice(rows.start, len(rows)).to_pylist()
     test = Corpus.from_captions(Caption(r["caption_id"], r["image_id"], "test", r["text"]) for r in table)
-    test = test.with_tokens(tokenize(test.texts, Runtime()))
+    test = test.with_tokens(tokenize(test.texts))
     human = human_scores("sits", "test")
     captions = np.array([test.row_of[c] for c in human.left], np.int32)
     references = test.references([test.image_of[i] for i in human.right])

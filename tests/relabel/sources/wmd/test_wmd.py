@@ -184,7 +184,7 @@ def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, c
     rows = coco.rows(["test"])
     columns = coco.table.slice(rows.start, len(rows)).select(["caption_id", "image_id", "split", "text"]).to_pydict()
     part = Corpus.from_captions(map(Caption, *columns.values()))
-    part = part.with_tokens(tokenize(part.texts, Runtime()))
+    part = part.with_tokens(tokenize(part.texts))
     relevance, manifest = encode_in(tmp_path, part, size=10_000, vectors=str(mirror / GLOVE), tokenizer="ptb")
     assert manifest.facts["without_vector"] == 0
     sits = human_scores("sits", "test")
