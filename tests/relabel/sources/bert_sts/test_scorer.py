@@ -17,6 +17,7 @@ from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
+from relabel.sources.models import forward
 
 TEXTS = [
     "A man rides a bike.",
@@ -93,7 +94,7 @@ def test_a_score_depends_on_its_pair_up_to_rounding(make_cross: Any, monkeypatch
 
 def test_an_output_that_is_no_number_is_refused(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = load(make_cross())
-    monkeypatch.setattr(subject, "_outputs", lambda forward, first, second: np.array([0.5, np.nan]))
+    monkeypatch.setattr(subject, "_outputs", lambda first, second: np.array([[0.5], [np.nan]]))
     with pytest.raises(CheckError, match="not a number for 1 pairs"):
         subject.score(["a", "b"], ["c", "d"])
 
@@ -115,20 +116,13 @@ def test_models_without_a_single_score_are_refused(make_cross: Any, minilm: Path
     assert "\n" not in str(caught2.value)
 
 
-def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(module.OpenVinoForward):
-        def __call__(self, features: Any, done: Any) -> np.ndarray:
-            return -super().__call__(features, done)
-
-    def missing(*_: Any) -> Any:
-        raise ModuleNotFoundError("No module named 'openvino'")
-
-    for instead, reason in ((Wrong, "an output is off by"), (missing, "No module named 'openvino'")):
-        monkeypatch.setattr(module, "OpenVinoForward", instead)
-        subject = load(make_cross())
-        assert subject.backend == "torch"
-        assert reason in subject.left_out[0]
-        np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=1e-5)
+def test_torch_replaces_an_openvino_that_is_wrong(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = forward.openvino_forward
+    monkeypatch.setattr(forward, "openvino_forward", lambda *arguments: lambda *inputs: -right(*arguments)(*inputs))
+    for dtype, tolerance in (("float32", 1e-5), ("bfloat16", 0.05)):
+        subject = load(make_cross(), dtype=dtype)
+        assert "an output is off by" in subject.left_out
+        np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=tolerance)
 
 
 def test_nothing_is_printed(make_cross: Any, capfd: pytest.CaptureFixture[str]) -> None:

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Runtime, pick_device
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
 from relabel.sources.cosine import ComputeType
+from relabel.sources.models import forward
 from relabel.sources.models.encoder import SentenceEncoder
-from relabel.sources.models.forward import OpenVinoForward
 from relabel.sources.models.loading import load_model
 
 ODD = [
@@ -64,7 +64,6 @@ def test_minilm_equals_sentence_transformers(
     subject = encoder(minilm, dtype)
     encoded = subject.encode(coco_slice)
     assert subject.backend == "openvino"
-    assert subject.left_out == []
     assert (subject.width, subject.max_length, subject.prompt) == (384, 256, "")
     assert encoded.vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, atol=1e-6)
@@ -83,26 +82,16 @@ def test_any_architecture(make_model: Any, kind: str) -> None:
         assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(folder, ODD)) < tolerance
 
 
-def test_a_model_without_a_transformer_uses_its_own_modules(make_model: Any) -> None:
-    folder = make_model("static")
-    subject = encoder(folder)
-    assert subject.backend == "sentence-transformers"
-    assert len(subject.left_out) == 2
-    done: list[int] = []
-    encoded = subject.encode(ODD[:4], done.append)
-    assert largest_cosine_distance(encoded.vectors, expected_vectors(folder, ODD[:4])) < 1e-6
-    assert sum(done) == 4
-
-
-def test_a_model_that_pools_without_the_prompt_uses_its_own_modules(minilm: Path, tmp_path: Path) -> None:
-    model = SentenceTransformer(str(minilm), device="cpu", prompts={"short": "caption: "}, default_prompt_name="short")
+def test_a_model_that_openvino_cannot_run_uses_its_own_code(make_model: Any, minilm: Path, tmp_path: Path) -> None:
+    prompts = {"short": "caption: "}
+    model = SentenceTransformer(str(minilm), device="cpu", prompts=prompts, default_prompt_name="short")
     model[1].include_prompt = False
     model.save(str(tmp_path / "model"))
-    subject = encoder(tmp_path / "model")
-    assert subject.prompt == "caption: "
-    assert subject.backend == "sentence-transformers"
-    assert "without the prompt" in subject.left_out[0]
-    assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(tmp_path / "model", ODD)) < 1e-6
+    assert encoder(tmp_path / "model").left_out == "the model pools without the prompt"
+    for folder in (make_model("static"), tmp_path / "model"):
+        subject = encoder(folder)
+        assert subject.backend == "sentence-transformers"
+        assert largest_cosine_distance(subject.encode(ODD[:4]).vectors, expected_vectors(folder, ODD[:4])) < 1e-6
     assert encoder(tmp_path / "model", prompt="").backend == "openvino"
 
 
@@ -138,9 +127,8 @@ def test_positions_reserved_by_roberta_are_not_used(make_model: Any) -> None:
 
 def test_each_distinct_text_is_encoded_once(make_model: Any) -> None:
     subject, rows, done = encoder(make_model()), list[int](), list[int]()
-    forward = subject._forward
-    assert forward is not None
-    subject._forward = lambda features, done: (rows.append(len(features["input_ids"])), forward(features, done))[1]
+    plain: Any = subject._forward
+    subject._forward = lambda features, done: (rows.append(len(features["input_ids"])), plain(features, done))[1]
     encoded = subject.encode(["two dogs", "a cat", "two dogs", " two dogs ", "a cat"], done.append)
     assert rows == [2]
     assert sum(done) == 5
@@ -154,29 +142,24 @@ def test_threads_change_no_vector_beyond_rounding(minilm: Path, coco_slice: list
     np.testing.assert_allclose(one, three, atol=1e-5)
 
 
-def test_no_texts(make_model: Any) -> None:
-    encoded = encoder(make_model()).encode([])
-    assert encoded.vectors.shape == (0, 32)
-    assert encoded.truncated.shape == (0,)
-
-
 def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(OpenVinoForward):
-        def __call__(self, features: Any, done: Any) -> NDArray[np.float32]:
-            return -super().__call__(features, done)
+    right = forward.openvino_forward
+
+    def wrong(*arguments: Any) -> Any:
+        return lambda *inputs: -right(*arguments)(*inputs)
 
     def missing(*_: Any) -> Any:
         raise ModuleNotFoundError("No module named 'openvino'")
 
-    for instead, reason in ((Wrong, "1 - cosine"), (missing, "No module named 'openvino'")):
-        monkeypatch.setattr("relabel.sources.models.encoder.OpenVinoForward", instead)
+    for instead, reason in ((wrong, "an output is off by"), (missing, "No module named 'openvino'")):
+        monkeypatch.setattr(forward, "openvino_forward", instead)
         for dtype, tolerance in (("float32", 1e-6), ("bfloat16", 1e-3)):
             subject = encoder(make_model(), dtype)  # type: ignore[arg-type]
-            assert subject.backend == "torch"
-            assert reason in subject.left_out[0]
+            assert subject.backend == "sentence-transformers"
+            assert reason in subject.left_out
             assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(make_model(), ODD)) < tolerance
-        with pytest.raises(UsageError, match="cannot run in int8"):
-            encoder(make_model(), "int8")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot run in int8"):
+        encoder(make_model(), "int8")  # type: ignore[arg-type]
 
 
 def test_no_process_opens_a_connection(minilm: Path) -> None:
@@ -207,13 +190,6 @@ assert sys.modules["openvino_telemetry"] is None
     assert (ended.returncode, "opened a socket" in ended.stdout) == (0, False), ended.stderr
 
 
-def test_missing_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(MissingError, match="no CUDA device"):
-        pick_device("cuda")
-    assert pick_device("auto") == "cpu"
-
-
 def test_nothing_is_printed(minilm: Path, capfd: pytest.CaptureFixture[str]) -> None:
     encoder(minilm).encode(ODD)
     assert capfd.readouterr() == ("", "")
@@ -225,7 +201,7 @@ def test_gpu_equals_cpu(minilm: Path, dtype: ComputeType, tolerance: float) -> N
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))
-    assert (subject.device, subject.backend) == ("cuda", "torch")
+    assert (subject.device, subject.backend) == ("cuda", "sentence-transformers")
     assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(minilm, ODD)) < tolerance
 
 

@@ -22,8 +22,9 @@ from relabel.core.runtime import Progress, Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
-from relabel.sources.cosine import VectorRelevance, read_vectors
+from relabel.sources.cosine import VectorRelevance
 from relabel.sources.models.encoder import SentenceEncoder
+from relabel.sources.models.files import DEFAULT_MODEL
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.manifest import Manifest, Spec
 
@@ -52,10 +53,8 @@ def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> 
     return Spec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
 
 
-def encoded(
-    out: Path, captions: Corpus, rows: range | None = None, runtime: Runtime | None = None, **params: Any
-) -> tuple[VectorRelevance, Manifest]:
-    return encode(Sbert(SbertParams(**params)), captions, out, rows, 4, runtime or Runtime(device="cpu", threads=2))
+def encoded(out: Path, captions: Corpus, **params: Any) -> tuple[VectorRelevance, Manifest]:
+    return encode(Sbert(SbertParams(**params)), captions, out, None, 4, Runtime(device="cpu", threads=2))
 
 
 def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: Path) -> None:
@@ -78,22 +77,10 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
 
 def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
     _, manifest = encoded(tmp_path / "e", corpus(), dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
-    facts = {k: v for k, v in manifest.facts.items() if k not in ("warnings", "rows", "split")}
-    assert facts == {
-        "model": "sentence-transformers/all-MiniLM-L6-v2",
-        "width": 384,
-        "unit_length": True,
-        "prompt": "q: ",
-        "max_length": 16,
-        "dtype": "bfloat16",
-        "stored": "float16",
-        "captions": 10,
-        "truncated": 1,
-    }
-    assert manifest.runtime["model"]["name"] == "sentence-transformers/all-MiniLM-L6-v2"
-    assert manifest.runtime["model"]["place"] in ("package", "hub cache")
-    assert manifest.runtime["backend"] == "openvino"
-    assert manifest.runtime["device"] == "cpu"
+    expected = {"model": DEFAULT_MODEL, "width": 384, "prompt": "q: ", "max_length": 16, "truncated": 1}
+    assert manifest.facts.items() >= expected.items()
+    assert manifest.runtime["model"]["name"] == DEFAULT_MODEL
+    assert (manifest.runtime["backend"], manifest.runtime["device"]) == ("openvino", "cpu")
     table = pq.read_table(tmp_path / "e" / manifest.parts[0])
     assert table.schema.names == ["row", "vector", "truncated"]
     assert str(table.schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
@@ -107,15 +94,6 @@ def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> 
     other = Runtime(data=tmp_path, device="cuda", threads=7, progress=Progress())
     assert fingerprint(make_model(), other) == before
     assert fingerprint(make_model(seed=1)) != before
-
-
-def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
-    model = str(make_model())
-    complete, _ = encoded(tmp_path / "whole", corpus(), model=model)
-    part, manifest = encoded(tmp_path / "part", corpus(), range(2, 9), model=model)
-    np.testing.assert_allclose(part.vectors, complete.vectors[2:9], atol=1e-6)
-    np.testing.assert_array_equal(read_vectors(tmp_path / "part", manifest), part.vectors)
-    assert manifest.facts["captions"] == 7
 
 
 def test_a_caption_without_a_finite_vector_is_a_failed_row(
@@ -149,10 +127,8 @@ def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path)
     model = SentenceTransformer(str(make_model()), device="cpu")
     next(iter(model.parameters())).data.fill_(float("nan"))
     model.save(str(tmp_path / "broken"))
-    with pytest.raises(CheckError) as caught:
+    with pytest.raises(CheckError, match="no finite vector"):
         encoded(tmp_path / "e", corpus(), model=str(tmp_path / "broken"))
-    assert caught.value.where == "t:0"
-    assert caught.value.exit_code == 4
 
 
 def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: Path) -> None:

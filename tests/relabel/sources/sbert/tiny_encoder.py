@@ -100,7 +100,4 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
 
 def use_small_scores(monkeypatch: pytest.MonkeyPatch, images: int = IMAGES) -> None:
     """Replace CxC's scores by these for tuning."""
-    scores = small_scores(images)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.image_ids", lambda split: np.arange(1, images + 1))
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", small_scores(images))
