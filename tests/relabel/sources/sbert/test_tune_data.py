@@ -12,16 +12,7 @@ import pytest
 from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.sources.sbert import tune_data
-from relabel.sources.sbert.tune_data import (
-    OTHER_IMAGES,
-    Batch,
-    JudgedSet,
-    Pairs,
-    cut_folds,
-    epoch_batches,
-    group_images,
-    read_judged_set,
-)
+from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedSet, Pairs, cut_folds, epoch_batches
 
 KINDS = ("sts", "sits", OTHER_IMAGES, "sis")
 
@@ -30,7 +21,7 @@ KINDS = ("sts", "sits", OTHER_IMAGES, "sis")
 def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedSet:
     use_small_scores(monkeypatch)
     monkeypatch.setattr(tune_data, "_BATCH_IMAGES", 6)
-    return read_judged_set(small_corpus(), {})
+    return tune_data.read_judged_set(small_corpus(), {})
 
 
 def pairs_of(batch: Batch, kind: str) -> list[tuple[list[int], list[int], float]]:
@@ -69,23 +60,12 @@ def test_a_batch_has_the_pairs_among_its_images(judged: JudgedSet) -> None:
             assert pairs_of(batch, kind) == expected(judged.pairs[kind], inside)
 
 
-def test_a_pair_across_batches_occurs_in_another_epoch(judged: JudgedSet) -> None:
-    seen, counts = set(), []
-    for number in range(20):
-        epoch = epoch_batches(judged, KINDS, np.arange(IMAGES), 0, number)
-        pairs = {(a[0], b[0]) for batch in epoch for a, b, _ in pairs_of(batch, "sts")}
-        counts.append(len(pairs))
-        seen |= pairs
-    assert max(counts) < len(judged.pairs["sts"].score)
-    assert len(seen) > 0.9 * len(judged.pairs["sts"].score)
-
-
 def test_an_epoch_has_its_share_of_sentence_pairs(judged: JudgedSet, tmp_path: Path) -> None:
     """Check that each drawn pair is in one batch, by the numbers of its sentences; equal sentences share a number."""
     rows = "".join(f"{i}\ta man\tdog {i}\t{1 + i / 2}\tNEUTRAL\n" for i in range(8))
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     (tmp_path / "sick.txt").write_text(header + rows)
-    judged = read_judged_set(small_corpus(), {"sick": tmp_path / "sick.txt"})
+    judged = tune_data.read_judged_set(small_corpus(), {"sick": tmp_path / "sick.txt"})
     assert len(judged.texts) == len(judged.image) + 9
     epoch = epoch_batches(judged, ("sts", "sick"), np.arange(IMAGES), 0, 0)
     seen = [(judged.texts[a], judged.texts[b], score) for batch in epoch for [a], [b], score in pairs_of(batch, "sick")]
@@ -101,7 +81,7 @@ def kept(judged: JudgedSet, group: np.ndarray) -> float:
 
 def test_groups_keep_more_pairs_than_chance(judged: JudgedSet) -> None:
     rng, images = np.random.default_rng(0), np.arange(IMAGES)
-    group = group_images(judged, images, 6, rng)
+    group = tune_data.group_images(judged, images, 6, rng)
     assert np.bincount(group).tolist() == [6, 6, 6, 6]
     chance = kept(judged, rng.permutation(IMAGES) // 6)
     assert kept(judged, group) > 2 * chance
@@ -110,7 +90,7 @@ def test_groups_keep_more_pairs_than_chance(judged: JudgedSet) -> None:
     assert kept(judged, fold) > 2 * chance
     assert (fold == cut_folds(judged, 4, 0)).all()
     assert (fold != cut_folds(judged, 4, 2)).any()
-    some = group_images(judged, np.arange(3, 13), 6, rng)
+    some = tune_data.group_images(judged, np.arange(3, 13), 6, rng)
     assert np.bincount(some + 1).tolist() == [IMAGES - 10, 6, 4]
     assert (some[3:13] >= 0).all()
 
@@ -124,7 +104,7 @@ def test_few_pairs_of_cxc_cross_folds() -> None:
     sits = human_scores("sits", "val")
     owner = {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method == "c2i_original"}
     corpus = Corpus.from_captions(Caption(c, i, "val", "a dog") for c, i in owner.items())
-    judged = read_judged_set(corpus, {})
+    judged = tune_data.read_judged_set(corpus, {})
     fold = cut_folds(judged, 5, 0)
     for task in ("sts", "sits"):
         images = judged.pairs[task].images
