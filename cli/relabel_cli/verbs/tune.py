@@ -20,7 +20,7 @@ TRAIN = (*READ, "device", "threads", "replace")
 CBOW = "splits tokenizer context window architecture width epochs min_count seed"
 BERT_STS = "on base revision epochs batch_size rate max_length precision seed"
 FUSE = "on parts free_parts altered_pairs folds seed"
-SBERT = "base revision folds layers epochs rate distance sis also seed"
+SBERT = "base revision folds layers epochs rate sis also seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
 

@@ -81,7 +81,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("tune.sbert", "base"): ["another"],
     ("tune.sbert", "revision"): ["main"],
     ("tune.sbert", "folds"): [3],
-    ("tune.sbert", "distance"): [0.5],
     ("tune.sbert", "sis"): [0.5],
     ("tune.sbert", "also"): [("sick",)],
     ("sources.fuse", "model"): ["fuse2"],

@@ -30,7 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     captions = [f"a red dog near a {size} cat" for size in ("big", "small", "wet", "old", "young", "sad")]
     monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
     monkeypatch.setattr("relabel.sources.fuse.tune.human_scores", small_scores())
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.locate", lambda name, file, data: data / file)
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.fetch", lambda name, data, *rest: [data / rest[-1][0]])
     monkeypatch.chdir(tmp_path)
     corpus = small_corpus()
     rows = [

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace as Namespace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -76,12 +75,8 @@ def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("relabel.sources.models.files.find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
-        patch.setattr(encoder_tuning, "read_judged_set", lambda corpus, sentences: Namespace(digest=corpus.digest))
-        patch.setattr(
-            encoder_tuning,
-            "find_sentence_pairs",
-            lambda name, _: Path("words.txt" if name == "stsb" else "others.jsonl"),
-        )
+        files = {"stsb": Path("words.txt"), "sick": Path("others.jsonl")}
+        patch.setattr("relabel.sources.sbert.tune_data.find_sentence_pairs", lambda name, _: files[name])
         patch.setattr(
             cross_tuning, "find_stsb_files", lambda _: dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
         )

@@ -24,7 +24,6 @@ from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.models.files import ModelFiles, find_model
-from relabel.sources.models.tasks import model_step, record_model
 from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.workdir import Steps, Work
 
@@ -77,15 +76,12 @@ class BertSts(Source[BertStsParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Load and check the model. Nothing is stored of a caption: pairs are scored when needed."""
         files = self._files(runtime)
-
-        def load_model() -> tuple[dict[str, Any], dict[str, Any]]:
-            scorer = self._scorer(files, runtime)
-            properties = {"max_length": scorer.limit, "output": scorer.output, "scale": scorer.scale}
-            return properties, {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
-
-        yield model_step(files, load_model)
-        record_model(files, len(rows), work)
+        scorer = self._scorer(files, runtime)
+        work.facts |= {"model": files.name, "max_length": scorer.limit, "output": scorer.output, "scale": scorer.scale}
+        work.runtime |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
+        work.runtime["model"] = files.record()
         work.facts |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})
+        return iter(())
 
     @override
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:

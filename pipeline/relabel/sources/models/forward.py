@@ -1,4 +1,4 @@
-"""Forward passes of a transformer over tokenized texts: by OpenVINO on CPUs, by torch elsewhere.
+"""Forward passes of a transformer over tokenized texts by OpenVINO, on CPUs.
 
 Texts of equal length share a batch, so a batch needs neither padding nor an attention mask. A model without a mask has
 a smaller graph, which OpenVINO fuses and quantises better. It runs one batch per CPU thread at a time (a stream), so
@@ -7,13 +7,13 @@ that threads never wait for each other inside a layer, and a vector depends on i
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,84 +21,90 @@ from numpy.typing import NDArray
 from torch import nn
 
 from relabel.core.numeric.threads import inner_threads
+from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
+from relabel.sources.models.loading import first_line
 from relabel_train.tensors import full_float32
 
 Features = Mapping[str, Sequence[Sequence[int]]]
 """Inputs of a transformer by name, such as `input_ids`: the tokens of each text."""
-Done = Callable[[NDArray[np.int64]], None]
-"""Callback that takes the numbers of the texts of a batch that is done."""
 Outputs = NDArray[np.float32]
+Forward = Callable[[Features, Advance], Outputs]
+"""A model of OpenVINO: takes the inputs of N texts, reports texts that are done, and returns (N, D) outputs."""
 
-_TOKENS = {"cpu": 2048, "cuda": 32_768}  # per batch
+PROBES = (
+    "A man with a red helmet on a small moped on a dirt road.",
+    "Two dogs.",
+    "TWO DOGS",
+    "Two cats",
+    "Ünïcödé naïveté, 東京の駅, 🚲 & <b>markup</b>!",
+    "a very " * 300 + "long row of parked bicycles",  # beyond the window of local attention
+)
+"""Texts on which OpenVINO is compared with a model's own code."""
+_TOKENS = 2048  # per batch
 _HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "int8": math.inf}  # int8 is compared when it is made
 
 
-class Forward(Protocol):
-    """A model in inference, with (N, D) float32 outputs of N texts."""
+def pick_forward(
+    convert: Callable[[], Any], probes: Callable[[], Features], expected: Outputs, dtype: str, runtime: Runtime
+) -> tuple[Forward | None, str]:
+    """Return a model as OpenVINO runs it, or None and the reason why the model's own code has to run it.
 
-    def __call__(self, features: Features, done: Done) -> Outputs:
-        """Return the outputs of N texts."""
-        ...
-
-
-class TorchForward:
-    """A model of torch. `model`: maps inputs by name, (B, L) int64, to (B, D)."""
-
-    def __init__(self, model: Callable[[dict[str, torch.Tensor]], torch.Tensor], device: str, dtype: str, threads: int):
-        self.model, self.device, self.dtype, self.threads = model, device, dtype, threads
-
-    def __call__(self, features: Features, done: Done) -> Outputs:
-        """Return the outputs of N texts."""
-        outputs: dict[int, Outputs] = {}
-        with torch.inference_mode(), products(self.device, self.dtype), inner_threads(self.threads):
-            for numbers, inputs in batches(features, _TOKENS[self.device]):
-                tensors = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
-                batch = self.model(tensors).float().cpu().numpy()
-                outputs.update(zip(numbers.tolist(), batch, strict=True))
-                done(numbers)
-        return _stack(outputs)
+    `convert`: returns the model of OpenVINO. `probes`: returns the inputs of a few texts. `expected`: the outputs of
+    the model's own code for them; an output may differ by a part of its norm, or of 1 if that is larger.
+    """
+    if pick_device(runtime.device) != "cpu":
+        return None, "OpenVINO is used on CPUs"
+    try:
+        features, forward = probes(), openvino_forward(convert(), dtype, runtime.threads)
+        outputs = forward(features, ignore_progress)
+    except Exception as error:  # openvino is missing, or cannot convert the model, or it needs other inputs
+        return None, first_line(error)
+    norms = np.linalg.norm(expected, axis=1)
+    difference = float(np.max(np.linalg.norm(outputs - expected, axis=1) / np.maximum(1, norms)))
+    if not difference < _TOLERANCE[dtype]:
+        return None, f"an output is off by {difference:.2g}"
+    return forward, ""
 
 
-class OpenVinoForward:
-    """A model of OpenVINO, with one stream per thread."""
+def openvino_forward(model: Any, dtype: str, threads: int) -> Forward:
+    """Compile a model of OpenVINO, with one stream per thread."""
+    # Without a hint, OpenVINO takes bfloat16 where the processor has it.
+    options = {"INFERENCE_PRECISION_HINT": _HINTS[dtype], "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    queue = import_openvino().AsyncInferQueue(openvino_core().compile_model(model, "CPU", options), threads)
 
-    def __init__(self, model: Any, dtype: str, threads: int) -> None:
-        openvino = import_openvino()
-        # Without a hint, OpenVINO takes bfloat16 where the processor has it.
-        options = {"INFERENCE_PRECISION_HINT": _HINTS[dtype], "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
-        self._compiled = openvino_core().compile_model(model, "CPU", options)
-        self._queue = openvino.AsyncInferQueue(self._compiled, threads)
-
-    def __call__(self, features: Features, done: Done) -> Outputs:
-        """Return the outputs of N texts."""
+    def forward(features: Features, advance: Advance) -> Outputs:
         outputs: dict[int, Outputs] = {}
 
         def collect(request: Any, numbers: NDArray[np.int64]) -> None:
             # The request's memory is used again by the next batch.
             outputs.update(zip(numbers.tolist(), request.get_output_tensor(0).data.copy(), strict=True))
-            done(numbers)
+            advance(len(numbers))
 
-        self._queue.set_callback(collect)
-        for numbers, inputs in batches(features, _TOKENS["cpu"]):
-            self._queue.start_async(inputs, numbers)
-        self._queue.wait_all()
-        return _stack(outputs)
+        queue.set_callback(collect)
+        for numbers, inputs in batches(features, _TOKENS):
+            queue.start_async(inputs, numbers)
+        queue.wait_all()
+        return np.stack([outputs[i] for i in range(len(outputs))])
+
+    return forward
 
 
 @contextmanager
-def products(device: str, dtype: str) -> Iterator[None]:
-    """Compute torch's matrix products in bfloat16, or in complete float32, within the context."""
-    with full_float32(), torch.autocast(device, torch.bfloat16) if dtype == "bfloat16" else nullcontext():
+def products(device: str, dtype: str, threads: int) -> Iterator[None]:
+    """Compute torch's matrix products in bfloat16, or in complete float32, on a number of threads."""
+    mixed = torch.autocast(device, torch.bfloat16) if dtype == "bfloat16" else nullcontext()
+    with full_float32(), mixed, inner_threads(threads):
         yield
 
 
 def convert(model: nn.Module, names: Sequence[str]) -> Any:
     """Convert a model of torch, whose arguments are `names`, (B, L) int64 each, into one of OpenVINO."""
-    openvino = import_openvino()
     example = {name: torch.ones((2, 8), dtype=torch.int64) for name in names}
     # Tracing warns of each branch that the example decides; a comparison with torch finds those that matter.
     with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
-        return openvino.convert_model(model, example_input=example, input=[(name, [-1, -1]) for name in names])
+        shapes = [(name, [-1, -1]) for name in names]
+        return import_openvino().convert_model(model, example_input=example, input=shapes)
 
 
 def import_openvino() -> Any:
@@ -120,25 +126,13 @@ def openvino_core() -> Any:
     return import_openvino().Core()
 
 
-def read_openvino(file: Path) -> Any:
-    """Read a model of OpenVINO from its `.xml` file; the weights lie in a `.bin` file beside it."""
-    return openvino_core().read_model(file)
-
-
-def batches(features: Features, budget: int) -> list[tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]]:
+def batches(features: Features, budget: int) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]]:
     """Group texts by length into batches of at most `budget` tokens (at least one text), the longest first.
 
-    Returns the numbers of the texts of each batch, (B,) int64, and its inputs by name, (B, L) int64.
+    Yields the numbers of the texts of each batch, (B,) int64, and its inputs by name, (B, L) int64.
     """
     lengths = np.array([len(tokens) for tokens in next(iter(features.values()))], np.int64)
-    found = []
     for length in np.unique(lengths)[::-1].tolist():
         texts, step = np.flatnonzero(lengths == length), max(1, budget // max(1, length))
         for part in (texts[a : a + step] for a in range(0, len(texts), step)):
-            arrays = {name: np.array([rows[i] for i in part], np.int64) for name, rows in features.items()}
-            found.append((part, arrays))
-    return found
-
-
-def _stack(outputs: Mapping[int, Outputs]) -> Outputs:
-    return np.stack([outputs[i] for i in range(len(outputs))])
+            yield part, {name: np.array([rows[i] for i in part], np.int64) for name, rows in features.items()}

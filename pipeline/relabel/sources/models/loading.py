@@ -1,15 +1,20 @@
-"""Loading of sentence-transformers models from their files, and their limits."""
+"""Loading of sentence-transformers models from their files, their limits, and their files in an artefact."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.sources.models.checks import check_model_folder
+from relabel.store.files import make_folder
+from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -22,18 +27,12 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
 
     `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
     """
-    model: SentenceTransformer = load_from_folder("SentenceTransformer", folder, device=device)
-    model.float().eval()
-    limit, positions = length_limit(model), positions_of(model)
-    if max_length is not None:
-        check_max_length(max_length, positions)
-        try:
-            model.max_seq_length = max_length
-        except AttributeError as error:
-            raise UsageError("this model has no max_length", todo="Leave `max_length` out.") from error
-    elif limit is not None and positions is not None and limit > positions:
-        # A tokenizer may allow more tokens than the model has positions for.
-        model.max_seq_length = positions
+    model: SentenceTransformer = load_from_folder("SentenceTransformer", folder, device=device).float().eval()
+    positions = positions_of(model)
+    check_max_length(max_length, positions)
+    # A tokenizer may allow more tokens than the model has positions for.
+    if limits := [limit for limit in (max_length or length_limit(model), positions) if limit]:
+        model.max_seq_length = min(limits)
     return model
 
 
@@ -41,11 +40,8 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
     """Load a model of sentence-transformers from its files. Every model is loaded by this function."""
     # No file of the folder is passed on before it is checked.
     check_model_folder(folder)
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        todo = "Run `pip install 'relabel-itr[pipeline]'`."
-        raise MissingError("sentence-transformers is not installed", todo=todo) from error
+    import sentence_transformers
+
     with quiet():
         try:
             load = getattr(sentence_transformers, kind)
@@ -111,18 +107,24 @@ def positions_of(model: SentenceTransformer) -> int | None:
     return None
 
 
-def training_type(requested: str, device: str) -> Literal["float32", "bfloat16"]:
-    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it."""
-    if requested != "auto":
-        return "float32" if requested == "float32" else "bfloat16"
+def fast_type(device: str) -> Literal["float32", "bfloat16"]:
+    """Return the type of products in training: bfloat16 if the hardware multiplies it."""
     import torch
 
     if device == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    # Private functions of torch, which other versions may lack.
-    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    checks = (getattr(torch.cpu, name, lambda: False) for name in names)
-    return "bfloat16" if any(supported() for supported in checks) else "float32"
+    # A private function of torch, which other versions may lack.
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return "bfloat16" if supported() else "float32"
+
+
+def save_model(save: Callable[[Path], object], work: Work) -> None:
+    """Let a library save a model to a temporary folder, and add its files one by one."""
+    make_folder(work.folder)
+    with quiet(), tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as name:
+        save(Path(name))
+        for file in sorted(path for path in Path(name).rglob("*") if path.is_file()):
+            work.file(file.relative_to(name).as_posix(), partial(shutil.copyfile, file))
 
 
 def first_line(error: Exception) -> str:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -34,11 +31,10 @@ from relabel.sources.cosine import (
     read_vectors,
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.models.tasks import model_step, record_model
-from relabel.sources.sbert.quantize import KIND, MODEL, draw_sample, int8_recipe
+from relabel.sources.sbert.quantize import KIND, MODEL, WEIGHTS, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe
-from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+from relabel.store.manifest import read_manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
@@ -47,34 +43,21 @@ if TYPE_CHECKING:
 
 TUNED = "tuned"
 """Name of the model that `relabel tune sbert` makes."""
-TUNED_FOLDER = "sbert-cxc"
-"""Folder of that model among the fetched files."""
 INT8 = "int8"
 """Name of the model that labels of type int8 need."""
-
-_NOT_FINITE = "the model gives no finite vector"
-_TRIED = 8  # captions that are encoded first, to distinguish a broken model from a broken caption
 
 
 class SbertParams(SourceParams):
     """Parameters of sbert. Vectors always have unit length."""
 
-    paths: ClassVar[Paths] = {"model": {TUNED: TUNED_FOLDER}}
+    paths: ClassVar[Paths] = {"model": {TUNED: "sbert-cxc"}}
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
-    model: str = Field(
-        DEFAULT_MODEL,
-        description="A sentence-transformers model: a folder, a name on the hub, or `tuned` (made by "
-        "`relabel tune sbert`).",
-    )
+    model: str = Field(DEFAULT_MODEL, description="A folder, a name on the hub, or `tuned` (by `relabel tune sbert`).")
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
-    max_length: int | None = Field(
-        None, ge=3, le=1_000_000, description="Tokens a caption is truncated to; null for the model's limit."
-    )
-    dtype: ComputeType | Literal["int8"] = Field(
-        "float32", description="Type of matrix products: float32, bfloat16, or int8 (on CPUs, by openvino)."
-    )
+    max_length: int | None = Field(None, ge=3, le=1_000_000, description="Tokens to keep; null for the model's limit.")
+    dtype: ComputeType | Literal["int8"] = Field("float32", description="Type of matrix products; int8 is for CPUs.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
     @override
@@ -94,10 +77,11 @@ class Sbert(VectorSource[SbertParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
-        files = self._files(runtime)
         params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype", "stored"})
-        made = {} if self.params.dtype != INT8 else {INT8: read_manifest(self.int8_folder(runtime.data), KIND).identity}
-        return params | made | {"model": {"sha256": files.sha256()}, "unit_length": True}
+        if self.params.dtype == INT8:
+            # Two calibrations have one fingerprint and different weights.
+            params[INT8] = read_manifest(self.int8_folder(runtime.data), KIND).files[WEIGHTS].sha256
+        return params | {"model": {"sha256": self._files(runtime).sha256()}, "unit_length": True}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
@@ -106,49 +90,42 @@ class Sbert(VectorSource[SbertParams]):
         A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
         """
         p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
-        encoder = cache(partial(self._encoder, files, runtime))
-
-        def load_model() -> tuple[dict[str, Any], dict[str, Any]]:
-            first = corpus.read("text", range(rows.start, min(rows.start + _TRIED, rows.stop)))
-            if not np.isfinite(encoder().encode(first).vectors).any():
-                where, todo = corpus.caption_ids[rows.start], "Use dtype float32, or another model."
-                raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
-            properties = {name: getattr(encoder(), name) for name in ("width", "prompt", "max_length")}
-            return properties, {name: getattr(encoder(), name) for name in ("backend", "device", "left_out")}
+        # A faulty model is reported before any other work.
+        encoder = self._encoder(files, runtime)
 
         def make_shard(part: range) -> pa.Table:
-            embeddings = encoder().encode(corpus.read("text", part), runtime.progress.advance)
-            broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
+            vectors, truncated = encoder.encode(corpus.read("text", part), runtime.progress.advance)
+            broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
             # A vector with one infinite component would otherwise have a cosine with other vectors.
-            embeddings.vectors[broken] = np.nan
-            table = make_vector_table(part, embeddings.vectors, p.stored)
-            table = table.append_column("truncated", pa.array(embeddings.truncated))
-            return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
+            vectors[broken] = np.nan
+            table = make_vector_table(part, vectors, p.stored).append_column("truncated", pa.array(truncated))
+            return mark_failed(table, dict.fromkeys(broken.tolist(), "the model gives no finite vector"))
 
-        yield model_step(files, load_model)
         yield shards.step(f"sentence embeddings ({files.name})", make_shard, plain=True)
         shards.record_failed(work)
-        record_model(files, len(rows), work)
-        truncated = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
-        limit = work.facts["max_length"]
-        warning = f"{truncated} captions are longer than {limit} tokens: the rest is not seen"
-        work.facts |= {
-            "unit_length": True,
-            "dtype": p.dtype,
-            "stored": p.stored,
-            "truncated": truncated,
-            "warnings": [warning] if truncated else [],
-        }
+        cut = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
+        warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
+        work.facts |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
+        work.facts |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
+        work.runtime |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
+        work.runtime["model"] = files.record()
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
-        """Open the vectors. The model is loaded for the first new text only."""
+        """Open the vectors. The model is loaded for the first new text only, and has to be still the same."""
+
+        @cache
+        def encoder() -> SentenceEncoder:
+            files = self._files(encoding.runtime)
+            files.check_unchanged(encoding.manifest)
+            return self._encoder(files, encoding.runtime)
+
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,
             self.params.pooling,
             read_vectors(encoding.folder, encoding.manifest),
-            self._encode_text(encoding.manifest, encoding.runtime),
+            lambda text: encoder().encode([text]).vectors[0],
             read_failed_rows(encoding.folder, encoding.manifest),
         )
 
@@ -163,38 +140,14 @@ class Sbert(VectorSource[SbertParams]):
         return data / INT8 / f"{Path(p.model).name}-{digest[:8]}"
 
     def int8_recipe(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
-        """Return the recipe of the int8 model. A model that another dataset has calibrated is used as it is."""
-        p, files, folder = self.params, self._files(runtime), self.int8_folder(runtime.data)
-        recorded = None
-        if (folder / MANIFEST).exists():
-            made = read_manifest(folder, KIND)
-            if made.is_current and made.inputs["base"] == files.sha256():
-                recorded = made.semantic["sample"]
-        other = recorded if recorded and recorded["dataset"] != dataset else None
-        return int8_recipe(files, p.prompt, p.max_length, draw_sample(corpus, dataset), corpus, runtime, other)
+        """Return the recipe of the int8 model. One that another dataset has calibrated is used as it is."""
+        return int8_recipe(self._files(runtime), self.params.prompt, self.params.max_length, corpus, dataset, runtime)
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
         """Load the model."""
         from relabel.sources.models.encoder import SentenceEncoder
-        from relabel.sources.models.forward import read_openvino
+        from relabel.sources.models.forward import openvino_core
 
-        p = self.params
-        quantized = read_openvino(self.int8_folder(runtime.data) / MODEL) if p.dtype == INT8 else None
+        p, folder = self.params, self.int8_folder(runtime.data)
+        quantized = openvino_core().read_model(folder / MODEL) if p.dtype == INT8 else None
         return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime, quantized)
-
-    def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
-        """Return an encoder of new texts, which loads the model when needed and checks that it is still the same."""
-
-        @cache
-        def encoder() -> SentenceEncoder:
-            files = self._files(runtime)
-            files.check_unchanged(manifest)
-            return self._encoder(files, runtime)
-
-        def encode(text: str) -> NDArray[np.float32]:
-            # A terminal can pass surrogates, which no tokenizer accepts.
-            typed = text.encode(errors="replace").decode()
-            vector: NDArray[np.float32] = encoder().encode([typed]).vectors[0]
-            return vector
-
-        return encode

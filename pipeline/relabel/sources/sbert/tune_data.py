@@ -11,10 +11,8 @@ inside it alone.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import MissingError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.corpus import REFERENCES, Corpus
-from relabel.datasets import fetch, locate
-from relabel.datasets.cxc import METHODS, Task, human_scores, image_ids
+from relabel.datasets import fetch
+from relabel.datasets.cxc import METHODS, SIDES, Task, human_scores
 from relabel.datasets.judged.sick import TRAIN_FILE, read_relatedness
 from relabel.datasets.judged.stsb import FILES, read_stsb
 
@@ -61,6 +59,16 @@ class Pairs:
         """Select pairs by a mask or by numbers."""
         return Pairs(self.left[which], self.right[which], self.score[which], self.images[which])
 
+    def among(self, texts: Numbers) -> Pairs:
+        """Return the pairs with the positions of their texts among some texts, which ascend."""
+        return replace(self, left=np.searchsorted(texts, self.left), right=np.searchsorted(texts, self.right))
+
+    def cosines(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the cosine of the caption on the left and each text on the right: (P, B) of (N, D) unit vectors."""
+        # In float64, as labels are scored.
+        left, right = vectors[self.left[:, 0]].astype(np.float64), vectors[self.right].astype(np.float64)
+        return np.asarray(np.einsum("pd,prd->pr", left, right))
+
 
 @dataclass(frozen=True)
 class JudgedSet:
@@ -68,49 +76,41 @@ class JudgedSet:
 
     `image`: (N,) int64; image of each caption. The first N texts are the captions, the others the sentences.
     `pairs`: by task, in the order of the human scores, and `OTHER_IMAGES`, a part of sits; by set of sentence pairs.
-    `digest`: sha256 of the captions, with their ids and images.
     """
 
     texts: list[str]
     image: Numbers
-    image_ids: list[str]
+    images: int
     pairs: dict[str, Pairs]
-    digest: str
 
 
 def read_judged_set(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> JudgedSet:
-    """Read the judged pairs of CxC's val images in a corpus, and those of files of sentence pairs."""
-    ids = [f"coco:{number}" for number in image_ids("val")]
-    if absent := [i for i in ids if i not in corpus.image_of]:
-        message = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
-        raise MissingError(message, where=f"{absent[0]}, ...", todo=_INGEST)
-    numbers = np.array(sorted(corpus.image_of[i] for i in ids), np.int64)
-    sizes = np.diff(corpus.indptr)[numbers]
-    if sizes.min() < REFERENCES:
-        where = corpus.image_ids[numbers[int(sizes.argmin())]]
-        raise CheckError(f"expected {REFERENCES} captions of an image, found {sizes.min()}", where=where)
+    """Read the judged pairs of CxC's val images, the corpus's val split, and those of files of sentence pairs."""
+    if "val" not in corpus.splits:
+        raise MissingError("the corpus has no val split, whose captions people judged", todo=_INGEST)
+    rows, images = corpus.rows(("val",)), corpus.images(("val",))
+    texts, image = corpus.texts[rows.start : rows.stop], corpus.image[rows.start : rows.stop] - np.int64(images.start)
+    caption_at = {name: i for i, name in enumerate(corpus.caption_ids[rows.start : rows.stop])}
+    image_at = {name: i for i, name in enumerate(corpus.image_ids[images.start : images.stop])}
     # Captions of an image are consecutive rows of the corpus.
-    rows = np.concatenate([np.arange(corpus.indptr[m], corpus.indptr[m + 1]) for m in numbers])
-    texts, image = [corpus.texts[r] for r in rows], np.repeat(np.arange(len(numbers)), sizes)
-    caption_at = {corpus.caption_ids[r]: i for i, r in enumerate(rows)}
-    image_at = {corpus.image_ids[m]: i for i, m in enumerate(numbers)}
-    references = (np.cumsum(sizes) - sizes)[:, None] + np.arange(REFERENCES)
+    starts = corpus.indptr[images.start : images.stop + 1] - rows.start
+    references = starts[:-1, None] + np.arange(REFERENCES)
 
-    def side(ids: Sequence[str]) -> tuple[Numbers, Numbers]:
+    def side(ids: Sequence[str], at: Mapping[str, int]) -> tuple[Numbers, Numbers]:
         """Return the texts that stand for captions or images, and their images."""
-        kind = caption_at if ids[0] in caption_at else image_at
-        if unknown := next((i for i in ids if i not in kind), None):
+        if unknown := next((i for i in ids if i not in at), None):
             raise MissingError(f"the corpus lacks {unknown}, which people judged", todo=_INGEST)
-        at = np.array([kind[i] for i in ids], np.int64)
-        return (at[:, None], image[at]) if kind is caption_at else (references[at], at)
+        numbers = np.array([at[i] for i in ids], np.int64)
+        return (numbers[:, None], image[numbers]) if at is caption_at else (references[numbers], numbers)
 
     pairs = dict[str, Pairs]()
     for task in _TASKS:
-        human = human_scores(task, "val")
-        (left, left_image), (right, right_image) = side(human.left), side(human.right)
+        human, ats = human_scores(task, "val"), [caption_at if kind == "caption" else image_at for kind in SIDES[task]]
+        (left, left_image), (right, right_image) = side(human.left, ats[0]), side(human.right, ats[1])
         pairs[task] = Pairs(left, right, human.score / 5, np.stack([left_image, right_image], axis=1))
     pairs[OTHER_IMAGES] = pairs["sits"].take(np.not_equal(*pairs["sits"].images.T))
-    digest = hashlib.sha256(json.dumps([list(caption_at), list(image_at), image.tolist(), texts]).encode()).hexdigest()
+    if (least := int(np.diff(starts).min())) < REFERENCES:
+        raise MissingError(f"an image has {least} captions in the corpus, of {REFERENCES}", todo=_INGEST)
     for name, path in sentences.items():
         first, second, score = _read_sentence_pairs(name, path)
         # SICK repeats each sentence in several pairs; it is encoded once.
@@ -118,17 +118,12 @@ def read_judged_set(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> Ju
         texts += at
         a, b = (np.array([[at[text]] for text in side], np.int64) for side in (first, second))
         pairs[name] = Pairs(a, b, score, np.full((len(score), 2), -1))
-    return JudgedSet(texts, image, list(image_at), pairs, digest)
+    return JudgedSet(texts, image, len(images), pairs)
 
 
 def find_sentence_pairs(name: SentenceSet, runtime: Runtime) -> Path:
     """Return the train split of a set, fetched if it is missing."""
-    try:
-        # A file in a mirror or an installed package needs no download.
-        return locate(name, _FILES[name], runtime.data)
-    except MissingError:
-        fetch(name, runtime.data, None, runtime.progress, [_FILES[name]])
-    return locate(name, _FILES[name], runtime.data)
+    return fetch(name, runtime.data, None, runtime.progress, [_FILES[name]])[0]
 
 
 def _read_sentence_pairs(name: SentenceSet, path: Path) -> tuple[list[str], list[str], NDArray[np.float64]]:
@@ -149,7 +144,7 @@ def group_images(judged: JudgedSet, images: Numbers, size: int, rng: np.random.G
     """
     from scipy.sparse import csr_array
 
-    count = len(judged.image_ids)
+    count = judged.images
     ends = np.concatenate([judged.pairs["sts"].images, judged.pairs[OTHER_IMAGES].images])
     a, b = np.concatenate([ends, ends[:, ::-1]]).T
     shared = csr_array((np.ones(len(a)), (a, b)), shape=(count, count))
@@ -170,37 +165,29 @@ def group_images(judged: JudgedSet, images: Numbers, size: int, rng: np.random.G
 
 def cut_folds(judged: JudgedSet, count: int, seed: int) -> Numbers:
     """Return the fold of each image, (M,) int64. Few pairs cross folds of CxC: 4% of STS's and 3% of SITS's with 3."""
-    images = np.arange(len(judged.image_ids))
+    images = np.arange(judged.images)
     return group_images(judged, images, -(-len(images) // count), np.random.default_rng([seed, count]))
 
 
-class Term(NamedTuple):
-    """Judged pairs of one kind in a batch, and their weight in the loss. Texts are positions in the batch's texts."""
-
-    weight: float
-    left: Numbers
-    right: Numbers
-    score: NDArray[np.float32]
-
-
 class Batch(NamedTuple):
-    """Texts and judged pairs of one training step; `texts`: (C,) int64, distinct."""
+    """Texts and judged pairs of one training step.
+
+    `texts`: (C,) int64, ascending. `pairs`: by kind, with positions in `texts`.
+    """
 
     texts: Numbers
-    terms: list[Term]
+    pairs: dict[str, Pairs]
 
 
-def epoch_batches(
-    judged: JudgedSet, weights: Mapping[str, float], images: Numbers, seed: int, epoch: int
-) -> list[Batch]:
+def epoch_batches(judged: JudgedSet, kinds: Collection[str], images: Numbers, seed: int, epoch: int) -> list[Batch]:
     """Return the batches of an epoch, from images in new groups, and a share of each set of sentence pairs.
 
-    `weights`: by kind of pairs. `images`: images to learn from; no batch holds a pair with another image.
+    `kinds`: of pairs. `images`: images to learn from; no batch holds a pair with another image.
     """
     rng = np.random.default_rng([seed, epoch])
     group_of = group_images(judged, images, _BATCH_IMAGES, rng)
     count, of_pair = int(group_of.max()) + 1, dict[str, Numbers]()
-    for name in weights:
+    for name in kinds:
         pairs = judged.pairs[name]
         if name in _FILES:
             draw = rng.permutation(len(pairs.score))
@@ -209,20 +196,17 @@ def epoch_batches(
             # Pairs across two groups are left out, until an epoch that groups their images.
             left, right = group_of[pairs.images].T
             of_pair[name] = np.where(left == right, left, -1)
-    return [
-        _make_batch({name: (weights[name], judged.pairs[name].take(of_pair[name] == i)) for name in weights})
-        for i in rng.permutation(count)
-    ]
+    batches = []
+    for i in rng.permutation(count):
+        chosen = {name: judged.pairs[name].take(of_pair[name] == i) for name in kinds}
+        texts = texts_of(chosen.values())
+        batches.append(Batch(texts, {name: pairs.among(texts) for name, pairs in chosen.items()}))
+    return batches
 
 
-def _make_batch(parts: Mapping[str, tuple[float, Pairs]]) -> Batch:
-    """Make a batch of the texts that its pairs need."""
-    texts = np.unique(np.concatenate([side.ravel() for _, p in parts.values() for side in (p.left, p.right)]))
-    terms = [
-        Term(weight, np.searchsorted(texts, p.left), np.searchsorted(texts, p.right), p.score.astype(np.float32))
-        for weight, p in parts.values()
-    ]
-    return Batch(texts, terms)
+def texts_of(pairs: Iterable[Pairs]) -> Numbers:
+    """Return the distinct texts of pairs, ascending."""
+    return np.unique(np.concatenate([side.ravel() for one in pairs for side in (one.left, one.right)]))
 
 
 def cosine_table(judged: JudgedSet, vectors: NDArray[np.float32], fold: Numbers) -> pa.Table:
@@ -230,41 +214,33 @@ def cosine_table(judged: JudgedSet, vectors: NDArray[np.float32], fold: Numbers)
 
     `vectors`: (N, D); unit vectors of the captions. `fold`: (M,); fold of each image.
 
-    Returns the table of `out_of_fold.parquet`. `left` and `right` are as in HumanScores. `max`, `second` (second
-    largest) and `mean` pool over an image's references, which include the judged caption if the image is its own. The
-    single cosine of an sts pair is all three.
+    Returns the table of `out_of_fold.parquet`. `left` and `right` are as in HumanScores. `max` and `mean` pool over an
+    image's references, which include the judged caption if the image is its own.
     """
     tables = []
     for task in _EVALUATED:
-        human, (left, right) = human_scores(task, "val"), fold[judged.pairs[task].images].T
-        selected = np.flatnonzero(left == right)
-        pairs = judged.pairs[task].take(selected)
-        # In float64, as labels are scored; sorting gives the two largest.
-        a, b = vectors[pairs.left[:, 0]].astype(np.float64), vectors[pairs.right].astype(np.float64)
-        cosines = np.sort(np.einsum("pd,prd->pr", a, b), axis=1)
+        human, pairs = human_scores(task, "val"), judged.pairs[task]
+        cosines, (left, right) = pairs.cosines(vectors), fold[pairs.images].T
         columns = {
-            "task": [task] * len(selected),
-            "left": [human.left[i] for i in selected],
-            "right": [human.right[i] for i in selected],
-            "human": human.score[selected],
-            "method": [human.method[i] for i in selected],
-            "fold": left[selected],
-            "max": cosines[:, -1],
-            "second": cosines[:, max(-2, -cosines.shape[1])],
+            "task": [task] * len(left),
+            "left": human.left,
+            "right": human.right,
+            "human": human.score,
+            "method": human.method,
+            "fold": left,
+            "max": cosines.max(axis=1),
             "mean": cosines.mean(axis=1),
         }
-        tables.append(pa.table(columns))
+        tables.append(pa.table(columns).filter(pa.array(left == right)))
     return pa.concat_tables(tables)
 
 
-def correlations(table: pa.Table) -> dict[str, dict[str, Any]]:
-    """Return Pearson's r with human scores per task, for all pairs and by sampling method, and the number of pairs."""
-    results: dict[str, dict[str, Any]] = {}
-    task, method = (np.array(table[name].to_pylist()) for name in ("task", "method"))
+def correlations(table: pa.Table) -> dict[str, dict[str, float | None]]:
+    """Return Pearson's r with human scores per task, for all pairs and by sampling method; None where undefined."""
+    method, results = np.array(table["method"].to_pylist()), dict[str, dict[str, float | None]]()
     cosine, human = table["max"].to_numpy(), table["human"].to_numpy()
-    for name in _EVALUATED:
-        parts = {"all": task == name} | {m: (task == name) & (method == m) for m in METHODS[name]}
+    for task in _EVALUATED:
+        parts = {"all": np.isin(method, METHODS[task])} | {one: method == one for one in METHODS[task]}
         found = {part: pearson(cosine[mask], human[mask]) for part, mask in parts.items()}
-        results[name] = {part: None if r is None or r != r else round(r, 4) for part, r in found.items()}
-        results[name]["pairs"] = int(parts["all"].sum())
+        results[task] = {part: None if r is None else round(r, 4) for part, r in found.items()}
     return results

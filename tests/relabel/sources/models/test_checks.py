@@ -124,90 +124,48 @@ def torch_itself(folder: Path) -> None:
     module("sentence_transformers.models.Dense.torch", "weights.dat")(folder)
 
 
+POOLING = "sentence_transformers.models.Pooling"
+MODULES: dict[str, tuple[Poison, str]] = {
+    "a module beside modules.json": (module("evil.Evil"), "'evil.Evil'"),
+    "custom_st": (module("custom_st.Transformer", at=0), r"'custom_st\.Transformer'"),
+    "a module of another repository": (module("acme/code--evil.Evil"), "'acme/code--evil.Evil'"),
+    "a name that begins alike": (module("sentence_transformers_evil.Pooling"), "_evil"),
+    "a router, which names types of its own": (module("sentence_transformers.models.Router", "r"), "Router"),
+    "a package seen through sentence_transformers": (torch_itself, r"Dense\.torch"),
+    "a type that is no text": (module(7), "`type` and a `path`"),
+    "a path that is no text": (module(POOLING, None), "`path`"),
+    "an absolute path": (module(POOLING, "/etc"), "'/etc'"),
+    "a path that leaves": (module(POOLING, "a/../../b"), "not inside"),
+    "a path with a backslash": (module(POOLING, "..\\b"), "not inside"),
+    "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "not a list of modules"),
+    "a list of names": (write("modules.json", '["evil.Evil"]'), "not a list of modules"),
+    "no JSON": (write("modules.json", "[[[" * 100_000), "cannot be read"),
+}
+SENTENCE, CONFIG = "sentence_bert_config.json", "config.json"
+ACTIVATION = "sbert_ce_default_activation_function"
+INSIDE = {"auto_map": {"AutoModel": "acme/code--evil.Evil"}}
+CHANGES: dict[str, tuple[str, str, Any, str]] = {
+    "a tokenizer": ("1_Pooling/wordembedding_config.json", "tokenizer_class", "evil.Evil", "tokenizer_class"),
+    "a configuration": (CONFIG, "auto_map", {"AutoModel": "evil.Evil"}, r"evil\.Evil"),
+    "a configuration inside another": (CONFIG, "text_config", INSIDE, "auto_map"),
+    "code of a tokenizer": ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["evil.Evil", None]}, "auto_map"),
+    "a class that is no tokenizer": ("tokenizer_config.json", "tokenizer_class", "RagRetriever", "RagRetriever"),
+    "trust": (SENTENCE, "model_args", {"trust_remote_code": True}, "trust_remote_code"),
+    "other weights": (SENTENCE, "model_args", {"use_safetensors": False}, "use_safetensors"),
+    "a kernel": (SENTENCE, "model_kwargs", {"attn_implementation": "acme/kernel"}, "acme/kernel"),
+    "an activation of a cross-encoder": (CONFIG, "sentence_transformers", {"activation_fn": "evil.Evil"}, "evil"),
+    "a function of torch": (CONFIG, ACTIVATION, "torch.utils.collect_env.main", "collect_env"),
+    "an adapter": ("adapter_config.json", "megatron_core", "evil", "adapter"),
+    "an index of pickled weights": ("model.safetensors.index.json", "weight_map", {"a": "../evil.bin"}, r"\.\./evil"),
+}
 POISONS: dict[str, tuple[Poison, str, str]] = {
-    "a module beside modules.json": (module("evil.Evil"), "modules.json", "'evil.Evil'"),
-    "custom_st": (module("custom_st.Transformer", at=0), "modules.json", r"'custom_st\.Transformer'"),
-    "a module of another repository": (module("acme/code--evil.Evil"), "modules.json", "'acme/code--evil.Evil'"),
-    "a name that begins alike": (module("sentence_transformers_evil.Pooling"), "modules.json", "_evil"),
-    "a router, which names types of its own": (
-        module("sentence_transformers.models.Router", "r"),
-        "modules.json",
-        "Router",
-    ),
-    "a package seen through sentence_transformers": (torch_itself, "modules.json", r"Dense\.torch"),
-    "a type that is no text": (module(7), "modules.json", "`type` and a `path`"),
-    "a path that is no text": (module("sentence_transformers.models.Pooling", None), "modules.json", "`path`"),
-    "an absolute path": (module("sentence_transformers.models.Pooling", "/etc"), "modules.json", "'/etc'"),
-    "a path that leaves": (module("sentence_transformers.models.Pooling", "a/../../b"), "modules.json", "not inside"),
-    "a path with a backslash": (module("sentence_transformers.models.Pooling", "..\\b"), "modules.json", "not inside"),
-    "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "modules.json", "not a list of modules"),
-    "a list of names": (write("modules.json", '["evil.Evil"]'), "modules.json", "not a list of modules"),
-    "no JSON": (write("modules.json", "[[[" * 100_000), "modules.json", "cannot be read"),
     "an activation": (with_dense(activation_function="evil.Evil"), "2_Dense/config.json", r"evil\.Evil"),
-    "an activation that ends the process": (
-        with_dense(activation_function="os.abort"),
-        "2_Dense/config.json",
-        r"os\.abort",
-    ),
-    "a tokenizer": (
-        change("1_Pooling/wordembedding_config.json", tokenizer_class="evil.Evil"),
-        "1_Pooling/wordembedding_config.json",
-        "tokenizer_class",
-    ),
-    "a configuration": (change("config.json", auto_map={"AutoModel": "evil.Evil"}), "config.json", r"evil\.Evil"),
-    "a configuration inside another": (
-        change("config.json", text_config={"auto_map": {"AutoModel": "acme/code--evil.Evil"}}),
-        "config.json",
-        "auto_map",
-    ),
-    "a tokenizer of transformers": (
-        change("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]}),
-        "tokenizer_config.json",
-        "auto_map",
-    ),
-    "a class of transformers that is no tokenizer": (
-        change("tokenizer_config.json", tokenizer_class="RagRetriever"),
-        "tokenizer_config.json",
-        "RagRetriever",
-    ),
-    "trust": (
-        change("sentence_bert_config.json", model_args={"trust_remote_code": True}),
-        "sentence_bert_config.json",
-        "trust_remote_code",
-    ),
-    "other weights": (
-        change("sentence_bert_config.json", model_args={"use_safetensors": False}),
-        "sentence_bert_config.json",
-        "use_safetensors",
-    ),
-    "a kernel": (
-        change("sentence_bert_config.json", model_kwargs={"attn_implementation": "acme/kernel"}),
-        "sentence_bert_config.json",
-        "acme/kernel",
-    ),
-    "an activation of a cross-encoder": (
-        change("config.json", sentence_transformers={"activation_fn": "evil.Evil"}),
-        "config.json",
-        r"evil\.Evil",
-    ),
-    "a function of torch": (
-        change("config.json", sbert_ce_default_activation_function="torch.utils.collect_env.main"),
-        "config.json",
-        "collect_env",
-    ),
-    "an adapter": (
-        change("adapter_config.json", base_model_name_or_path="/elsewhere", megatron_core="evil"),
-        "adapter_config.json",
-        "adapter",
-    ),
+    "the end of the process": (with_dense(activation_function="os.abort"), "2_Dense/config.json", r"os\.abort"),
     "pickled weights": (pickled_weights, "", r"pytorch_model\.bin are pickled"),
     "pickled weights of a module": (pickled_dense, "", r"2_Dense/pytorch_model\.bin are pickled"),
-    "an index of pickled weights": (
-        change("model.safetensors.index.json", weight_map={"a": "../evil.bin"}),
-        "model.safetensors.index.json",
-        r"\.\./evil\.bin",
-    ),
 }
+POISONS |= {name: (poison, "modules.json", message) for name, (poison, message) in MODULES.items()}
+POISONS |= {name: (change(file, **{key: value}), file, words) for name, (file, key, value, words) in CHANGES.items()}
 
 
 def check(folder: Path, file: str, message: str, act: Callable[[], object]) -> None:

@@ -1,10 +1,10 @@
 """Contract: vectors and gradients of the last layers equal those of the complete model, on any number of threads. The
-terms of the loss equal explicit loops; batches without information have loss 0 and no gradient.
+loss equals explicit loops; batches without information have loss 0 and no gradient.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.sources.sbert import tune
 from relabel.sources.sbert.tune import UpperLayers, compute_loss
-from relabel.sources.sbert.tune_data import Term
+from relabel.sources.sbert.tune_data import Pairs
 
 TEXTS = texts(300)
 WHICH = np.arange(0, 300, 2)
@@ -36,19 +36,16 @@ def test_the_gradient_of_the_complete_model(folder: Path, layers: int, learning:
     encoder = make(folder, layers)
     vectors = encoder.vectors(WHICH)
     (vectors @ vectors.T).square().mean().backward()
-    model = encoder.model
-    with encoder.complete():
-        named = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        gradients = {name: gradient.clone() for name, gradient in named.items()}
-        model.zero_grad()
-        plain = model(model.tokenize([TEXTS[i] for i in WHICH]))["sentence_embedding"]
-    assert {int(name.partition(".layer.")[2][0]) for name in named} == learning
+    encoder._use(*encoder._complete)
+    gradients = {name: p.grad.clone() for name, p in encoder.model.named_parameters() if p.grad is not None}
+    assert {int(name.partition(".layer.")[2][0]) for name in gradients} == learning
+    encoder.model.zero_grad()
+    plain = encoder.model(encoder.model.tokenize([TEXTS[i] for i in WHICH]))["sentence_embedding"]
     plain = torch.nn.functional.normalize(plain, dim=-1)
     torch.testing.assert_close(vectors, plain, rtol=0, atol=1e-6)
     (plain @ plain.T).square().mean().backward()
-    with encoder.complete():
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-4, atol=1e-7)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, encoder.model.get_parameter(name).grad, rtol=1e-4, atol=1e-7)
 
 
 def test_the_same_bits_on_any_number_of_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +65,10 @@ def vectors(seed: int = 0) -> torch.Tensor:
     return torch.nn.functional.normalize(values, dim=-1)
 
 
-def term(weight: float, left: int, right: int, pairs: int = 12, seed: int = 0) -> Term:
+def judged(left: int, right: int, pairs: int = 12, seed: int = 0) -> Pairs:
     draw = np.random.default_rng(seed)
     sides = (draw.integers(0, 20, (pairs, count)) for count in (left, right))
-    return Term(weight, *sides, draw.random(pairs, np.float32))
+    return Pairs(*sides, draw.random(pairs), np.zeros((pairs, 2), np.int64))
 
 
 def cosine(v: torch.Tensor, left: np.ndarray, right: np.ndarray) -> float:
@@ -81,25 +78,21 @@ def cosine(v: torch.Tensor, left: np.ndarray, right: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 5), (5, 5)])
-def test_a_term_is_one_minus_pearson(left: int, right: int) -> None:
-    v, one = vectors(), term(0.3, left, right)
+def test_a_kind_of_pairs_adds_one_minus_pearson(left: int, right: int) -> None:
+    v, one, other = vectors(), judged(left, right), judged(1, 5, seed=1)
     cosines = [cosine(v, a, b) for a, b in zip(one.left, one.right, strict=True)]
     expected = 0.3 * (1 - np.corrcoef(cosines, one.score)[0, 1])
-    assert float(compute_loss(v, [one])) == pytest.approx(expected, abs=1e-6)
-
-
-def test_terms_add_up() -> None:
-    v, terms = vectors(), [term(0.7, 1, 5), term(1.0, 1, 1, seed=1)]
-    parts = [float(compute_loss(v, [one])) for one in terms]
-    assert float(compute_loss(v, terms)) == pytest.approx(sum(parts), abs=1e-9)
+    assert float(compute_loss(v, {"a": one}, {"a": 0.3})) == pytest.approx(expected, abs=1e-6)
+    expected += float(compute_loss(v, {"b": other}, {"b": 1.0}))
+    both = compute_loss(v, {"a": one, "b": other}, {"a": 0.3, "b": 1.0})
+    assert float(both) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 3])
 def test_batches_without_information(pairs: int) -> None:
     v = vectors().requires_grad_()
-    constant = term(1.0, 1, 5)._replace(score=np.ones(12, np.float32))
-    loss = compute_loss(v, [term(1.0, left, right, pairs) for left, right in ((1, 1), (1, 5), (5, 5))] + [constant])
-    assert math.isfinite(float(loss.detach()))
+    kinds = {"few": judged(5, 5, pairs), "constant": replace(judged(1, 5), score=np.ones(12))}
+    loss = compute_loss(v, kinds, dict.fromkeys(kinds, 1.0))
     loss.backward()  # type: ignore[no-untyped-call]
     assert v.grad is not None
     assert float(loss.detach()) == 0
@@ -108,6 +101,6 @@ def test_batches_without_information(pairs: int) -> None:
 
 def test_the_gradient_is_finite_where_all_cosines_are_equal() -> None:
     v = torch.ones(20, 8, requires_grad=True)
-    compute_loss(v, [term(1.0, 1, 1)]).backward()  # type: ignore[no-untyped-call]
+    compute_loss(v, {"sts": judged(1, 1)}, {"sts": 1.0}).backward()  # type: ignore[no-untyped-call]
     assert v.grad is not None
     assert bool(v.grad.isfinite().all())

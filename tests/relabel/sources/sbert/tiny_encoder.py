@@ -16,8 +16,8 @@ WORDS = ["a", "the", "man", "dog", "on", "red", "bus", "with", "two", "cats", "i
 IMAGES = 24
 
 
-def tiny_encoder(folder: Path, layers: int = 3) -> Path:
-    """Make a 32-dimensional BERT with a small vocabulary and the same bytes on every call."""
+def tiny_encoder(folder: Path, layers: int = 3, spread: float = 0.02) -> Path:
+    """Make a 32-dimensional BERT with a small vocabulary and the same bytes on every call; `spread`: of its weights."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -31,7 +31,9 @@ def tiny_encoder(folder: Path, layers: int = 3) -> Path:
     shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 40}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        BertModel(BertConfig(vocab_size=len(words), num_hidden_layers=layers, **shape)).save_pretrained(parts)
+        BertModel(
+            BertConfig(vocab_size=len(words), num_hidden_layers=layers, initializer_range=spread, **shape)
+        ).save_pretrained(parts)
     model = SentenceTransformer(modules=[Transformer(str(parts)), Pooling(32)], device="cpu")
     model.save(str(folder / "model"), create_model_card=False)
     return folder / "model"
@@ -72,24 +74,18 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
         sts.append((ids[5 * a + int(x)], ids[5 * b + int(y)], "c2c_isim"))
         sits.append((ids[5 * a + int(x)], f"coco:{1 + b}", "c2i_intrasim"))
 
-    def scored(task: Task, pairs: list[tuple[str, str, str]]) -> HumanScores:
-        pairs = list(dict.fromkeys(pairs))
-        left, right, method = (list(side) for side in zip(*pairs, strict=True))
-        score = [
-            similarity(a, b) if task == "sts" else max(similarity(a, ids[5 * (int(b[5:]) - 1) + k]) for k in range(5))
-            for a, b, _ in pairs
-        ]
-        return HumanScores(task, "val", left, right, np.array(score), method)
+    def score(task: Task, a: str, b: str) -> float:
+        if task == "sis":
+            return float(draw.random() * 5)
+        image = int(b[5:]) - 1
+        return similarity(a, b) if task == "sts" else max(similarity(a, ids[5 * image + k]) for k in range(5))
 
-    sis = HumanScores(
-        "sis",
-        "val",
-        [f"coco:{1 + m}" for m in range(images)],
-        [f"coco:{1 + (m + 1) % images}" for m in range(images)],
-        draw.random(images) * 5,
-        ["i2i_csim"] * images,
-    )
-    scores = {"sts": scored("sts", sts), "sits": scored("sits", sits), "sis": sis}
+    sis = [(f"coco:{1 + m}", f"coco:{1 + (m + 1) % images}", "i2i_csim") for m in range(images)]
+    scores = {}
+    for task, pairs in (("sts", sts), ("sits", sits), ("sis", sis)):
+        left, right, method = map(list, zip(*dict.fromkeys(pairs), strict=True))
+        found = np.array([score(task, a, b) for a, b in zip(left, right, strict=True)])  # type: ignore[arg-type]
+        scores[task] = HumanScores(task, "val", left, right, found, method)  # type: ignore[arg-type]
 
     def human_scores(task: Task, split: Split) -> HumanScores:
         assert split == "val", "test is what labels are judged by"
@@ -100,7 +96,4 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
 
 def use_small_scores(monkeypatch: pytest.MonkeyPatch, images: int = IMAGES) -> None:
     """Replace CxC's scores by these for tuning."""
-    scores = small_scores(images)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.image_ids", lambda split: np.arange(1, images + 1))
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", small_scores(images))
