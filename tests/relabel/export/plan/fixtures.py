@@ -61,7 +61,7 @@ class Fake:
         self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, SourceParams)
 
     def is_pairwise(self) -> bool:
-        return self.spec.pairwise
+        return self.spec.kind == "pairs"
 
 
 def vectors(corpus: Corpus) -> VectorRelevance:
