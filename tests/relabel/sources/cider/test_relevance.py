@@ -116,13 +116,6 @@ def test_a_caption_of_2000_words(opened: Open, loop_cider: Callable[..., float])
         assert block[m, j] == pytest.approx(expected, abs=1e-12)
 
 
-def test_relevance_stays_in_its_range(opened: Open) -> None:
-    relevance = opened([["seven words that no other caption has", "x"], ["y z"], ["w v u t s"]])
-    singles = relevance.block(References.single(everything(relevance)), everything(relevance))
-    assert singles.max() <= 10
-    assert singles[0, 0] == pytest.approx(10, abs=1e-12)
-
-
 @pytest.mark.parametrize("bad", [-1, 2, 7])
 def test_rows_outside_the_encoding_are_refused(opened: Open, tiny_corpus: Callable[..., Corpus], bad: int) -> None:
     relevance = opened(tiny_corpus([["a b"], ["c d", "e f"], ["g h"], ["a c"]]), rows=range(3, 5))
