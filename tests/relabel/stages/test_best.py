@@ -15,7 +15,7 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel.stages import Project, best
 from relabel.store.manifest import open_artefact
