@@ -66,13 +66,6 @@ def test_pairs_and_block_equal_explicit_loops(pooling: Pooling, monkeypatch: pyt
     np.testing.assert_allclose(subject.block(references, captions, pooling), expected, atol=1e-6)
 
 
-def test_empty_queries() -> None:
-    none = np.empty(0, np.int32)
-    assert relevance().block(References.of([]), rows(1, 2)).shape == (0, 2)
-    assert relevance().block(References.of(SETS), none).shape == (5, 0)
-    assert relevance().pairs(References.of([]), none).shape == (0,)
-
-
 def test_query_is_the_cosine_with_the_text() -> None:
     vectors, captions = unit(), rows(5, 4, 17)
     scores = relevance().query("7", captions)

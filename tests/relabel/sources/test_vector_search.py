@@ -221,13 +221,3 @@ def test_memory_limit_holds_for_every_k(k: int, memory: int) -> None:
     command = [sys.executable, "-c", MEASURED, "24000", str(k), str(memory)]
     took = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert took <= memory
-
-
-@pytest.mark.slow
-def test_groups_of_full_size_with_samples_and_full_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    case = among_themselves(unit(9000, 48, copies=2), 30)
-    rows, scores = find_all(case.finder(memory=64 << 20), tmp_path)
-    sample = np.random.default_rng(0).integers(0, 9000, 200)
-    subset = Search(case.search.queries.take(sample), case.search.exclude[sample], case.search.candidates, 30)
-    check(case._replace(search=subset), (rows[sample], scores[sample]))

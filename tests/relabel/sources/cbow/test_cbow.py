@@ -20,7 +20,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
-from relabel.sources.cosine import VectorRelevance, read_vectors
+from relabel.sources.cosine import VectorRelevance
 from relabel.store.manifest import Manifest
 
 TEXTS = [
@@ -103,16 +103,6 @@ def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_p
         "of_words": len({w for t in PTB for w in t.split()}),
         "most_frequent": [["unseen", 1], ["qwx", 1], ["zzz", 1]],
     }
-
-
-def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
-    path, _ = glove(tmp_path)
-    complete, _ = encoded(tmp_path, corpus(), vectors=str(path))
-    part, manifest = encoded(tmp_path, corpus(), range(2, 8), 4, vectors=str(path))
-    assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
-    np.testing.assert_array_equal(read_vectors(tmp_path / "encoding", manifest), part.vectors)
-    np.testing.assert_array_equal(part.vectors, complete.vectors[2:8])
-    np.testing.assert_array_equal(complete.vectors[0], complete.vectors[4])  # equal tokens
 
 
 def test_a_new_text_scores_as_a_caption(tmp_path: Path) -> None:

@@ -117,18 +117,6 @@ def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_lower_split_needs_no_ptb_tokens(tmp_path: Path) -> None:
-    pytest.importorskip("gensim")
-    corpus = make_corpus(30)
-    bare = Corpus.from_captions(
-        [Caption(c, c, "train", t) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)]
-    )
-    with pytest.raises(MissingError, match="no PTB tokens"):
-        tune(tmp_path, bare)
-    result = tune(tmp_path, bare, tokenizer="lower_split")
-    assert set(result.index) <= {w for t in bare.texts for w in t.lower().split()}
-
-
 def test_untrainable_corpora_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no split val"):
         tune(tmp_path, splits=("val",))

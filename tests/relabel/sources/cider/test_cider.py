@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.relabel.sources.encodings import encode
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
@@ -104,12 +104,6 @@ def test_ptb_without_tokens_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest.*lower_split"):
         encoded(bare, tmp_path / "e", range(2))
     encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
-
-
-def test_an_absent_df_split_is_refused(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    with pytest.raises(UsageError, match="no split val"):
-        encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df="val")
 
 
 @pytest.mark.java

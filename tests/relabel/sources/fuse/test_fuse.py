@@ -158,24 +158,6 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     return model
 
 
-def test_a_label_of_a_project(small_project: Project, tmp_path: Path) -> None:
-    """Encode, open and search through the stages; only neighbours without a gate are marked exact."""
-    model_for(small_project, ["cbow", "cider"], tmp_path / "model")
-    sources = {"both": {"source": "fuse", "model": str(tmp_path / "model")}}
-    sources["gated"] = sources["both"] | {"gate": "cbow", "gate_top": 20}
-    project = fuse_project(tmp_path, small_project, sources)
-    for label in ("both", "gated"):
-        stages.encode(project, label, "all").run()
-        manifest, _ = stages.neighbours(project, label).run()
-        assert manifest.facts["exact"] == (label == "both")
-    fuse = stages.open_label(project, "both", "all")
-    rows = np.arange(10, dtype=np.int32)
-    cbow, cider = (stages.open_label(project, label, "all") for label in ("cbow", "cider"))
-    images = project.corpus.references(range(3))
-    expected = 0.1 + 0.05 * cbow.block(images, rows, "max") + 0.05 * cider.block(images, rows, "max")
-    assert fuse.block(images, rows) == pytest.approx(np.clip(expected, 0, 1), abs=1e-6)
-
-
 def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path: Path) -> None:
     model_for(small_project, ["cider"], tmp_path / "model")
     sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}}

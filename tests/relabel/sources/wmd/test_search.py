@@ -85,13 +85,6 @@ def test_threads_and_tasks_change_nothing(relevance: WmdRelevance) -> None:
             np.testing.assert_array_equal(scores, complete[1][part.start : part.stop])
 
 
-def test_no_candidates(relevance: WmdRelevance) -> None:
-    one = np.array([3], np.int32)
-    search = Search(References.single(one), one, one, 4)
-    rows, scores = relevance.finder(search, "max", Runtime(threads=1)).find(None, range(1), lambda _: None)  # type: ignore[arg-type]
-    assert rows.shape == scores.shape == (1, 0)
-
-
 def test_real_captions(mirror: Path, encode: Encode, coco_slice: list[str]) -> None:
     path = mirror / GLOVE
     if not path.exists():
