@@ -19,7 +19,7 @@ from relabel.sources import SOURCES, source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
-from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
 _FILE = Path("params.yaml")

@@ -196,8 +196,7 @@ def write_fuse(folder: Path, encodings: Path) -> None:
     """Write a fuse of cbow and cider_lower_split with fixed curves, for their current encodings."""
     from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
-    from relabel.sources.fuse.features import Feature
-    from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
+    from relabel.sources.fuse.model import Feature, FuseModel, Head, Part, without_rows
     from relabel.store.manifest import read_manifest
 
     parts = {}

@@ -27,8 +27,7 @@ from relabel.config import load_config
 from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import human_scores
-from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import KIND, Curve, FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import KIND, Curve, Feature, FuseModel, Head, Part, without_rows
 from relabel.stages import Project
 from relabel.store.artefact import Recipe, build
 

@@ -11,7 +11,7 @@ import typer
 from relabel import stages
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
-from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import group, verb
 from relabel_cli.shared_options import READ, WORKERS, SharedOptions

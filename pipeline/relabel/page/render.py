@@ -60,7 +60,7 @@ def make_page(
     """
     corpus, total = captions.corpus, len(captions.chosen_from)
     facts = [f"{len(captions):,} of {total:,} captions", f"{len(captions.images):,} images"]
-    compared = [name for name, one in labels.items() if not one.source.spec.baseline]
+    compared = [name for name, one in labels.items() if one.source.spec.kind != "baseline"]
     colours = dict.fromkeys(labels, "var(--baseline)")
     colours |= {name: f"var(--label-{number % 8})" for number, name in enumerate(compared)}
     nearest = _nearest({name: labels[name] for name in compared}, captions, runtime, work)

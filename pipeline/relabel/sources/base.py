@@ -91,19 +91,9 @@ class SourceSpec:
     image_vectors: bool = False
 
     @property
-    def pairwise(self) -> bool:
-        """True if every pair has its own cost, so blocks of arbitrary captions are too expensive."""
-        return self.kind == "pairs"
-
-    @property
     def fast(self) -> bool:
         """True if blocks of arbitrary captions are cheap, so the source can pick candidates for a slower one."""
         return self.kind in ("vectors", "features")
-
-    @property
-    def baseline(self) -> bool:
-        """True if the source knows image ids only and therefore cannot score sentences."""
-        return self.kind == "baseline"
 
     @property
     def poolings(self) -> tuple[Pooling, ...]:
@@ -196,8 +186,11 @@ class Source(ABC, Generic[P]):
         return None
 
     def is_pairwise(self) -> bool:
-        """Return True if the source scores pair by pair, or is made of a label that does."""
-        return self.spec.pairwise
+        """Return True if the source scores pair by pair, or is made of a label that does.
+
+        Every pair then has its own cost, so blocks of arbitrary captions are too expensive.
+        """
+        return self.spec.kind == "pairs"
 
     def supports(self, what: Capability) -> str | None:
         """Return None if the source can do something, else the reason why not."""

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -48,14 +47,20 @@ def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: Stored
 
 def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     """Read the vectors of an encoding in row order: (N, D) float32."""
-    # One shard is read at a time into a preallocated array, so that no vector is in memory twice.
-    sizes = [pq.read_metadata(folder / name).num_rows for name in manifest.parts]
-    width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
-    vectors, start = np.empty((sum(sizes), width), np.float32), 0
-    for name, size in zip(manifest.parts, sizes, strict=True):
-        vectors[start : start + size] = vectors_from_table(read_columns(folder / name, ["vector"]))
-        start += size
+    shape, pieces = _shape_and_pieces(folder, manifest)
+    vectors, start = np.empty(shape, np.float32), 0
+    for piece in pieces:
+        vectors[start : start + len(piece)] = piece
+        start += len(piece)
     return vectors
+
+
+def _shape_and_pieces(folder: Path, manifest: Manifest) -> tuple[tuple[int, int], Iterator[NDArray[np.float32]]]:
+    """Return the shape of the vectors of an encoding, and the vectors shard by shard: none is in memory twice."""
+    files = [folder / name for name in manifest.parts]
+    width = pq.read_schema(files[0]).field("vector").type.list_size
+    count = sum(pq.read_metadata(file).num_rows for file in files)
+    return (count, width), (vectors_from_table(read_columns(file, ["vector"])) for file in files)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,9 +128,9 @@ class VectorSource(Source[P]):
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        # Shards are copied one after another, so the encoding is never in memory completely.
-        dtype = str(semantic["dtype"])
-        write_vectors(folder, manifest, STORED[dtype], work)
+        dtype, (shape, pieces) = str(semantic["dtype"]), _shape_and_pieces(folder, manifest)
+        # The vectors of failed rows are NaN, and stay NaN.
+        write_pieces(work, "vectors", STORED[dtype], shape, pieces)
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 
@@ -139,27 +144,6 @@ def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
         params=params,
         refused_poolings=REFUSED_POOLINGS,
     )
-
-
-def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:
-    """Write the `vectors` array of a lookup, shard by shard.
-
-    `folder`: folder of the encoding. `manifest`: manifest of the encoding. The vectors of its failed rows are NaN, and
-    stay NaN.
-    """
-    rows = range(*manifest.facts["rows"])
-    width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
-    write_pieces(work, "vectors", dtype, (len(rows), width), _vectors_in_order(folder, manifest, rows.start))
-
-
-def _vectors_in_order(folder: Path, manifest: Manifest, row: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the vectors of each shard, after checking that its rows follow those of the shard before."""
-    for name in manifest.parts:
-        table = pq.read_table(folder / name, columns=["row", "vector"])
-        if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
-            raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo="Encode again.")
-        yield vectors_from_table(table)
-        row += table.num_rows
 
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:

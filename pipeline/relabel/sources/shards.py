@@ -55,16 +55,11 @@ class Shards:
 
     def record_failed(self, work: Work) -> None:
         """Add the failed rows to the facts, if there are any: their number, the first ids with reasons, and a hash."""
-        rows: list[int] = []
-        first: list[list[str]] = []
-        for name, part in self.files.items():
-            for position, reason in enumerate(column.to_pylist() if (column := _reasons(work.folder / name)) else ()):
-                if reason is not None:
-                    rows.append(part.start + position)
-                    first += [[self.corpus.caption_ids[rows[-1]], reason]] if len(first) < _SHOWN else []
-        if rows:
-            digest = hashlib.sha256(np.array(rows, "<i4").tobytes()).hexdigest()
-            work.facts[FAILED] = {"rows": len(rows), "first": first, "sha256": digest}
+        failed = [one for name in self.files for one in _failed_rows(work.folder / name)]
+        if failed:
+            digest = hashlib.sha256(np.array([row for row, _ in failed], "<i4").tobytes()).hexdigest()
+            first = [[self.corpus.caption_ids[row], reason] for row, reason in failed[:_SHOWN]]
+            work.facts[FAILED] = {"rows": len(failed), "first": first, "sha256": digest}
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
@@ -76,17 +71,16 @@ def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
 
 def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
     """Return the corpus rows of an encoding that failed, ascending: (F,) int32."""
-    failed = [np.empty(0, np.int32)]
-    for name in manifest.parts if FAILED in manifest.facts else ():
-        reasons = _reasons(folder / name)
-        if reasons is not None:
-            row = pq.read_table(folder / name, columns=["row"])["row"].to_numpy()
-            failed.append(row[reasons.is_valid().to_numpy()])
-    return np.concatenate(failed)
+    names = manifest.parts if FAILED in manifest.facts else ()
+    return np.array([row for name in names for row, _ in _failed_rows(folder / name)], np.int32)
 
 
-def _reasons(shard: Path) -> pa.ChunkedArray | None:
-    """Read the failure reasons of a shard; None if none of its rows failed."""
-    # Only the footer is read for shards without the column.
+def _failed_rows(shard: Path) -> list[tuple[int, str]]:
+    """Return the failed rows of a shard with their reasons."""
     with pq.ParquetFile(shard) as file:
-        return file.read(columns=[FAILED])[FAILED] if FAILED in file.schema_arrow.names else None
+        # Only the footer is read for shards without the column.
+        if FAILED not in file.schema_arrow.names:
+            return []
+        table = file.read(columns=["row", FAILED])
+    rows = table.filter(table[FAILED].is_valid())
+    return list(zip(rows["row"].to_pylist(), rows[FAILED].to_pylist(), strict=True))

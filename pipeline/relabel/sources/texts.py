@@ -7,8 +7,8 @@ split and further candidates in another, which keeps candidates out of the docum
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -85,7 +85,8 @@ class TextCorpus:
                 row_of[text] = len(captions)
                 name = f"text:{len(captions)}"
                 captions.append(Caption(name, name, CANDIDATE_SPLIT, text, f"pair {p + 1}, candidate"))
-        each_set = References.of(_consecutive([len(texts) for texts in sets]))
+        indptr = indptr_of([len(texts) for texts in sets])
+        each_set = References(indptr, np.arange(indptr[-1], dtype=np.int32))
         # Ids count upwards in their natural order, so the corpus keeps the rows that were counted out above.
         corpus = Corpus.from_captions(captions)
         rows = np.array([row_of[text] for text in candidates], np.int32)
@@ -122,9 +123,9 @@ def score_texts(
         from relabel.corpus.tokenizers import tokenize
 
         corpus = corpus.with_tokens(tokenize(corpus.texts))
-    with _folder_of_encodings(folder) as place:
+    with TemporaryDirectory(prefix="texts-") if folder is None else nullcontext(folder) as place:
         opened: dict[str, OpenedEncoding] = {}
-        top = _open(source, label, corpus, place, runtime, parts, opened)
+        top = _open(source, label, corpus, Path(place), runtime, parts, opened)
         try:
             scores = top.relevance.pairs(texts.references, texts.candidates, pooling)
         finally:
@@ -153,16 +154,6 @@ def fingerprint_texts(
         | {"version": version_of("encoding", source.spec.name)}
         for label, source in sources.items()
     }
-
-
-@contextmanager
-def _folder_of_encodings(folder: Path | None) -> Iterator[Path]:
-    """Yield a folder, or a temporary one where none is given."""
-    if folder is not None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="texts-") as temporary:
-        yield Path(temporary)
 
 
 def score_both_orders(
@@ -243,9 +234,3 @@ def _check(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> No
             raise UsageError(problem, where=f"pair {p + 1}", todo="Put the text into a list.")
         if not len(texts):
             raise UsageError("an empty reference set", where=f"pair {p + 1}", todo="Give at least one reference.")
-
-
-def _consecutive(sizes: Sequence[int]) -> list[NDArray[np.int32]]:
-    """Return runs of consecutive rows of the given lengths."""
-    ends = np.cumsum(sizes)
-    return [np.arange(end - size, end, dtype=np.int32) for size, end in zip(sizes, ends, strict=True)]

@@ -18,10 +18,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Advance, Runtime, pick_device
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
+from relabel.sources.relevance import positions_in
 from relabel.store.workdir import Step, Work
 from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.merge import TopK, merge_references, topk_bytes
@@ -29,7 +30,6 @@ from relabel.topk.query_search import GpuSearch, QuerySearch
 from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]
-_VECTORS = 1 << 14  # vectors checked for finite values at once
 _LIST_BYTES = 64 << 20  # bytes of lists merged at once, even if more memory is available
 
 
@@ -42,7 +42,6 @@ class VectorFinder(Finder):
 
     `vectors`: (N, D) float32.
     `first`: corpus row of ``vectors[0]``.
-    `arithmetic`: arithmetic of the prefilter; changes only the time.
     """
 
     vectors: NDArray[np.float32]
@@ -50,7 +49,6 @@ class VectorFinder(Finder):
     search: Search
     pooling: Pooling
     runtime: Runtime
-    arithmetic: Arithmetic | None = None
 
     def build(self, work: Work) -> Step | None:
         """Return the step that makes all lists together, if most candidates are queries."""
@@ -73,10 +71,8 @@ class VectorFinder(Finder):
         exclude = self.search.exclude[queries.start : queries.stop]
         # A set is searched only if all vectors that count are finite.
         complete = np.flatnonzero(np.logical_and.reduceat(self._finite[sets.rows], sets.indptr[:-1]))
-        numbers, scores = (
-            np.full((len(sets), self.search.width), -1, np.int32),
-            np.full((len(sets), self.search.width), np.nan),
-        )
+        shape = (len(sets), self.search.width)
+        numbers, scores = np.full(shape, -1, np.int32), np.full(shape, np.nan)
         if len(complete) and min(self._list_length, self.search.width):
             complete_sets = sets.take(complete)
             indptr, members, lists = self._lists(work, complete_sets)
@@ -120,18 +116,14 @@ class VectorFinder(Finder):
         sets = self.search.queries
         if self.pooling == "paired":
             sets = sets.first()
-        positions = sets.rows.astype(np.int64) - self.first
-        if len(positions) and (positions.min() < 0 or positions.max() >= len(self.vectors)):
-            raise IndexError(f"rows {sets.rows.min()} to {sets.rows.max()} are not all among the encoded rows")
+        positions = positions_in(sets.rows, range(self.first, self.first + len(self.vectors)))
         return References(sets.indptr, positions.astype(np.int32))
 
     @cached_property
     def _finite(self) -> NDArray[np.bool_]:
         """Mask of the vectors that are finite, (N,) bool."""
-        out = np.empty(len(self.vectors), bool)
-        for a in range(0, len(out), _VECTORS):
-            out[a : a + _VECTORS] = np.isfinite(self.vectors[a : a + _VECTORS]).all(axis=1)
-        return out
+        # A sum needs no mask of all components. Sums of unit vectors are finite.
+        return np.asarray(np.isfinite(self.vectors.sum(axis=1)))
 
     @cached_property
     def _candidates(self) -> I8:
@@ -175,20 +167,18 @@ class VectorFinder(Finder):
     @cached_property
     def _self_join(self) -> SelfJoin:
         """Search of all candidates among themselves."""
-        return SelfJoin(self.vectors, self._candidates, self._list_length, self.runtime, self.arithmetic)
+        return SelfJoin(self.vectors, self._candidates, self._list_length, self.runtime)
 
     @cached_property
     def _query_search(self) -> QuerySearch | GpuSearch:
         """Search for one query at a time, on the GPU if the runtime has one."""
         pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
         on_gpu = self._device != "cpu"
-        arithmetic: Arithmetic | None = "float32" if on_gpu else self.arithmetic
+        arithmetic: Arithmetic | None = "float32" if on_gpu else None
         search = QuerySearch(self.vectors, self._candidates, self._list_length, pooling, self.runtime, arithmetic)
         return GpuSearch(search, self._device) if on_gpu else search
 
     @cached_property
     def _device(self) -> str:
-        """Device of the products; a given arithmetic is one of the CPU's."""
-        from relabel.core.runtime import pick_device
-
-        return "cpu" if self.arithmetic else pick_device(self.runtime.device)
+        """Device of the products."""
+        return pick_device(self.runtime.device)

@@ -38,7 +38,7 @@ def search_labels(
     config, split = project.config, project.choose_split(split, "test", labels)
     encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
-    names = list(labels) or [name for name in encoded if not config.source(name).spec.baseline]
+    names = list(labels) or [name for name in encoded if config.source(name).spec.kind != "baseline"]
     if not names:
         where = str(project.folder("encodings", split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")

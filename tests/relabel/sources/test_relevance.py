@@ -1,5 +1,5 @@
 """Contract: a source that only scores pairs gets its other methods from the defaults of `Relevance`. Blocks of any size
-equal its pairs, positions are those of the encoded rows, and only sources of vectors have vectors.
+equal its pairs, and positions are those of the encoded rows.
 """
 
 from __future__ import annotations
@@ -7,12 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relabel.core.errors import UsageError
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.relevance import Relevance, pool
-from relabel.store.workdir import Work
 
 
 class Differences(Relevance):
@@ -58,11 +56,3 @@ def test_positions_are_those_of_encoded_rows() -> None:
     sets = References(np.array([0, 2, 3]), np.array([4, 5, 9], np.int32))
     assert relevance.set_positions(sets, "max").rows.tolist() == [0, 1, 5]
     assert relevance.set_positions(sets, "paired").rows.tolist() == [0, 5]
-
-
-def test_a_source_of_pairs_has_no_vectors(tmp_path: object) -> None:
-    relevance = Differences()
-    assert relevance.unit_vectors() is None
-    relevance.close()
-    with pytest.raises(UsageError, match="pair by pair"):
-        relevance.write_lookup(Work(tmp_path))  # type: ignore[arg-type]

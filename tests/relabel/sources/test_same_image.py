@@ -15,7 +15,6 @@ from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
 
 IMAGES = [5, 1, 7, 2]
-POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
     return relevance
 
 
-@pytest.mark.parametrize("pooling", [None, *POOLINGS])
+@pytest.mark.parametrize("pooling", [None, "paired", "max", "mean", "refs"])
 def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevance, pooling: Pooling | None) -> None:
     owner = [m for m, n in enumerate(IMAGES) for _ in range(n)]
     sets = [*corpus.references(range(4)), np.array([7], np.int32), np.array([14, 13], np.int32)]
@@ -51,15 +50,3 @@ def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevan
 
 def test_a_new_text_belongs_to_no_image(corpus: Corpus, relevance: Relevance) -> None:
     assert relevance.query("a dog", np.arange(len(corpus), dtype=np.int32)).tolist() == [0.0] * 15
-
-
-def test_empty_queries(corpus: Corpus, relevance: Relevance) -> None:
-    none = np.empty(0, np.int32)
-    assert relevance.pairs(References.of([]), none).shape == (0,)
-    assert relevance.block(corpus.references([0, 1]), none).shape == (2, 0)
-
-
-def test_facts() -> None:
-    assert (SameImage.spec.kind, SameImage.spec.bounds, SameImage.spec.symmetric) == ("baseline", (0.0, 1.0), True)
-    for pooling in POOLINGS:
-        assert SameImage(SameImageParams(pooling=pooling)).tokenizer() is None

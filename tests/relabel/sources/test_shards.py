@@ -84,12 +84,6 @@ def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
     assert run(tmp_path / "e", set(), retry=True)[1] == []
 
 
-def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:
-    identities = [run(tmp_path / f"e{i}", bad)[0].identity for i, bad in enumerate((set(), {"x" * 6}, {"x" * 12}))]
-    assert len(set(identities)) == 3
-    assert identities[0] == run(tmp_path / "e0", set())[0].fingerprint
-
-
 def test_the_command_is_notified(tmp_path: Path) -> None:
     project = stages.Project(load_config(None), Runtime(data=tmp_path), tmp_path / "labels")
     folder = project.folder("encodings", "test", "flaky")

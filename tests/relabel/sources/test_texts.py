@@ -57,14 +57,6 @@ def test_cider_equals_pycocoevalcap_with_df_of_the_sets() -> None:
     assert scored.seconds > 0
 
 
-def test_the_method_of_a_source_and_its_pooling() -> None:
-    source = Cider(CiderParams(tokenizer="lower_split"))
-    mean, largest = (score_texts(source, SETS, TEXTS, Runtime(), pooling=how).scores for how in ("mean", "max"))
-    np.testing.assert_allclose(mean, score_texts(source, SETS, TEXTS, Runtime()).scores)
-    assert (largest >= mean - 1e-12).all()
-    assert (largest > mean).any()
-
-
 def test_both_orders(tmp_path: Path) -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
     first, second = TEXTS[:2], TEXTS[2:]

@@ -30,8 +30,7 @@ from relabel.core.runtime import Progress, Runtime
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts import tune as cross_tuning
-from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import Curve, FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store import manifest

@@ -41,11 +41,6 @@ class FuseParams(SourceParams):
         1000, ge=1, le=1_000_000, description="Best candidates of the gate that are scored; k if that is more."
     )
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the model."""
-        return default_data() / "fuse" if self.model is None else Path(self.model).expanduser()
-
 
 class Fuse(Source[FuseParams]):
     """Learned combination of other labels."""
@@ -63,8 +58,8 @@ class Fuse(Source[FuseParams]):
         return self.params.gate
 
     @override
-    def model_folder(self) -> Path | None:
-        return self.params.folder
+    def model_folder(self) -> Path:
+        return default_data() / "fuse" if self.params.model is None else Path(self.params.model).expanduser()
 
     @override
     def is_pairwise(self) -> bool:
@@ -75,7 +70,7 @@ class Fuse(Source[FuseParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the model's fingerprint and the hashes of its files, and the gate."""
         # The path of the model is left out: a copy in another folder gives the same relevance.
-        manifest = model_manifest(self.params.folder)
+        manifest = model_manifest(self.model_folder())
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
         gate = {"gate": self.params.gate, "gate_top": self.params.gate_top} if self.params.gate else {}
         return {"source": self.spec.name, "model": {"fingerprint": manifest.fingerprint, "files": files}} | gate
@@ -89,7 +84,7 @@ class Fuse(Source[FuseParams]):
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
                 message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
                 todo = "Fit it again with `relabel tune fuse`."
-                raise CheckError(message, where=str(self.params.folder), todo=todo)
+                raise CheckError(message, where=str(self.model_folder()), todo=todo)
 
     @override
     def open(self, encoding: OpenEncoding) -> FuseRelevance:
@@ -100,7 +95,7 @@ class Fuse(Source[FuseParams]):
             rows=encoding.rows,
             pooling=self.params.pooling,
             parts=encoding.inputs,
-            model=read_model(self.params.folder),
+            model=read_model(self.model_folder()),
             gate=self.params.gate,
             gate_top=self.params.gate_top,
             failed=np.unique(np.concatenate(failed)),
@@ -109,4 +104,4 @@ class Fuse(Source[FuseParams]):
     @cached_property
     def _parts(self) -> dict[str, Part]:
         """Parts of the model, by label."""
-        return read_model(self.params.folder).parts
+        return read_model(self.model_folder()).parts

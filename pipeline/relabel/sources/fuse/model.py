@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.types import Scores
-from relabel.sources.fuse.features import Feature
 from relabel.store.files import write_text
 from relabel.store.manifest import Manifest, open_artefact, version_of
 from relabel.store.workdir import Work
@@ -27,9 +27,17 @@ MODEL = "model.json"
 BOUNDS = (0.0, 1.0)
 """Range of relevance: human scores 0..5, divided by 5."""
 
+FeaturePooling = Literal["max", "mean", "refs"]
+"""`max` and `mean` pool the part's scores of single references, and `refs` is the part's own score of the set."""
 HeadName = Literal["set", "single"]
-HEADS: tuple[HeadName, ...] = ("set", "single")
 _STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no value
+
+
+class Feature(NamedTuple):
+    """Relevance of a part, by its label, under a pooling of its references."""
+
+    part: str
+    pooling: FeaturePooling
 
 
 class Curve(NamedTuple):
@@ -69,13 +77,11 @@ class Part:
 
     `pair_by_pair`: see Source.is_pairwise.
     `semantic`: parameters of its encoding, without its rows (see `without_rows`).
-    `out_of_fold`: sha256 of the out-of-fold predictions that replaced it in the fit, if it was itself tuned on val.
     """
 
     source: str
     pair_by_pair: bool
     semantic: dict[str, Any]
-    out_of_fold: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,31 +94,26 @@ class FuseModel:
     def write(self, work: Work) -> None:
         """Write `model.json`."""
         # Python writes the shortest text that reads back as the same float64.
-        text = json.dumps({"format": version_of(KIND), **asdict(self)}, indent=1) + "\n"
+        text = json.dumps(asdict(self), indent=1) + "\n"
         work.file(MODEL, lambda path: write_text(path, text))
 
 
 def read_model(folder: Path) -> FuseModel:
     """Read a model."""
     model_manifest(folder)
-    body = json.loads((folder / MODEL).read_text(encoding="utf-8"))
-    if body["format"] != (expected := version_of(KIND)):
-        message, todo = f"expected format {expected}, found {body['format']}", "Fit it again with `relabel tune fuse`."
-        raise CheckError(message, where=str(folder / MODEL), todo=todo)
-    parts = {label: Part(**entry) for label, entry in body["parts"].items()}
-    return FuseModel(parts, {name: _head(**body["heads"][name]) for name in HEADS})
-
-
-def _head(curves: list[Any], cap: float) -> Head:
-    return Head(tuple(Curve(Feature(*f), tuple(knots), tuple(values)) for f, knots, values in curves), cap)
+    return TypeAdapter(FuseModel).validate_json((folder / MODEL).read_bytes())
 
 
 def model_manifest(folder: Path) -> Manifest:
-    """Read a model's manifest; raise MissingError, with the command that fits a model, if the folder has none."""
+    """Read a model's manifest; raise, with the command that fits a model, if there is none of this version."""
     if not (folder / MODEL).is_file():
         todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
         raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
-    return open_artefact(folder, KIND)
+    manifest = open_artefact(folder, KIND)
+    if not manifest.is_current:
+        message, todo = "another version of relabel fitted this model", "Fit it again with `relabel tune fuse`."
+        raise CheckError(message, where=str(folder), todo=todo)
+    return manifest
 
 
 def without_rows(semantic: Mapping[str, Any]) -> Any:

@@ -7,12 +7,11 @@ The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
@@ -21,13 +20,29 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources import source_class
 from relabel.sources.finder import Finder, Search
-from relabel.sources.fuse.features import compute_features, pair_features
-from relabel.sources.fuse.model import FuseModel, Head, HeadName
+from relabel.sources.fuse.model import Feature, FuseModel
 from relabel.sources.relevance import LookupArrays, Relevance, pool
 from relabel.store.workdir import Step, Work
 
 _CELLS = 1 << 21  # scores of single references held at a time: 16 MiB
 _QUERIES = 64  # largest number of queries at a time
+
+
+def compute_features(
+    parts: Mapping[str, Relevance], features: Sequence[Feature], sets: References, captions: Rows, block: bool
+) -> Iterator[Scores]:
+    """Yield each feature of M sets and a caption each, (M,) float64; of a block with N captions, (M, N)."""
+    # Several poolings share the scores of single references, for each of which a pair repeats the caption of its set.
+    each = captions if block else np.repeat(captions, np.diff(sets.indptr))
+    singles: dict[str, Scores] = {}
+    for part, pooling in features:
+        score = parts[part].block if block else parts[part].pairs
+        if pooling == "refs":
+            yield score(sets, captions, "refs")
+            continue
+        if part not in singles:
+            singles[part] = score(References.single(sets.rows), each, "paired")
+        yield pool(singles[part], sets.indptr, pooling)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,31 +68,29 @@ class FuseRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        mode = pooling or self.pooling
-        if mode in ("max", "mean"):
-            each = np.repeat(captions, np.diff(references.indptr))
-            return pool(self.pairs(References.single(references.rows), each, "paired"), references.indptr, mode)
-        sets = references.first() if mode == "paired" else references
-        out = np.empty(len(captions))
-        for head, some in self._by_head(sets, len(sets)):
-            out[some] = head.score(pair_features(self.parts, head.features, sets.take(some), captions[some]))
-        return out
+        return self._score(references, captions, pooling or self.pooling, block=False)
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        mode = pooling or self.pooling
-        if mode in ("max", "mean"):
-            return pool(self.block(References.single(references.rows), captions, "paired"), references.indptr, mode)
-        sets = references.first() if mode == "paired" else references
-        out = np.empty((len(sets), len(captions)))
+        return self._score(references, captions, pooling or self.pooling, block=True)
 
-        def score(part: str, asked: References, pooling: Pooling) -> Scores:
-            return self.parts[part].block(asked, captions, pooling)
-
+    def _score(self, sets: References, captions: Rows, pooling: Pooling, block: bool) -> Scores:
+        """Score each set against its caption or, in a block, against all captions."""
+        if pooling in ("max", "mean"):
+            each = captions if block else np.repeat(captions, np.diff(sets.indptr))
+            return pool(self._score(References.single(sets.rows), each, "paired", block), sets.indptr, pooling)
+        sets = sets.first() if pooling == "paired" else sets
+        sizes, width = np.diff(sets.indptr), len(captions) if block else 1
+        out = np.empty((len(sets), width) if block else len(sets))
         # As many sets at a time as have `_CELLS` scores of single references, and at least one.
-        step = max(1, _CELLS // max(1, len(captions) * int(np.diff(sets.indptr).max(initial=1))))
-        for head, some in self._by_head(sets, step):
-            out[some] = head.score(compute_features(head.features, sets.take(some), score))
+        step = max(1, _CELLS // max(1, width * int(sizes.max(initial=1))))
+        # The single head was fitted to single references, the set head to sets of several.
+        heads = self.model.heads
+        for head, chosen in (heads["single"], np.flatnonzero(sizes == 1)), (heads["set"], np.flatnonzero(sizes > 1)):
+            for a in range(0, len(chosen), step):
+                some = chosen[a : a + step]
+                own = captions if block else captions[some]
+                out[some] = head.score(compute_features(self.parts, head.features, sets.take(some), own, block))
         return out
 
     @property
@@ -86,21 +99,11 @@ class FuseRelevance(Relevance):
         steepness = max(head.steepness for head in self.model.heads.values())
         return steepness * max(part.block_error for part in self.parts.values())
 
-    def _by_head(self, references: References, step: int) -> Iterator[tuple[Head, NDArray[np.int64]]]:
-        """Yield each head with sets that it scores, at most `step` at a time."""
-        # The single head was fitted to single references, the set head to sets of several.
-        one = np.diff(references.indptr) == 1
-        heads: dict[HeadName, NDArray[np.int64]] = {"single": np.flatnonzero(one), "set": np.flatnonzero(~one)}
-        for name, chosen in heads.items():
-            for a in range(0, len(chosen), step):
-                yield self.model.heads[name], chosen[a : a + step]
-
     @override
     def query(self, text: str, captions: Rows) -> Scores:
         head = self.model.heads["single"]
         # The text is the only reference, so a part has one score under every pooling.
-        scores = {part: self.parts[part].query(text, captions) for part, _ in head.features}
-        return head.score(scores[part] for part, _ in head.features)
+        return head.score(self.parts[part].query(text, captions) for part, _ in head.features)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
@@ -111,9 +114,7 @@ class FuseRelevance(Relevance):
             wider = replace(search, k=max(search.k, self.gate_top))
             gate = self.parts[self.gate].finder(wider, None, runtime)
         elif slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
-            message = (
-                f"{', '.join(slow)} scores pair by pair: scoring every pair to find neighbours would take too long"
-            )
+            message = f"{', '.join(slow)} scores pair by pair, which would take too long for all pairs"
             raise UsageError(message, todo="Set `gate` to a label whose best candidates are scored.")
         return FuseFinder(self, search, pooling or self.pooling, runtime, gate)
 
@@ -124,7 +125,7 @@ class FuseRelevance(Relevance):
             if isinstance(self.parts[label], FuseRelevance):
                 message = f"part {label} of this fuse is a fuse itself, and the reader does not nest lookups"
                 raise UsageError(message, todo="Use a batch plan: `relabel export plan`.")
-            arrays = self.parts[label].write_lookup(_PrefixedWork(work, f"part{i}."))
+            arrays = self.parts[label].write_lookup(_PrefixedWork(work.folder, work.facts, prefix=f"part{i}."))
             bounds = source_class(self.model.parts[label].source).spec.bounds
             parts.append({"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)})
         heads = {
@@ -167,14 +168,15 @@ class FuseFinder(Finder):
             if self.gate is None:
                 candidates = self._within_reach(batch)
             else:
-                # Rows are sorted, because `select_best` breaks ties by their order. Queries count once they are scored.
+                # Queries count once they are scored.
                 candidates = list(np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1))
             sizes = [len(some) for some in candidates]
             sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), sizes))
             found = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
             for i, one in enumerate(np.split(found, np.cumsum(sizes)[:-1])):
-                best = select_best(one, candidates[i], int(self.search.exclude[batch[i]]), width)
-                rows[a + i], scores[a + i] = best
+                # Ties by row, and NaN last.
+                best = np.argsort(-one, kind="stable")[:width]
+                rows[a + i], scores[a + i] = candidates[i][best], one[best]
             advance(len(batch))
         return rows, scores
 
@@ -183,31 +185,20 @@ class FuseFinder(Finder):
         every, sets = self.search.candidates, self.search.queries.take(np.arange(queries.start, queries.stop))
         block = self.relevance.block(sets, every, self.pooling)
         block[np.isnan(block)] = -np.inf
-        block[self.search.exclude[queries.start : queries.stop, None] == every] = -np.inf
+        itself = self.search.exclude[queries.start : queries.stop, None] == every
+        block[itself] = -np.inf
         best = np.partition(block, len(every) - self.search.width, axis=1)[:, len(every) - self.search.width]
         # A candidate and the worst of the best may each be off by the error of a block.
         floor = best - 2 * self.relevance.block_error
-        return [every[row >= least] for row, least in zip(block, floor, strict=True)]
+        return [every[(row >= least) & ~left_out] for row, least, left_out in zip(block, floor, itself, strict=True)]
 
 
-def select_best(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Rows, Scores]:
-    """Select k candidates by (-score, row), with NaN last and without `exclude`.
-
-    `scores`: (C,) float64. `candidates`: (C,) int32; rows, ascending. `exclude`: a row, or -1. `k`: at least 1, and at
-    most the number of candidates without `exclude`. Returns `rows, scores`, (k,) int32 and float64.
-    """
-    positions = np.flatnonzero(candidates != exclude)
-    best = positions[np.argsort(-scores[positions], kind="stable")[:k]]
-    return candidates[best], scores[best]
-
-
+@dataclass
 class _PrefixedWork(Work):
     """Work folder whose files are written with a prefix to their names."""
 
-    def __init__(self, work: Work, prefix: str) -> None:
-        super().__init__(work.folder, work.facts, work.runtime)
-        self._work, self._prefix = work, prefix
+    prefix: str = ""
 
     @override
     def file(self, name: str, write: Callable[[Path], object]) -> None:
-        self._work.file(self._prefix + name, write)
+        super().file(self.prefix + name, write)

@@ -21,47 +21,30 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets import cxc
-from relabel.datasets.cxc import HumanScores, human_scores
+from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
-from relabel.sources.fuse.features import Feature, FeaturePooling, pair_features
-from relabel.sources.fuse.fit import FitParams, Sample, correlate_methods, cross_validate, fit_head
-from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
+from relabel.sources.fuse.fit import Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
+from relabel.sources.fuse.model import KIND, Feature, FeaturePooling, FuseModel, Head, HeadName, Part, without_rows
+from relabel.sources.fuse.relevance import compute_features
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 
-Task = Literal["sits", "sts"]
 TASKS: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 SPLIT: Literal["val"] = "val"
 OUT_OF_FOLD = "out_of_fold.parquet"
 """File in the folder of a model that was tuned on val: predictions by models that had not seen a pair's images."""
+_ALTERED_SCORE = 0.65  # of a caption and its altered copy, 0 to 1
 _SAME_STEP = 5  # every fifth altered caption is also paired with itself
-
-
-class TuneFuseParams(FitParams):
-    """Parameters of `relabel tune fuse`."""
-
-    on: Literal["cxc-val"] = Field("cxc-val", description="Pairs that it is fitted to: those of CxC's val split.")
-    parts: tuple[str, ...] = Field(
-        ("sbert", "cider", "meteor"), min_length=1, description="Labels that it combines: --parts sbert,cider."
-    )
-    altered_pairs: int = Field(
-        0, ge=0, le=100_000, description="Captions of COCO's train2014 that join STS with an altered copy; 0 for none."
-    )
-    altered_score: float = Field(
-        0.65, ge=0, le=1, description="Score that a caption and its altered copy are taken to have, 0 to 1."
-    )
 
 
 @dataclass(frozen=True)
@@ -82,8 +65,7 @@ class FuseInput:
 
     def part(self) -> Part:
         """Return the label's description in the model."""
-        sha256 = None if self.tuned is None else sha256_file(self.tuned)
-        return Part(self.source.spec.name, self.source.is_pairwise(), without_rows(self.semantic), sha256)
+        return Part(self.source.spec.name, self.source.is_pairwise(), without_rows(self.semantic))
 
     def poolings(self, task: Task) -> tuple[FeaturePooling, ...]:
         """Return the poolings of the label's features."""
@@ -120,8 +102,7 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
         raise UsageError(message, where="tune.fuse.free_parts", todo="Name parts of the fuse, or none.")
     described = {label: one.part() for label, one in parts.items()}
     semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
-    inputs: Inputs = {"corpus": corpus.digest}
-    inputs |= {f"encoding {label}": one.identity for label, one in parts.items()}
+    inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {label}": one.identity for label, one in parts.items()}}
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
@@ -172,7 +153,8 @@ def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, run
         relevance, found = one.opened(), []
         with runtime.progress.bar(f"{label}, {task} {SPLIT}", len(human) * len(directions), "pairs") as bar:
             for references, captions in directions:
-                found.append(np.stack(list(pair_features({label: relevance}, own, references, captions)), axis=1))
+                columns = compute_features({label: relevance}, own, references, captions, block=False)
+                found.append(np.stack(list(columns), axis=1))
                 bar.advance(len(human))
         relevance.close()
         values.append(np.stack(found, axis=1))
@@ -184,8 +166,7 @@ def _out_of_fold(path: Path, task: Task, human: HumanScores, features: Sequence[
     table = pq.read_table(path)
     names = zip(*(table[name].cast(pa.string()).to_pylist() for name in ("task", "left", "right")), strict=True)
     row_of = {pair: row for row, pair in enumerate(names)}
-    pairs = zip(human.left, human.right, strict=True)
-    rows = np.array([row_of.get((task, *pair), -1) for pair in pairs])
+    rows = np.array([row_of.get((task, *pair), -1) for pair in zip(human.left, human.right, strict=True)])
     columns = np.stack([table[feature.pooling].to_numpy() for feature in features], axis=1)
     return np.where(rows[:, None] < 0, np.nan, columns[rows])
 
@@ -203,6 +184,6 @@ def altered_pairs(params: TuneFuseParams, parts: Mapping[str, FuseInput], runtim
     texts, count = [[text] for text in (*first, *second)], len(first)
     scores = [score_texts(one.source, texts, [*second, *first], runtime).scores for one in parts.values()]
     values = np.stack(scores, axis=1).reshape(2, count, len(parts)).swapaxes(0, 1)
-    human = np.repeat([params.altered_score, 1.0], [len(copies), len(same)])
+    human = np.repeat([_ALTERED_SCORE, 1.0], [len(copies), len(same)])
     features = tuple(Feature(label, "max") for label in parts)
     return Sample(features, values, human, np.full((count, 2), -1, np.int32), np.full(count, "altered"))

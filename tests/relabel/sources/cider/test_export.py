@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from relabel import stages
@@ -50,14 +49,3 @@ def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> 
         caption, column, place = columns.entries(features, rows, weighting.clip)
         triples += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
     assert triples == expected
-
-
-def test_captions_without_words_have_no_columns(small_project: Project) -> None:
-    relevance = stages.open_label(small_project, "cider", "all")
-    assert isinstance(relevance, CiderRelevance)
-    none = relevance.features._replace(
-        indptr=np.zeros(4, np.int64), ids=np.empty(0, np.int32), counts=np.empty(0, np.int32)
-    )
-    columns = Columns.of(none, relevance.weighting, np.zeros(3, np.int32))
-    assert (columns.count, columns.frequent, [len(g) for g, _ in columns.levels]) == (0, 0, [0])
-    assert [len(a) for a in columns.entries(none, range(3), True)] == [0, 0, 0]

@@ -116,26 +116,6 @@ def test_a_caption_of_2000_words(opened: Open, loop_cider: Callable[..., float])
         assert block[m, j] == pytest.approx(expected, abs=1e-12)
 
 
-def test_relevance_stays_in_its_range(opened: Open) -> None:
-    relevance = opened([["seven words that no other caption has", "x"], ["y z"], ["w v u t s"]])
-    singles = relevance.block(References.single(everything(relevance)), everything(relevance))
-    assert singles.max() <= 10
-    assert singles[0, 0] == pytest.approx(10, abs=1e-12)
-
-
-@pytest.mark.parametrize("bad", [-1, 2, 7])
-def test_rows_outside_the_encoding_are_refused(opened: Open, tiny_corpus: Callable[..., Corpus], bad: int) -> None:
-    relevance = opened(tiny_corpus([["a b"], ["c d", "e f"], ["g h"], ["a c"]]), rows=range(3, 5))
-    fine, wrong = np.array([3, 4], np.int32), np.array([4, bad], np.int32)
-    assert relevance.block(References.single(fine), fine).shape == (2, 2)
-    with pytest.raises(IndexError):
-        relevance.block(References.single(fine), wrong)
-    with pytest.raises(IndexError):
-        relevance.pairs(References.single(wrong), fine)
-    with pytest.raises(IndexError):
-        relevance.query("a b", wrong)
-
-
 def peer_scores(references: Sequence[list[str]], candidates: Sequence[str]) -> np.ndarray:
     """Score by pycocoevalcap with one candidate per image; the references of the images are its documents."""
     scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer").CiderScorer(n=4, sigma=6.0)

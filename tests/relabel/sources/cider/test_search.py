@@ -150,17 +150,3 @@ def test_result_is_independent_of_omitted_sums_and_tasks(
             (np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])), expected
         )
     assert finder.count > 1
-
-
-def test_no_candidates_and_no_queries(opened: Open) -> None:
-    relevance = opened([["a b", "b c"], ["c d"]])
-    search = captions_of(relevance)
-    assert find_all(relevance, replace(search, candidates=np.empty(0, np.int32)))[0].shape == (3, 0)
-    empty = Search(References.single(np.empty(0, np.int32)), np.empty(0, np.int32), search.candidates, 2)
-    assert find_all(relevance, empty)[0].shape == (0, 2)
-    assert (
-        find_all(relevance, replace(search, candidates=np.array([1], np.int32), exclude=np.full(3, -1, np.int32)))[
-            0
-        ].tolist()
-        == [[1]] * 3
-    )

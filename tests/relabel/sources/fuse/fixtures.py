@@ -10,8 +10,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.cosine import VectorRelevance
-from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import Curve, FuseModel, Head, HeadName, Part
+from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, HeadName, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import Recipe, build

@@ -32,9 +32,9 @@ def test_copies_differ_by_one_or_two_words() -> None:
         changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert 1 <= len(changed) <= 2
         exchanged = sorted(before) == sorted(after)
-        # A full stop stays with the last word, so an exchange may move it to another word's end.
+        # A full stop stays at the end, so that an exchange may add it to another word.
         kinds["exchange" if exchanged or len(changed) == 2 else "replace"] += 1
-    assert min(kinds.values()) >= 15
+    assert kinds == {"exchange": 30, "replace": 30}
 
 
 def test_a_copy_depends_on_the_seed_alone() -> None:
@@ -43,16 +43,15 @@ def test_a_copy_depends_on_the_seed_alone() -> None:
 
 
 def test_each_caption_is_altered_once() -> None:
-    captions = [f"a red ball and a blue box near a {word} dog" for word in ("big", "wet", "sad", "old", "new")]
-    assert len({caption for caption, _ in alter_captions(captions, 5, seed=0)}) == 5
+    captions = [f"{count} red cups and a blue box on a cat of {count}" for count in map(chr, range(97, 123))]
+    assert len({caption for caption, _ in alter_captions(captions, 10, seed=0)}) == 10
 
 
 @pytest.mark.parametrize(
     ("caption", "wanted"),
     [
-        ("a young man in a hat", [None, "modifier", "noun", "relation", None, "noun"]),
-        ("three dogs playing", ["count", "noun", "activity"]),
-        ("a hot , dry day", [None, "noun", None, None, None]),
+        ("a young man in a hat", [None, "False-True", "True-False", "relation", None, "False-False"]),
+        ("three dogs playing .", [None, "False-True", "True-False", None]),
     ],
 )
 def test_classes_follow_from_neighbours(caption: str, wanted: list[str | None]) -> None:

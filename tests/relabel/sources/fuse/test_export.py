@@ -16,8 +16,8 @@ from tests.relabel.sources.fuse.test_fuse import fuse_project
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
-from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, without_rows
+from relabel.corpus import References
+from relabel.sources.fuse.model import Feature, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Project
 from relabel.store.workdir import Work
@@ -26,7 +26,7 @@ from relabel_train.lookup import open_lookup
 
 @pytest.fixture(scope="module")
 def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a fuse of vectors, n-grams and same_image, encoded and exported with neighbours."""
+    """Return a fuse of vectors, n-grams and same_image, encoded and exported."""
     folder = tmp_path_factory.mktemp("fuse")
     labels = ["cbow", "cider", "same_image"]
     parts = {}
@@ -42,7 +42,6 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     write_fuse_model(folder / "model", FuseModel(parts, heads))
     fuse = fuse_project(folder, small_project, {"lookedup": {"source": "fuse", "model": str(folder / "model")}})
     stages.encode(fuse, "lookedup", "all").run()
-    stages.neighbours(fuse, "lookedup").run()
     stages.export_lookup(fuse, "lookedup", "all").run()
     return fuse
 
@@ -56,29 +55,11 @@ def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) 
     for count in (1, 3, 64):
         rows, columns = random.integers(0, len(corpus), (2, count))
         block = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)
-        images = corpus.image[rows]
-        if pooling == "paired":
-            from relabel.corpus import References
-
-            references = References.single(rows.astype(np.int32))
-        else:
-            references = corpus.references(images)
+        paired = pooling == "paired"
+        references = References.single(rows.astype(np.int32)) if paired else corpus.references(corpus.image[rows])
         expected = block_of_pairs(fuse, references, columns.astype(np.int32), pooling)
         assert block == pytest.approx(expected, abs=1e-9)
         assert lookup.block(rows, columns, pooling=pooling) == pytest.approx(expected, abs=1e-6)
-
-
-def test_neighbours_are_exported(project: Project) -> None:
-    lookup = open_lookup(project.folder("exports", "all", "lookup", "lookedup"))
-    rows, scores, _ = lookup.neighbours([0, 5], 3)
-    fuse = stages.open_label(project, "lookedup", "all")
-    from relabel.corpus import References
-
-    expected = fuse.pairs(References.single(np.repeat([0, 5], 3).astype(np.int32)), rows.reshape(-1).astype(np.int32))
-    assert scores.reshape(-1) == pytest.approx(expected, abs=1e-6)
-    assert lookup.about.kind == "others"
-    curves = lookup.about.params["fuse"]["heads"]["single"]["curves"]
-    assert [curve[:2] for curve in curves] == [[0, "max"], [1, "max"], [2, "max"]]
 
 
 def test_a_fuse_of_a_fuse_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.relabel.sources.encodings import find
-from tests.relabel.sources.fuse.fixtures import linear_head, small_fuse, small_model, write_fuse_model
+from tests.relabel.sources.fuse.fixtures import linear_head, small_fuse, write_fuse_model
 
 from relabel import stages
 from relabel.config import load_config
@@ -22,9 +22,8 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
-from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Part
-from relabel.sources.fuse.relevance import FuseRelevance, select_best
+from relabel.sources.fuse.model import Feature, FuseModel, Part
+from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.stages import Project
 
 POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
@@ -42,10 +41,8 @@ def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling:
     for part, look in head.features:
         sets = References.of([references] if look == "refs" else [[r] for r in references])
         captions = np.full(len(sets), caption, np.int32)
-        scores = sorted(fuse.parts[part].pairs(sets, captions, "refs" if look == "refs" else "paired").tolist())
-        pick = {"refs": scores[0], "max": scores[-1]}
-        ordered = fuse.parts[part].pairs(sets, captions, "paired").tolist()
-        values.append(pick[look] if look in pick else sum(ordered) / len(ordered))
+        scores = fuse.parts[part].pairs(sets, captions, "refs" if look == "refs" else "paired")
+        values.append(scores.mean() if look == "mean" else scores.max())
     return float(head.score([np.array([value]) for value in values])[0])
 
 
@@ -77,12 +74,6 @@ def test_a_new_text_is_a_single_reference() -> None:
     head = fuse.model.heads["single"]
     values = [fuse.parts[f.part].query("abc", captions) for f in head.features]
     assert np.array_equal(fuse.query("abc", captions), head.score(values))
-
-
-def test_a_row_outside_the_encoding_is_refused() -> None:
-    fuse = small_fuse()
-    with pytest.raises(IndexError):
-        fuse.block(fuse.corpus.references([0]), np.array([-1], np.int32))
 
 
 @pytest.mark.parametrize(("pooling", "gate"), [("refs", None), ("max", None), ("refs", "near"), ("paired", "near")])
@@ -143,13 +134,6 @@ def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
         fuse.model.parts["far"] = Part("cider", False, {})
 
 
-def test_best_of_puts_ties_by_row_and_nan_last() -> None:
-    scores = np.array([0.5, np.nan, 0.9, 0.5, 0.5, np.nan, 0.1])
-    rows = np.arange(10, 17, dtype=np.int32)
-    assert select_best(scores, rows, 13, 6)[0].tolist() == [12, 10, 14, 16, 11, 15]
-    assert select_best(scores, rows, -1, 2)[0].tolist() == [12, 10]
-
-
 # Labels in a project
 
 
@@ -172,24 +156,6 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     model = FuseModel(parts, {"set": head, "single": head})
     write_fuse_model(folder, model)
     return model
-
-
-def test_a_label_of_a_project(small_project: Project, tmp_path: Path) -> None:
-    """Encode, open and search through the stages; only neighbours without a gate are marked exact."""
-    model_for(small_project, ["cbow", "cider"], tmp_path / "model")
-    sources = {"both": {"source": "fuse", "model": str(tmp_path / "model")}}
-    sources["gated"] = sources["both"] | {"gate": "cbow", "gate_top": 20}
-    project = fuse_project(tmp_path, small_project, sources)
-    for label in ("both", "gated"):
-        stages.encode(project, label, "all").run()
-        manifest, _ = stages.neighbours(project, label).run()
-        assert manifest.facts["exact"] == (label == "both")
-    fuse = stages.open_label(project, "both", "all")
-    rows = np.arange(10, dtype=np.int32)
-    cbow, cider = (stages.open_label(project, label, "all") for label in ("cbow", "cider"))
-    images = project.corpus.references(range(3))
-    expected = 0.1 + 0.05 * cbow.block(images, rows, "max") + 0.05 * cider.block(images, rows, "max")
-    assert fuse.block(images, rows) == pytest.approx(np.clip(expected, 0, 1), abs=1e-6)
 
 
 def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path: Path) -> None:
@@ -226,13 +192,6 @@ def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> 
         for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.build_encoding(project, n, "all")):
             with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
                 verb(label)
-
-
-def test_a_part_must_be_a_label(small_project: Project, tmp_path: Path) -> None:
-    write_fuse_model(tmp_path / "model", small_model())
-    project = fuse_project(tmp_path, small_project, {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}})
-    with pytest.raises(UsageError, match="no label 'near'"):
-        stages.encode(project, "fuse", "all").run()
 
 
 def test_no_model(small_project: Project, tmp_path: Path) -> None:

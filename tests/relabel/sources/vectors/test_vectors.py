@@ -169,38 +169,15 @@ Prepare = Callable[[Corpus, Path], dict[str, Any]]
 BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
     "nothing": (UsageError, "no file of vectors is set", lambda c, f: {}),
     "no file": (MissingError, "no such file of vectors", lambda c, f: {"captions": str(f / "none.npy")}),
-    "another format": (
-        UsageError,
-        "vectors come as .npy",
-        lambda c, f: {"captions": str((f / "v.csv").write_text("1") and f / "v.csv")},
-    ),
     "ids missing": (
         CheckError,
         "no vector for 2 of .* captions: c:0, c:10; its ids look like c:11",
         lambda c, f: {"captions": str(as_npy(f, c.caption_ids[2:], vectors_of(c.caption_ids[2:])))},
     ),
-    "no file of ids": (
-        MissingError,
-        "no ids for given.npy: looked for given.ids.txt",
-        lambda c, f: (
-            {"captions": str(as_npy_json(f, c.caption_ids, vectors_of(c.caption_ids))), "caption_ids": None}
-            | ((f / "given.ids.json").unlink() or {})
-        ),
-    ),
-    "fewer ids than vectors": (
-        CheckError,
-        "37 vectors and 36 ids",
-        lambda c, f: {"captions": str(as_npy(f, c.caption_ids[:36], vectors_of(c.caption_ids)[:37]))},
-    ),
     "NaN": (
         CheckError,
         "1 vectors are zero, not finite.*first c:20",
         lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids), np.nan)))},
-    ),
-    "zero": (
-        CheckError,
-        "1 vectors are zero.*first c:",
-        lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids), 0)))},
     ),
     "a length beyond float64": (
         CheckError,
@@ -251,19 +228,6 @@ def test_refs_needs_vectors_of_images() -> None:
     with pytest.raises(UsageError, match="no pooling 'refs': it takes vectors of images"):
         Vectors(VectorsParams(captions="x.npy", pooling="refs"))
     assert Vectors(VectorsParams(images="x.npy", pooling="refs")).spec.symmetric
-    assert not Vectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).spec.symmetric
-
-
-def test_vectors_of_images_are_compared_unless_another_pooling_is_named() -> None:
-    assert VectorsParams(images="x.npy", captions="y.npy").pooling == "refs"
+    # Vectors of images are compared unless another pooling is named.
+    assert not Vectors(VectorsParams(images="x.npy", captions="y.npy")).spec.symmetric
     assert VectorsParams(images="x.npy", captions="y.npy", pooling="max").pooling == "max"
-    assert VectorsParams(captions="y.npy").pooling == "max"
-
-
-def test_a_new_text_has_no_vector(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    label = encoded(
-        corpus, tmp_path, captions=str(as_npy(tmp_path, corpus.caption_ids, vectors_of(corpus.caption_ids)))
-    )
-    with pytest.raises(UsageError, match="no model"):
-        label.query("a dog", np.array([0], np.int32))

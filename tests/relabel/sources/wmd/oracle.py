@@ -54,9 +54,14 @@ def by_the_book(left: Sequence[str], right: Sequence[str], vectors: Vectors) -> 
 def _least(a: NDArray[np.float64], b: NDArray[np.float64], cost: NDArray[np.float64]) -> float:
     if _pot() is not None:
         return float(_pot().emd2(a, b, cost))
+    return linear_program(a, b, cost)
+
+
+def linear_program(supply: NDArray[Any], demand: NDArray[Any], cost: NDArray[np.float64]) -> float:
+    """Return the least cost of a transportation problem."""
     m, n = cost.shape
     sums = [*(np.eye(m)[i].repeat(n) for i in range(m)), *(np.tile(np.eye(n)[j], m) for j in range(n))]
-    return float(linprog(cost.reshape(-1), A_eq=np.array(sums), b_eq=np.concatenate([a, b])).fun)
+    return float(linprog(cost.reshape(-1), A_eq=np.array(sums), b_eq=np.concatenate([supply, demand])).fun)
 
 
 @cache

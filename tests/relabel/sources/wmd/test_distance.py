@@ -1,12 +1,11 @@
-"""Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They are a metric on
-bags, with the same bits for both orders of a pair and any number of threads. `transport` returns the least cost of a
-transportation problem, equal to a linear program, for all supplies and demands of equal sums and for both assignments
-of the sides, and to POT (if installed) for many words.
+"""Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They have the same bits
+for both orders of a pair and any number of threads. `transport` returns the least cost of a transportation problem,
+equal to a linear program, for all supplies and demands of equal sums and for both assignments of the sides, and to POT
+(if installed) for many words.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from tests.relabel.sources.wmd.oracle import GLOVE, Encode, by_the_book, corpus_of
+from tests.relabel.sources.wmd.oracle import GLOVE, Encode, by_the_book, corpus_of, linear_program
 
 from relabel.corpus import Corpus, References
 from relabel.sources.wmd import ENGLISH
@@ -37,26 +35,6 @@ def all_pairs(bags: Bags) -> tuple[References, References]:
     count = len(bags.totals)
     numbers = np.arange(count, dtype=np.int32)
     return References.single(np.repeat(numbers, count)), References.single(np.tile(numbers, count))
-
-
-def test_it_is_a_metric_on_bags() -> None:
-    bags, vectors = draw_bags()
-    left, right = all_pairs(bags)
-    count = len(bags.totals)
-    metric = distances(bags, vectors, left, right).reshape(count, count)
-    np.testing.assert_array_equal(metric, metric.T)
-    assert np.isinf(metric[-1]).all()  # the empty bag, also to itself
-    nonempty = metric[:-1, :-1]
-    for i in range(count - 1):
-        for j in range(count - 1):
-            assert (nonempty[i, j] == 0.0) == (shares(bags, i) == shares(bags, j))
-        assert (nonempty <= nonempty[i][:, None] + nonempty[i][None] + 1e-12).all()
-
-
-def shares(bags: Bags, number: int) -> dict[int, Fraction]:
-    """Return the share of each word in a bag."""
-    span = range(bags.indptr[number], bags.indptr[number + 1])
-    return {int(bags.words[e]): Fraction(int(bags.counts[e]), int(bags.totals[number])) for e in span}
 
 
 def test_bits_depend_on_the_pair_only() -> None:
@@ -107,22 +85,12 @@ def solved(problem: Problem) -> float:
     return transport(np.ascontiguousarray(cost), supply.copy(), demand.copy())
 
 
-def by_linear_program(problem: Problem) -> float:
-    cost, supply, demand = problem
-    m, n = cost.shape
-    rows = [np.eye(m)[i].repeat(n) for i in range(m)]
-    columns = [np.tile(np.eye(n)[j], m) for j in range(n)]
-    solution = linprog(cost.reshape(-1), A_eq=np.array(rows + columns), b_eq=np.concatenate([supply, demand]))
-    assert solution.success
-    return float(solution.fun)
-
-
 @settings(max_examples=150, deadline=None)
 @given(problems())
 def test_the_cost_equals_a_linear_program(problem: Problem) -> None:
-    expected = by_linear_program(problem)
-    assert solved(problem) == pytest.approx(expected, rel=1e-9, abs=1e-7)
     cost, supply, demand = problem
+    expected = linear_program(supply, demand, cost)
+    assert solved(problem) == pytest.approx(expected, rel=1e-9, abs=1e-7)
     assert solved((np.ascontiguousarray(cost.T), demand, supply)) == pytest.approx(expected, rel=1e-9, abs=1e-7)
 
 
