@@ -31,9 +31,8 @@ def tiny_encoder(folder: Path, layers: int = 3, spread: float = 0.02) -> Path:
     shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 40}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        BertModel(
-            BertConfig(vocab_size=len(words), num_hidden_layers=layers, initializer_range=spread, **shape)
-        ).save_pretrained(parts)
+        config = BertConfig(vocab_size=len(words), num_hidden_layers=layers, initializer_range=spread, **shape)
+        BertModel(config).save_pretrained(parts)
     model = SentenceTransformer(modules=[Transformer(str(parts)), Pooling(32)], device="cpu")
     model.save(str(folder / "model"), create_model_card=False)
     return folder / "model"
