@@ -118,7 +118,7 @@ def test_only_line_feeds_separate_ids(tmp_path: Path) -> None:
         ({"vector": pa.array([[1.0], None])}, "expected 1 numbers, found None for b"),
         ({"vector": pa.array([[1.0], [1.0, 2.0]])}, "expected 1 numbers, found 2 for b"),
         ({"id": pa.array(["a", None])}, "id 1 is empty"),
-        ({"id": pa.array([1.5, 2.5])}, "column 'id': expected strings or whole numbers"),
+        ({"id": pa.array([1.5, 2.5])}, "id 0: 'id': expected a string or a whole number"),
         ({"id": pa.array(["a", "a"])}, "id a is there twice"),
     ],
 )
