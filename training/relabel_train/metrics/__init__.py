@@ -1,4 +1,4 @@
-"""Retrieval metrics on numpy; `retrieval_report` computes all that apply. Kendall's tau and CS@K need scipy.
+"""Retrieval metrics on numpy; `retrieval_report` computes all that apply. Kendall's tau of long lists needs scipy.
 
 Names that end in `_percent` are 0..100. All other values are fractions, correlations, ranks counted from 1 or
 distances. Ties are `pessimistic` by default: the less relevant of equal scores comes first.

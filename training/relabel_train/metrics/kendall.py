@@ -15,7 +15,7 @@ Taus = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]) -> Taus:
-    """Return Kendall's tau between the scores and the labels of each query; needs scipy.
+    """Return Kendall's tau between the scores and the labels of each query; more than 128 items need scipy.
 
     Parameters
     ----------

@@ -155,12 +155,13 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
         about = json.loads(path.read_bytes())
         if about["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {about['format']!r:.40}")
-        files, names, shape = list(about["files"]), list(about["image_ids"]), (about["vectors"], about["width"])
+        files = [folder / name for name in about["files"]]
+        names, shape = list(about["image_ids"]), (about["vectors"], about["width"])
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise LookupFileError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
     if verify:
-        verify_files(folder, ["lengths.npy", *files])
-    arrays, lengths = [_map(folder / file) for file in files], _array(folder / "lengths.npy")
+        verify_files(folder, ["lengths.npy", *about["files"]])
+    arrays, lengths = [_map(file) for file in files], _array(folder / "lengths.npy")
     found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
     if found != ([shape] * len(arrays), (len(names), len(names))):
         todo = "Make the features again."
