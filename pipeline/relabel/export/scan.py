@@ -20,7 +20,7 @@ from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
 from relabel.sources.cosine import STORED
-from relabel.store.arrays import npy_bytes, write_array, write_pieces
+from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work, part_ranges
 
 _NAMES = {"val": "dev"}
@@ -53,7 +53,7 @@ class ScanExport(Export[ExportScanParams]):
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
         """Raise if a block is too large or takes a score of every pair."""
         todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
-        size = npy_bytes(STORED[self.params.dtype], (images, lines))
+        size = np.dtype(STORED[self.params.dtype]).itemsize * images * lines
         if size > parse_size(self.params.max_bytes):
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
             raise UsageError(message, todo=f"{todo} Or raise --max-bytes.")

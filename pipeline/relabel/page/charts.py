@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.statistics import round_relative
+from relabel.core.numeric.statistics import round_relative, spearman
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
 from relabel.datasets.judged import ALL
@@ -68,8 +68,11 @@ class JudgedPairs:
 
     def worst(self, label: str) -> dict[str, Any]:
         """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""
+        # scipy is no dependency of the command's help.
+        from scipy.stats import rankdata
+
         # Ranks are multiples of 0.5, so that equal differences of ranks are equal numbers.
-        gap = _ranks(self.relevance[label]) - _ranks(self.human)
+        gap = rankdata(self.relevance[label]) - rankdata(self.human)
         order = np.argsort(-np.abs(gap), kind="stable")[:WORST]
         figures = {"gap": 100 * gap / len(gap), "relevance": self.relevance[label], "human": self.human}
         return self.records(order) | {name: np.round(values[order], 4) for name, values in figures.items()}
@@ -83,11 +86,7 @@ class JudgedPairs:
 
 
 def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
-    if series.shape[1] < 2:  # numpy would warn of one pair, which has no correlation
-        return [[None] * len(series) for _ in series]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rho = np.atleast_2d(np.corrcoef(_ranks(series, axis=1))).tolist()
-    return [[None if r != r else round(r, 4) for r in row] for row in rho]
+    return [[None if (rho := spearman(a, b)) is None else round(rho, 4) for b in series] for a in series]
 
 
 def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:
@@ -161,10 +160,3 @@ def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
         "y": "share of pairs",
         "options": {"tickformat": ".0%", "range": [0, 1.15 * top]},
     }
-
-
-def _ranks(values: Any, axis: int | None = None) -> Any:
-    """Return ranks along an axis; scipy is no dependency of the command's help."""
-    from scipy.stats import rankdata
-
-    return rankdata(values, axis=axis)

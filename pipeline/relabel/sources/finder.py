@@ -90,7 +90,7 @@ class SlabFinder(Finder, Generic[Slab]):
     @override
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of some queries in all slabs."""
-        from relabel.core.numeric.kernels import sort_heaps
+        from relabel.topk.heaps import sort_heaps
 
         sets = self.search.queries.take(np.arange(queries.start, queries.stop))
         exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)

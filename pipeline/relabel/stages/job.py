@@ -18,7 +18,7 @@ from typing import Any, Literal
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.parameters import short
-from relabel.core.runtime import SILENT, Runtime, release_memory
+from relabel.core.runtime import SILENT, Runtime
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, make_elsewhere, make_share
@@ -54,9 +54,6 @@ class Job:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
         runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
         manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
-        if built:
-            # A run builds many artefacts in one process: freed memory goes back to the system in between.
-            release_memory()
         state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
         state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
         runtime.progress.note(f"{manifest.kind} {manifest.name}: {state} ({self.out})")

@@ -7,10 +7,8 @@ full disk they leave a truncated file without an exception. Files of Python do r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from io import BytesIO
-from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,20 +44,9 @@ def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], piec
 def save_pieces(path: Path, dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
     """Write pieces that follow each other along the first axis as one `.npy` file (see `write_pieces`)."""
     with path.open("wb") as file:
-        _write_header(file, dtype, shape)
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
         for piece in pieces:
             file.write(np.ascontiguousarray(piece, dtype).data)
-
-
-def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
-    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
-
-
-def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of one `.npy` file."""
-    header = BytesIO()
-    _write_header(header, dtype, shape)
-    return len(header.getvalue()) + prod(shape) * np.dtype(dtype).itemsize
 
 
 def map_tables(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -5,15 +5,16 @@ Each thread multiplies with one thread of its own, so that threads never wait fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from relabel.core.numeric.threads import one_thread_each
+from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Advance, ignore_progress
 from relabel.topk.bounded_matmul import BoundedMatmul, as_floats
 from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
@@ -23,6 +24,8 @@ TILE_EDGE = 512  # 1024 was at most a tenth faster and needs more memory than a 
 _TILES_PER_RUN = 16  # consecutive tiles of one row of tiles that a thread takes
 _SAMPLES_PER_RESULT = 16  # candidates of the sample that sets the first floors, per result
 
+T = TypeVar("T")
+R = TypeVar("R")
 Mode = Literal["one way", "both ways", "itself"]
 """Sides whose buffers a tile fills: the left one, both, or both of one side that is scanned against itself."""
 
@@ -111,3 +114,17 @@ def raise_floors(products: BoundedMatmul, side: TileOperand, candidates: Any, ke
 
     with products.single_blas_thread():
         list(one_thread_each(run, range(unknown[0], unknown[-1] + 1, step), threads))
+
+
+def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """Call `work` on every item in `workers` threads, with one torch thread inside each, and yield the results.
+
+    Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
+    cannot depend on the number of threads. After an error no further item is begun, and running items are waited for.
+    """
+    import torch
+
+    # torch keeps its thread count per thread, so each pool thread sets its own.
+    count = max(1, min(workers, len(items)))
+    with inner_threads(torch.get_num_threads()), ThreadPoolExecutor(count, "", torch.set_num_threads, (1,)) as pool:
+        yield from pool.map(work, items)

@@ -4,10 +4,13 @@ or image of a split, without the query itself and with siblings marked by id.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+import pyarrow as pa
 import pytest
 from tests.relabel.export.formats import in_folder
 from tests.relabel.neighbours.searches import pooled, rows_of, searched
@@ -16,6 +19,7 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
+from relabel.neighbours.build import _release_memory
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
 
@@ -89,3 +93,16 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
     assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
         encoding(within="train", split="test")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")
+def test_freed_memory_leaves_the_process() -> None:
+    _release_memory()
+    before = psutil.Process().memory_info().rss
+    blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
+    last = blocks[-1]
+    table = pa.array(np.arange(10_000_000))
+    assert psutil.Process().memory_info().rss > before + (280 << 20)
+    del blocks, table
+    assert _release_memory() < before + (64 << 20)
+    assert last.endswith(b"3999")  # at the end of the heap, where it keeps the C library from returning memory

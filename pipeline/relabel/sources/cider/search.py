@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.numeric.kernels import jit, push
+from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Advance
 from relabel.core.types import Pooling, Rows, Scores
@@ -31,6 +31,7 @@ from relabel.sources.cider.features import F8, I4, I8, Features, Weighting, entr
 from relabel.sources.cider.impact_index import IMPACT_BITS, MAX_CANDIDATES, ImpactIndex, impact_index_of
 from relabel.sources.cider.pairs import SetTable, code_of, enter_set, score_candidates
 from relabel.sources.finder import SlabFinder
+from relabel.topk.heaps import heap_push
 
 U2 = NDArray[np.uint16]
 _UNIT = 6000.0  # steps of a sum per 1.0 of relevance
@@ -159,7 +160,7 @@ def _kth_best(count: int, itself: int, index: ImpactIndex, sums: Sums, heap: F8,
         if sums.value[p] > heap[0] * _UNIT and p != itself:
             value = sums.value[p] / _UNIT * sums.penalty[index.bigrams[p]]
             if value > heap[0]:
-                push(value, p, heap, rows, len(heap))
+                heap_push(value, p, heap, rows, len(heap))
     return float(heap[0])
 
 
@@ -243,7 +244,7 @@ def search(
             scores = np.empty(len(found))
             score_candidates(len(rows), table, index.positions[found], refs, weighting, pooling, scores)
             for i in range(len(found)):
-                push(scores[i], index.rows[found[i]], s, w, len(s))
+                heap_push(scores[i], index.rows[found[i]], s, w, len(s))
             # All candidates that could reach `cut` are scored. Once k scores do, no other can enter.
             if s[0] >= cut or cut == 0.0:
                 break

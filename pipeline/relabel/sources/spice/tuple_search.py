@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import group, ranges
-from relabel.core.numeric.kernels import jit, push
+from relabel.core.numeric.kernels import jit
 from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Captions, Graphs, ReferenceGraph
 from relabel.sources.spice.scoring import BEST, F8, MEAN, MERGED, close_refs, f1, matches, open_refs
+from relabel.topk.heaps import heap_push
 
 _SLACK = 1 + 1e-9  # exceeds the relative rounding errors of F1 and of its bound
 
@@ -154,7 +155,7 @@ def _push_candidates(
         # F1 = 2 matched / (size + reference) up to rounding. A candidate below the k-th best is rejected without a
         # division.
         if 2.0 * _SLACK * matched[p] >= s[0] * (size[p] + reference) and p != itself:
-            push(f1(matched[p], size[p], reference), rows[p], s, w, width)
+            heap_push(f1(matched[p], size[p], reference), rows[p], s, w, width)
 
 
 @jit
@@ -207,13 +208,13 @@ def search(
         if mode != MERGED:
             for p in ever[:held]:
                 if p != itself:
-                    push(total[p] / len(refs) if mode == MEAN else total[p], index.rows[p], s, w, len(s))
+                    heap_push(total[p] / len(refs) if mode == MEAN else total[p], index.rows[p], s, w, len(s))
         # Candidates without a match score 0: they fill the empty slots, in the order of rows. Rows ascend, so after the
         # first rejected one all others are rejected.
         if s[0] <= 0.0:
             for p in range(len(matched)):
                 new = matched[p] == 0 and total[p] == 0.0 and p != itself
-                if new and not push(0.0, index.rows[p], s, w, len(s)):
+                if new and not heap_push(0.0, index.rows[p], s, w, len(s)):
                     break
         # Only the counts that were changed are cleared, so a set costs nothing for the other candidates.
         for p in ever[:held]:

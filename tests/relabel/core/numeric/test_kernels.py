@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relabel.core.numeric.kernels import MAX, MEAN, pool_next, push, sort_heaps
+from relabel.core.numeric.kernels import MAX, MEAN, pool_next
+from relabel.topk.heaps import heap_push, sort_heaps
 
 TYPES = "from typing import NamedTuple\nclass {name}(NamedTuple):\n    x: float\n"
 KERNEL = """
@@ -53,7 +54,7 @@ def test_an_index_that_names_a_moved_type_is_replaced(tmp_path: Path) -> None:
 
 SELECT = """
 import numpy as np
-from relabel.core.numeric.kernels import sort_heaps
+from relabel.topk.heaps import sort_heaps
 rows, scores = np.array([[1, 2]], np.int32), np.array([[2.0, 3.0]])
 sort_heaps(rows, scores)
 print(rows.tolist())
@@ -92,7 +93,7 @@ def test_selection_equals_a_full_sort(scores: list[float], data: st.DataObject) 
     k = data.draw(st.integers(1, count))
     best_rows, best = np.full((1, k), np.iinfo(np.int32).max, np.int32), np.full((1, k), -1.0)
     for score, row in zip(scores, rows, strict=True):
-        push(score, row, best[0], best_rows[0], k)
+        heap_push(score, row, best[0], best_rows[0], k)
     sort_heaps(best_rows, best)
     order = sorted(range(count), key=lambda i: (-scores[i], rows[i]))[:k]
     assert best_rows[0].tolist() == rows[order].tolist()

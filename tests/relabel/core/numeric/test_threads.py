@@ -9,7 +9,8 @@ import threading
 import pytest
 import torch
 
-from relabel.core.numeric.threads import one_thread_each, run_chunks
+from relabel.core.numeric.threads import run_chunks
+from relabel.topk.tiled_scan import one_thread_each
 
 
 @pytest.mark.parametrize("threads", [1, 3])
