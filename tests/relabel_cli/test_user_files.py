@@ -120,7 +120,7 @@ def test_files_at_the_path_of_an_artefact_stay(folder: str, command: tuple[str, 
     (Path(folder) / "GoogleNews.bin").write_text("mine")
     before = files(home)
     code, output = relabel(*command)
-    assert (code, f"{folder}: found GoogleNews.bin" in output) == (4, True), output
+    assert (code, f"{folder}: found something else" in output) == (4, True), output
     assert files(home) == before
 
 

@@ -71,7 +71,7 @@ class Fake:
         self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, SourceParams)
 
     def is_pairwise(self) -> bool:
-        return self.spec.pairwise
+        return self.spec.kind == "pairs"
 
 
 def work_of(corpus: Corpus, kind: str = "vectors", pooling: Any = "max", failed: Any = (), **given: Any) -> PlanWork:
