@@ -87,20 +87,15 @@ class BertSts(Source[BertStsParams]):
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:
         """Return the relevance, which loads the model for the first pair that passes the gate."""
         coarse = None if self.params.gate is None else encoding.inputs[self.params.gate]
-
-        @cache
-        def scorer() -> PairScorer:
-            files = self._files(encoding.runtime)
-            files.check_unchanged(encoding.manifest)
-            return self._scorer(files, encoding.runtime)
-
         return BertStsRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
             params=self.params,
             coarse=coarse,
-            scorer=scorer,
+            scorer=cache(
+                lambda: self._scorer(self._files(encoding.runtime).check_unchanged(encoding.manifest), encoding.runtime)
+            ),
             runtime=encoding.runtime,
             failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
         )

@@ -1,8 +1,7 @@
 """A cross-encoder loaded from its files, and pairs of texts scored by it.
 
-It runs by OpenVINO on a CPU, in batches of pairs of equal length (`relabel.sources.models.forward`). On other devices,
-and where OpenVINO is missing or does not reproduce the scores of a few pairs, it runs by sentence-transformers'
-`predict`.
+It runs in batches of pairs of equal length (`relabel.sources.models.forward`), by OpenVINO on a CPU, else by torch.
+Either is compared with sentence-transformers' `predict` on a few pairs, which takes its place where scores differ.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.parsing import read_json
 from relabel.core.runtime import Runtime, ignore_progress, pick_device
 from relabel.sources.bert_sts.params import BertStsParams, Output
-from relabel.sources.models.checks import read_json
-from relabel.sources.models.forward import PROBES, Features, convert, pick_forward, products
+from relabel.sources.models.forward import PROBES, Features, pick_forward, products
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
 
 _CHUNK = 1 << 14  # pairs that are tokenized and divided into batches at once
@@ -34,7 +33,7 @@ class PairScorer:
     `limit`: largest number of tokens of a pair, special tokens included.
     `output`, `scale`: how an output becomes a relevance.
     `backend`: name of the computation in use.
-    `left_out`: the reason why OpenVINO is not in use.
+    `left_out`: faster computations that this model or machine does not support, with the reason.
     """
 
     def __init__(self, folder: Path, params: BertStsParams, runtime: Runtime) -> None:
@@ -55,14 +54,10 @@ class PairScorer:
         self.scale = params.scale or (5.0 if self.output == "raw" else 1.0)
         probes = PROBES, PROBES[::-1]
         with quiet():
-            self._forward, self.left_out = pick_forward(
-                lambda: convert(self._model.model, self._names),
-                lambda: self._features(*probes),
-                self._predict(*probes, "float32"),
-                self.dtype,
-                runtime,
+            expected = self._predict(*probes, "float32")
+            self._forward, self.backend, self.left_out = pick_forward(
+                lambda: self._model.model, self._names, lambda: self._features(*probes), expected, self.dtype, runtime
             )
-        self.backend = "openvino" if self._forward else "sentence-transformers"
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
         """Score P pairs of texts in the given order: (P,) float64 in 0..1."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from relabel.core.errors import CheckError
+from relabel.core.parsing import read_json
 
 MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "CNN", "LSTM"),
@@ -98,14 +99,6 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
             _refuse(path, f"its module of type {kind!r} has the path {part[:100]!r}, which is not inside the folder")
         modules.append((part, name))
     return modules
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a model."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckError(f"this file of a model cannot be read: {error}", where=str(path), todo=_TODO) from error
 
 
 def _check_values(path: Path, body: Any) -> None:

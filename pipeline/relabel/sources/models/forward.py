@@ -1,4 +1,4 @@
-"""Forward passes of a transformer over tokenized texts by OpenVINO, on CPUs.
+"""Forward passes of a transformer over tokenized texts: by OpenVINO on CPUs, by torch elsewhere.
 
 Texts of equal length share a batch, so a batch needs neither padding nor an attention mask. A model without a mask has
 a smaller graph, which OpenVINO fuses and quantises better. It runs one batch per CPU thread at a time (a stream), so
@@ -29,7 +29,7 @@ Features = Mapping[str, Sequence[Sequence[int]]]
 """Inputs of a transformer by name, such as `input_ids`: the tokens of each text."""
 Outputs = NDArray[np.float32]
 Forward = Callable[[Features, Advance], Outputs]
-"""A model of OpenVINO: takes the inputs of N texts, reports texts that are done, and returns (N, D) outputs."""
+"""A model in inference: takes the inputs of N texts, reports texts that are done, and returns (N, D) outputs."""
 
 PROBES = (
     "A man with a red helmet on a small moped on a dirt road.",
@@ -39,32 +39,65 @@ PROBES = (
     "Ünïcödé naïveté, 東京の駅, 🚲 & <b>markup</b>!",
     "a very " * 300 + "long row of parked bicycles",  # beyond the window of local attention
 )
-"""Texts on which OpenVINO is compared with a model's own code."""
-_TOKENS = 2048  # per batch
+"""Texts on which a forward pass is compared with a model's own code."""
+_TOKENS = {"cpu": 2048, "cuda": 32_768}  # per batch
 _HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "int8": math.inf}  # int8 is compared when it is made
 
 
 def pick_forward(
-    convert: Callable[[], Any], probes: Callable[[], Features], expected: Outputs, dtype: str, runtime: Runtime
-) -> tuple[Forward | None, str]:
-    """Return a model as OpenVINO runs it, or None and the reason why the model's own code has to run it.
+    module: Callable[[], nn.Module],
+    names: Sequence[str],
+    probes: Callable[[], Features],
+    expected: Outputs,
+    dtype: str,
+    runtime: Runtime,
+    int8: Any = None,
+) -> tuple[Forward | None, str, list[str]]:
+    """Return the fastest forward pass that gives a model's own outputs, its name, and why faster ones do not.
 
-    `convert`: returns the model of OpenVINO. `probes`: returns the inputs of a few texts. `expected`: the outputs of
-    the model's own code for them; an output may differ by a part of its norm, or of 1 if that is larger.
+    None is the model's own code.
+
+    `module`: returns the model, which maps `names`, (B, L) int64 each, to (B, D). `probes`: returns the inputs of a few
+    texts. `expected`: the outputs of the model's own code for them; an output may differ by a part of its norm, or of 1
+    if that is larger. `int8`: the model of OpenVINO for this type.
     """
-    if pick_device(runtime.device) != "cpu":
-        return None, "OpenVINO is used on CPUs"
-    try:
-        features, forward = probes(), openvino_forward(convert(), dtype, runtime.threads)
-        outputs = forward(features, ignore_progress)
-    except Exception as error:  # openvino is missing, or cannot convert the model, or it needs other inputs
-        return None, first_line(error)
-    norms = np.linalg.norm(expected, axis=1)
-    difference = float(np.max(np.linalg.norm(outputs - expected, axis=1) / np.maximum(1, norms)))
-    if not difference < _TOLERANCE[dtype]:
-        return None, f"an output is off by {difference:.2g}"
-    return forward, ""
+    device, left_out = pick_device(runtime.device), list[str]()
+    backends = {"openvino": device == "cpu", "torch": dtype != "int8"}
+    for name in (name for name, possible in backends.items() if possible):
+        try:
+            if name == "openvino":
+                forward = openvino_forward(int8 or convert(module(), names), dtype, runtime.threads)
+            else:
+                forward = torch_forward(module(), device, dtype, runtime.threads)
+            outputs = forward(probes(), ignore_progress)
+        except Exception as error:  # openvino is missing, or cannot convert the model, or it needs other inputs
+            left_out.append(f"{name}: {first_line(error)}")
+            continue
+        scale = np.maximum(1, np.linalg.norm(expected, axis=1))
+        difference = float(np.max(np.linalg.norm(outputs - expected, axis=1) / scale))
+        if difference < _TOLERANCE[dtype]:
+            return forward, name, left_out
+        left_out.append(f"{name}: an output is off by {difference:.2g}")
+    return None, "sentence-transformers", left_out
+
+
+def torch_forward(model: nn.Module, device: str, dtype: str, threads: int) -> Forward:
+    """Run a model of torch."""
+
+    def forward(features: Features, advance: Advance) -> Outputs:
+        outputs: dict[int, Outputs] = {}
+        with torch.inference_mode(), products(device, dtype, threads):
+            for numbers, inputs in batches(features, _TOKENS[device]):
+                tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+                output = model(**tensors)
+                # A model of transformers returns its outputs with further ones.
+                batch = output if isinstance(output, torch.Tensor) else output[0]
+                outputs.update(zip(numbers.tolist(), batch.float().cpu().numpy(), strict=True))
+                advance(len(numbers))
+        return np.stack([outputs[i] for i in range(len(outputs))])
+
+    return forward
 
 
 def openvino_forward(model: Any, dtype: str, threads: int) -> Forward:
@@ -82,7 +115,7 @@ def openvino_forward(model: Any, dtype: str, threads: int) -> Forward:
             advance(len(numbers))
 
         queue.set_callback(collect)
-        for numbers, inputs in batches(features, _TOKENS):
+        for numbers, inputs in batches(features, _TOKENS["cpu"]):
             queue.start_async(inputs, numbers)
         queue.wait_all()
         return np.stack([outputs[i] for i in range(len(outputs))])

@@ -19,8 +19,6 @@ from relabel.store.workdir import Work
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_NO_LIMIT = 1_000_000  # limits from here on mean none; some tokenizers have 1e30
-
 
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
     """Load a sentence encoder in float32, for inference.
@@ -57,7 +55,8 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
 def length_limit(model: SentenceTransformer) -> int | None:
     """Return the number of tokens a text is truncated to, special tokens included; None if there is no limit."""
     limit = model.max_seq_length
-    return int(limit) if limit is not None and limit < _NO_LIMIT else None
+    # Some tokenizers have 1e30, which means none.
+    return int(limit) if limit is not None and limit < 1e6 else None
 
 
 def default_prompt(model: SentenceTransformer) -> str:

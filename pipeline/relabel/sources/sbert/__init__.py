@@ -112,14 +112,10 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
-        """Open the vectors. The model is loaded for the first new text only, and has to be still the same."""
-
-        @cache
-        def encoder() -> SentenceEncoder:
-            files = self._files(encoding.runtime)
-            files.check_unchanged(encoding.manifest)
-            return self._encoder(files, encoding.runtime)
-
+        """Open the vectors. The model is loaded for the first new text only."""
+        encoder = cache(
+            lambda: self._encoder(self._files(encoding.runtime).check_unchanged(encoding.manifest), encoding.runtime)
+        )
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,

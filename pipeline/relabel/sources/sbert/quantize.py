@@ -49,7 +49,7 @@ def int8_recipe(
 
         encoder = SentenceEncoder(files.folder, prompt, max_length, "float32", runtime)
         if encoder.backend != "openvino":
-            raise UsageError(f"{files.name} cannot run in int8 ({encoder.left_out})", todo=_TODO)
+            raise UsageError(f"{files.name} cannot run in int8 ({'; '.join(encoder.left_out)})", todo=_TODO)
         # A small corpus is taken whole.
         rows = np.sort(np.random.default_rng(0).permutation(len(corpus))[:_CAPTIONS])
         texts = [corpus.texts[row] for row in rows.tolist()]

@@ -139,7 +139,7 @@ MODULES: dict[str, tuple[Poison, str]] = {
     "a path with a backslash": (module(POOLING, "..\\b"), "not inside"),
     "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "not a list of modules"),
     "a list of names": (write("modules.json", '["evil.Evil"]'), "not a list of modules"),
-    "no JSON": (write("modules.json", "[[[" * 100_000), "cannot be read"),
+    "no JSON": (write("modules.json", "[[[" * 100_000), "not JSON"),
 }
 SENTENCE, CONFIG = "sentence_bert_config.json", "config.json"
 ACTIVATION = "sbert_ce_default_activation_function"
