@@ -36,6 +36,7 @@ from relabel.sources.fuse.relevance import compute_features
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
+from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 
@@ -104,6 +105,7 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
     semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {label}": one.identity for label, one in parts.items()}}
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
+    inputs |= {f"out of fold {label}": partial(sha256_file, one.tuned) for label, one in parts.items() if one.tuned}
 
     def fill(work: Work) -> None:
         heads: dict[HeadName, Head] = {}

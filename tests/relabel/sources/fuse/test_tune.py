@@ -36,6 +36,7 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import Recipe, build
+from relabel.store.files import sha256_file
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
 
@@ -150,6 +151,7 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
     assert values[1:3].tolist() == [1 / 200, 2 / 200]
     missing = int(np.isnan(values).sum())
     assert manifest.facts["tasks"]["sits"]["left_out"] == missing > 50
+    assert manifest.inputs["out of fold tuned"] == sha256_file(tmp_path / "tuned" / OUT_OF_FOLD)
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
