@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import MissingError, choices
+from relabel.core.errors import MissingError, UsageError, choices
 from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
@@ -59,6 +59,8 @@ class Project:
         """Return the parameters of the corpus; where they name no captions, those of before with what is given now."""
         params = config.ingest
         if params.url is not None:
+            if params.path is not None:
+                raise UsageError("path and url exclude each other", where="ingest")
             from relabel.corpus.readers.remote import fetch_captions
 
             copied = fetch_captions(params, self.runtime.data, self.runtime.progress)

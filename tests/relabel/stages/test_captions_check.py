@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
 
@@ -72,3 +73,16 @@ def test_changed_captions_are_named(project: Callable[..., Project], change: Cal
 def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
     with pytest.raises(CheckError, match="namespace"):
         project(namespace="ours").corpus  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"captions_per_image": 5}, "captions_per_image 5 is for the format scan, not csv"),
+        ({"ids": "shard"}, "ids shard is for the format webdataset, not csv"),
+        ({"url": "s3://bucket"}, "path and url exclude each other"),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(project: Callable[..., Project], given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        stages.ingest(project(path="captions", **given))

@@ -77,6 +77,11 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
     if path is None and not (form == "coco" or (form == "karpathy" and params.dataset in _KARPATHY)):
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
+    only = {"captions_per_image": "scan", "columns": "csv"} | ({"ids": "webdataset"} if params.ids == "shard" else {})
+    for key, wanted in only.items():
+        # A parameter that has no effect is a mistake of the user.
+        if getattr(params, key) and form != wanted:
+            raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
     guessed, params = params.format is None, params.model_copy(update={"format": form})
     if form == "coco":
         return _open_coco(params, runtime)
