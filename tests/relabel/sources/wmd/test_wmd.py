@@ -10,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.relabel.sources.wmd.oracle import by_the_book, corpus_of, encode_in, write_vectors
+from scipy.stats import pearsonr
+from tests.relabel.sources.wmd.oracle import GLOVE, by_the_book, corpus_of, encode_in, write_vectors
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
-from relabel.corpus import References
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
 from relabel.sources.wmd import Wmd, WmdParams
 
@@ -169,3 +172,25 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
         encode_in(tmp_path, corpus_of(["the of", "on the"]), vectors=str(tmp_path / "other.txt"))
     with pytest.raises(MissingError, match="relabel tune cbow"):
         encode_in(tmp_path, corpus_of(TEXTS))
+
+
+@pytest.mark.java
+def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, coco: Corpus) -> None:
+    """Check GloVe 6B 100-d with PTB tokens, without stop words, pooled by max over five references."""
+    from relabel.corpus.tokenizers import tokenize
+
+    if not (mirror / GLOVE).exists():
+        pytest.skip(f"the mirror has no {GLOVE}")
+    rows = coco.rows(["test"])
+    columns = coco.table.slice(rows.start, len(rows)).select(["caption_id", "image_id", "split", "text"]).to_pydict()
+    part = Corpus.from_captions(map(Caption, *columns.values()))
+    part = part.with_tokens(tokenize(part.texts))
+    relevance, manifest = encode_in(tmp_path, part, size=10_000, vectors=str(mirror / GLOVE), tokenizer="ptb")
+    assert manifest.facts["without_vector"] == 0
+    sits = human_scores("sits", "test")
+    captions = np.array([part.row_of[c] for c in sits.left], np.int32)
+    images = np.array([part.image_of[i] for i in sits.right])
+    other = part.image[captions] != images
+    label = relevance.pairs(part.references(images.tolist()), captions)
+    correlations = pearsonr(label, sits.score).statistic, pearsonr(label[other], sits.score[other]).statistic
+    assert correlations == pytest.approx((0.812, 0.606), abs=0.002)
