@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.statistics import round_relative, spearman
+from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
 from relabel.datasets.judged import ALL
@@ -86,7 +86,10 @@ class JudgedPairs:
 
 
 def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
-    return [[None if (rho := spearman(a, b)) is None else round(rho, 4) for b in series] for a in series]
+    from scipy.stats import rankdata
+
+    ranks = rankdata(series, axis=1)
+    return [[None if (rho := pearson(a, b)) is None else round(rho, 4) for b in ranks] for a in ranks]
 
 
 def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:

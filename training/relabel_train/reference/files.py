@@ -45,7 +45,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         contents = path.read_bytes()
         # torch compares no checksums, and those of the archive cover no attributes: an entry marked as a folder by a
         # flipped bit is read as a tensor of whatever the memory held.
-        if hashlib.sha256(contents[:-32]).digest() != contents[-32:]:
+        if hashlib.sha256(memoryview(contents)[:-32]).digest() != contents[-32:]:
             raise ValueError("its sha256 differs")
         state: dict[str, Any] = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
     except FileNotFoundError:

@@ -27,7 +27,8 @@ def run_chunks(
         return stop - start
 
     with ThreadPoolExecutor(threads) as pool:
-        for size in pool.map(run, range(0, count, step)):
+        # One chunk starts no thread, which would take longer than small work.
+        for size in (pool.map if count > step else map)(run, range(0, count, step)):
             done(size)
 
 

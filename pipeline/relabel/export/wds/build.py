@@ -108,14 +108,15 @@ class SideCarWork:
             for shard in self.shards:
                 matches = self._match(shard)
                 absent = shard.keys.filter(pa.array(matches.images < 0)).to_pylist()
-                missing += [f"{key} ({shard.name})" for key in absent]
+                missing += [f"{key} ({shard.name})" for key in absent[: _SHOWN - len(missing)]]
                 counts[shard.name] = len(shard.keys), len(matches.captions), len(absent)
                 complete &= matches.complete
                 bar.advance(len(shard.keys))
         if missing and not self.params.allow_missing:
-            message = f"{len(missing):,} of {total:,} keys have no caption with an encoding among those of split "
+            absences = sum(count for _, _, count in counts.values())
+            message = f"{absences:,} of {total:,} keys have no caption with an encoding among those of split "
             raise CheckError(
-                f"{message}{self.lookup.about.split}; first {', '.join(missing[:_SHOWN])}",
+                f"{message}{self.lookup.about.split}; first {', '.join(missing)}",
                 where=self.params.shards or str(self.lookup.folder),
                 todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
                 "--allow-missing, which marks and counts such keys.",
