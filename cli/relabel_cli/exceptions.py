@@ -35,7 +35,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     # A missing module of relabel itself is a bug. Stages name other extras themselves.
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
         # torch belongs to both extras, and the other one is much larger.
-        extra = "train" if error.name == "torch" else "pipeline"
+        extra = {"torch": "train", "nncf": "cpu"}.get(error.name or "", "pipeline")
         return f"{error}. Run `pip install 'relabel-itr[{extra}]'`.", 3
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: {error.strerror}." if error.filename else str(error), 3

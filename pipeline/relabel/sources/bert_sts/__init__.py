@@ -93,9 +93,7 @@ class BertSts(Source[BertStsParams]):
             pooling=self.params.pooling,
             params=self.params,
             coarse=coarse,
-            scorer=cache(
-                lambda: self._scorer(self._files(encoding.runtime).check_unchanged(encoding.manifest), encoding.runtime)
-            ),
+            scorer=cache(lambda: self._scorer(self._files(encoding.runtime), encoding.runtime)),
             runtime=encoding.runtime,
             failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
         )

@@ -18,10 +18,8 @@ from transformers import PreTrainedTokenizerBase
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
-from relabel.sources.models.forward import PROBES, Features, convert, pick_forward, products
+from relabel.sources.models.forward import PROBES, Features, Outputs, convert, pick_forward, products
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
-
-Vectors = NDArray[np.float32]
 
 
 class Embeddings(NamedTuple):
@@ -31,7 +29,7 @@ class Embeddings(NamedTuple):
     `truncated`: (N,) bool; True if the model saw only the beginning of the text.
     """
 
-    vectors: Vectors
+    vectors: Outputs
     truncated: NDArray[np.bool_]
 
 
@@ -112,7 +110,7 @@ class SentenceEncoder:
             raise ValueError("the model pools without the prompt")
         return {"input_ids": self.tokens(PROBES)[0]}
 
-    def _encode_plain(self, texts: Sequence[str], dtype: str, threads: int) -> Vectors:
+    def _encode_plain(self, texts: Sequence[str], dtype: str, threads: int) -> Outputs:
         """Return the outputs of the model's own `encode`."""
         options: dict[str, Any] = {"show_progress_bar": False, "convert_to_tensor": True}
         with products(self.device, dtype, threads):

@@ -107,15 +107,13 @@ class Sbert(VectorSource[SbertParams]):
         warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
         work.facts |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
         work.facts |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
+        work.runtime |= {"model": files.record()}
         work.runtime |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
-        work.runtime["model"] = files.record()
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
         """Open the vectors. The model is loaded for the first new text only."""
-        encoder = cache(
-            lambda: self._encoder(self._files(encoding.runtime).check_unchanged(encoding.manifest), encoding.runtime)
-        )
+        encoder = cache(lambda: self._encoder(self._files(encoding.runtime), encoding.runtime))
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,

@@ -40,8 +40,8 @@ def int8_recipe(
 
     If the corpus holds COCO's val split, the model is checked against human scores. `dataset`: name of the corpus.
     """
-    recipe = {"method": "nncf post-training, transformer", "captions": _CAPTIONS}
-    semantic = {"prompt": prompt, "max_length": max_length, "recipe": recipe}
+    method = f"nncf post-training, transformer, {_CAPTIONS} captions"
+    semantic = {"prompt": prompt, "max_length": max_length, "method": method}
 
     def fill(work: Work) -> None:
         from relabel.sources.models.encoder import SentenceEncoder
@@ -64,11 +64,8 @@ def int8_recipe(
 
 def quantize_model(model: Any, tokens: list[list[int]]) -> Any:
     """Quantise a model of OpenVINO whose only input is token ids."""
-    try:
-        import nncf
-    except ImportError as error:
-        todo = "Run `pip install 'relabel-itr[cpu]'`, or use dtype bfloat16."
-        raise MissingError("int8 needs nncf, which is not installed", todo=todo) from error
+    import nncf
+
     nncf.set_log_level(logging.ERROR)
     calibration = nncf.Dataset([np.array([ids], np.int64) for ids in tokens])
     # nncf shows its progress on standard output, which belongs to results.
