@@ -78,8 +78,8 @@ def measure(table: Table, captions: list[tuple[str, str, str]], args: Any, folde
     rows, runtime = np.arange(len(captions), dtype=np.int32), Runtime(threads=args.threads)
     every = References.single(rows)
     work = Work(folder)
-    CiderFinder(relevance, Search(every, rows, rows[:100], 1), "refs", runtime).find(work, range(1), ignore_progress)
-    finder = CiderFinder(relevance, Search(every, rows, rows, K), "refs", runtime)
+    CiderFinder(relevance, Search(every, rows, rows[:100], 1), "set", runtime).find(work, range(1), ignore_progress)
+    finder = CiderFinder(relevance, Search(every, rows, rows, K), "set", runtime)
     ours = clock(lambda: finder.find(work, range(len(rows)), ignore_progress))
     peak = peak_gib()
     nearest, scores = ours.result

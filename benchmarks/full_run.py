@@ -28,7 +28,7 @@ def main() -> None:
     for path in sorted((folder / "labels" / args.dataset).rglob("manifest.json")):
         name, manifest = str(path.parent.relative_to(folder / "labels" / args.dataset)), json.loads(path.read_text())
         bytes_of[name] = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file())
-        table.add(name, "s", manifest["runtime"]["seconds"], bytes=bytes_of[name])
+        table.add(name, "s", manifest["provenance"]["seconds"], bytes=bytes_of[name])
     more = {"resident GiB": total.resident, "without pages of files": total.anonymous}
     table.add("all", "s", total.wall + ingest.wall, bytes=sum(bytes_of.values()), **more)
     table.end(f"full_run_{args.dataset}", args.save, "numpy", "numba", "pyarrow", "torch", "sentence-transformers")

@@ -104,7 +104,7 @@ def random_vectors(folder: Path, count: int, width: int, kind: str, **params: An
     np.save(folder / "vectors.npy", vectors)
     names = [f"{i:09d}" for i in range(count)]
     (folder / "vectors.ids.txt").write_text("\n".join(names))
-    settings = {"sources.vectors.captions": str(folder / "vectors.npy")}
+    settings = {"sources.precomputed.captions": str(folder / "vectors.npy")}
     every = zip(names, names, ["a dog on a surfboard"] * count, strict=True)
     encoded(folder, every, "vectors", "none", CORES, captions=str(folder / "vectors.npy"))
     if kind == "wds":  # made from a lookup

@@ -19,7 +19,7 @@ K = 10
 
 
 def neighbours(folder: Path, *index: str) -> Program:
-    words = ("neighbours", "--label", "cbow", "--within", "train", "-k", str(K), "--replace")
+    words = ("neighbours", "--label", "cbow", "--candidates", "train", "-k", str(K), "--replace")
     return run_relabel(folder, *words, *index)
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     for index in args.index:
         cpu = neighbours(folder, "--index", index).cpu
         manifest = json.loads((folder / "labels/scale/neighbours/train/captions/cbow/manifest.json").read_text())
-        table.add(index, "CPU s", cpu, "exact search", exact.cpu, recall=manifest["facts"]["recall"]["value"])
+        table.add(index, "CPU s", cpu, "exact search", exact.cpu, recall=manifest["metadata"]["recall"]["value"])
     table.end("index_recall", args.save, "numpy", "faiss-cpu")
 
 

@@ -1,4 +1,4 @@
-"""Cost of labels on one judged set: captions per CPU second on one thread, and bytes per caption.
+"""Cost of labels on one evaluation set: captions per CPU second on one thread, and bytes per caption.
 
     python benchmarks/judged_labels.py --data data [--on flickr8k-expert] [--labels sbert cider]
     python benchmarks/judged_labels.py --data data --labels bert_sts --set sources.bert_sts.gate=null
@@ -21,15 +21,15 @@ LABELS = ["sbert", "tuned", "fuse", "cbow", "cider", "cider_lower_split", "meteo
 
 
 def score(name: str, label: str, data: Path, settings: list[str]) -> None:
-    """Score a judged set with a label, and print its cost as JSON."""
+    """Score an evaluation set with a label, and print its cost as JSON."""
     from relabel.config import load_config
     from relabel.core.runtime import Runtime
-    from relabel.datasets.judged import judged_set
+    from relabel.datasets.evaluation_sets import evaluation_set
     from relabel.judge.scores import score_judgements
     from relabel.stages import Project
 
     project = Project(load_config(None, settings), Runtime(data=data, threads=1))
-    judgements = judged_set(name).open(data)
+    judgements = evaluation_set(name).open(data)
     source, parts = project.config.source(label), project.config.parts(label)
     imports = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     scores = score_judgements(judgements, source, project.runtime, parts, label=label)

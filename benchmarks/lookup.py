@@ -110,9 +110,9 @@ def main() -> None:
         for folder in sorted(args.labels.glob("*")) if args.labels else trial(Path(scratch)):
             lookup = open_lookup(folder)
             if lookup.about.kind == "vectors":
-                measure(table, lookup, "paired", vector_peers(lookup, Path(scratch)), args.repeats)
+                measure(table, lookup, "first", vector_peers(lookup, Path(scratch)), args.repeats)
             elif lookup.about.kind == "features":
-                measure(table, lookup, "refs", feature_peers(lookup), args.repeats)
+                measure(table, lookup, "set", feature_peers(lookup), args.repeats)
     table.end("lookup", args.save, "numpy", "pandas", "scipy", "torch")
 
 

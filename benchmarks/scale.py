@@ -151,7 +151,7 @@ def join_rate(out: Path) -> float:
         return step(sample | {"__key__": f"{sample['__key__']}#0"})
 
     urls = [str(out / name) for name in list(step.sidecar.about.shards)[:100]]
-    return rate(loader(urls, labelled, BlockCollate(step.sidecar, collate=keys_of, pooling="paired")), BATCH).wall
+    return rate(loader(urls, labelled, BlockCollate(step.sidecar, collate=keys_of, pooling="first")), BATCH).wall
 
 
 def main() -> None:

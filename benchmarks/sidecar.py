@@ -118,7 +118,7 @@ def main() -> None:
         add("join alone after a shuffle of 5,000", rate(map(step, shuffled)), "layout samples", peer)
         without = [{"__key__": sample["__key__"]} for sample in stream[:20_000]]
         add("join alone by the index of keys", rate(map(step, without)), "layout samples", peer)
-        collate = BlockCollate(step.sidecar, collate=keys_of, pooling="paired")
+        collate = BlockCollate(step.sidecar, collate=keys_of, pooling="first")
         for name, make in {"stream of keys": loader, "webdataset's tars": tars}.items():
             bare = rate(make(images, None, keys_of), BATCH)
             add(f"{name}, join and blocks", rate(make(images, step, collate), BATCH), "no labels", bare)

@@ -66,7 +66,7 @@ def main() -> None:
     every = np.arange(len(corpus), dtype=np.int32)
     images = corpus.references(range(len(corpus.image_ids)))
     search = Search(images, np.full(len(images), -1, np.int32), every, K)
-    finder = relevance.finder(search, "refs", Runtime(threads=1))
+    finder = relevance.finder(search, "set", Runtime(threads=1))
     finder.find(None, range(1), lambda _: None)
     found = clock(lambda: finder.find(None, range(len(images)), lambda _: None))
     out.add(f"top {K} of {len(images):,} images", "CPU s", found.cpu)

@@ -1,4 +1,4 @@
-"""The cost of verifying a lookup and a batch plan, and the share of single flipped bits that is detected.
+"""The cost of verifying a lookup and precomputed batches, and the share of single flipped bits that is detected.
 
     python benchmarks/verify.py                       # a lookup of 600,000 captions, a plan of 2,560 batches of 128
     python benchmarks/verify.py --rows 50000 --flips 200
@@ -21,7 +21,7 @@ from harness import Table, clock, options, random_vectors
 
 from relabel_train.files import MANIFEST, LookupFileError
 from relabel_train.lookup import open_lookup
-from relabel_train.plan import open_plan
+from relabel_train.precomputed import open_batches
 
 
 def milliseconds(work: Callable[[], Any], times: int = 3) -> float:
@@ -29,7 +29,7 @@ def milliseconds(work: Callable[[], Any], times: int = 3) -> float:
 
 
 def read_plan(folder: Path, verify: bool) -> None:
-    plan = open_plan(folder, verify)
+    plan = open_batches(folder, verify)
     for number in range(len(plan)):
         plan[number]
     plan.names(0)
@@ -62,13 +62,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         lookup = random_vectors(root / "lookup", args.rows, 384, "lookup")
-        plan = random_vectors(root / "plan", 40_960, 16, "plan", batch_size=128, epochs=8)
+        plan = random_vectors(root / "batches", 40_960, 16, "batches", batch_size=128, epochs=8)
         bare = milliseconds(lambda: open_lookup(lookup, False))
         table.add("opening the lookup", "ms", milliseconds(lambda: open_lookup(lookup, True)), "False", bare)
         read = [milliseconds(lambda v=v: read_plan(plan, v)) / 2560 for v in (True, False)]
         table.add("a batch of 128, opening included", "ms", read[0], "False", read[1])
         small = random_vectors(root / "small", 2000, 16, "lookup")
-        few = random_vectors(root / "few", 500, 16, "plan", batch_size=16)
+        few = random_vectors(root / "few", 500, 16, "batches", batch_size=16)
         for verify in (True, False):
             shares = [
                 share_found(small, open_lookup, args.flips, verify),

@@ -46,7 +46,7 @@ def neighbours(table: Table, relevance: WmdRelevance, between: np.ndarray, args:
         queries, exclude, pooling = References.single(rows), rows, "max"
     else:
         queries = relevance.corpus.references(range(len(relevance.corpus.image_ids)))
-        exclude, pooling = np.full(len(queries), -1, np.int32), "refs"
+        exclude, pooling = np.full(len(queries), -1, np.int32), "set"
     sample = np.random.default_rng(0).choice(len(queries), min(args.queries, len(queries)), replace=False)
     search = Search(queries.take(sample), exclude[sample], rows, args.k)
     ours = []

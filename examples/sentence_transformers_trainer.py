@@ -34,7 +34,7 @@ class LookupLoss(nn.Module):
         """Return the loss of a batch of captions, given their rows."""
         (features,) = sentence_features
         vectors = normalize(self.model(features)["sentence_embedding"], dim=1)
-        relevance = from_numpy(self.lookup.block(labels.cpu(), pooling="paired"))  # relabel: caption against caption
+        relevance = from_numpy(self.lookup.block(labels.cpu(), pooling="first"))  # relabel: caption against caption
         loss: Tensor = self.loss(vectors @ vectors.T, relevance.to(vectors.device))
         return loss
 

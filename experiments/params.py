@@ -41,7 +41,7 @@ class ModelBudget(Parameters):
     values: dict[str, tuple[float, ...]] = Field({})
     average: tuple[str, ...] = ()
     images: int = 0
-    embed: int = 128  # papers have 1024
+    embed_dim: int = 128  # papers have 1024
     epochs: int | None = None
     batch_size: int | None = None
     finalists: int | None = None

@@ -168,7 +168,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
 
     n, image = len(project.corpus), project.corpus.image
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
-    scores = stages.open_label(project, label, "all").pairs(References.single(left), right, "paired").reshape(n, n)
+    scores = stages.open_label(project, label, "all").pairs(References.single(left), right, "first").reshape(n, n)
     np.fill_diagonal(scores, -np.inf)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
@@ -183,7 +183,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
                 "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
             }
             work.table(part_name(i, -(-n // 100)), lambda table=table: pa.table(table))  # type: ignore[misc]
-        work.facts |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
+        work.metadata |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
 
     job = stages.neighbours(project, label, "all")
     replace(job, recipe=replace(job.recipe, fill=fill)).run()

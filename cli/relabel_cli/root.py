@@ -21,7 +21,7 @@ VERBS = {
     "nearest": "Show the captions that each label ranks closest to a caption.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",
-    "export": "Write the files that other code reads: lookups, batch plans, and formats of other tools.",
+    "export": "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
     "fit": "Train a retrieval model with graded labels, or resume its training.",
     "eval": "Compute every metric of a trained model.",
     "tune": "Train or fit the model of a source.",

@@ -85,16 +85,16 @@ class SharedOptions(Parameters):
         return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
-        """Run the job of a stage, or its share, and print the facts of its artefact.
+        """Run the job of a stage, or its share, and print the metadata of its artefact.
 
-        `describe`: returns lines of text about the facts.
+        `describe`: returns lines of text about the metadata.
         """
         if (share := job.project.runtime.shard) is not None:
             line = job.share(share)
             self.show(line, line)
             return
-        facts = job.run()[0].facts
-        self.show(facts, describe(facts))
+        metadata = job.run()[0].metadata
+        self.show(metadata, describe(metadata))
 
     def show(self, value: Any, text: str) -> None:
         """Print a result on stdout, as JSON or as text."""

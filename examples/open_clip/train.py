@@ -87,7 +87,7 @@ def labelled_data(step: Join, criterion: SoftTargetClipLoss, args: Namespace, *a
     data = loaders.get_data(args, *arguments, **more)
     info = data["train"]
     loader = info.dataloader
-    collate = BlockCollate(step.sidecar, field=2, pooling="paired")
+    collate = BlockCollate(step.sidecar, field=2, pooling="first")
     if isinstance(loader, wds.WebLoader):
         # The last two stages make pairs and batches of them; the new ones make triples, then batches with blocks.
         stages = loader.pipeline[0].dataset.pipeline

@@ -19,7 +19,7 @@ from experiments.fit_table.search import Setting, choose_setting
 from experiments.fit_table.table import summary, to_table
 from experiments.fit_table.trials import Inputs, Record, Trial, TrialFile, average_trial, make_trial, run_trials
 from experiments.params import Experiments
-from experiments.proxy_features import STAND_IN, proxy_features, remaining_project
+from experiments.proxy_features import PROXY, proxy_features, remaining_project
 from relabel.core.errors import MissingError
 from relabel.core.tables import Table, markdown
 from relabel.datasets import locate
@@ -131,7 +131,7 @@ class FitTable:
         rows = {model: summary(of_model) for model, of_model in results.items()}
         claims = [claim for model, of_model in results.items() for claim in judge_claims(model, of_model)]
         notes = [
-            STAND_IN,
+            PROXY,
             f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the best RSUM on val counts.",
             f"Settings have the best mean RSUM on val over seeds {', '.join(map(str, params.search_seeds))}.",
             f"RSUM, nDCG, CS@100, Kendall tau-b ({params.judge}) and NCS ({params.ncs}, own items left out) are of the "

@@ -66,7 +66,7 @@ def to_table(rows: Mapping[str, Mapping[str, Any]], params: FitTableParams, note
         average = params.models[model].average
         budget = params.models[average[0] if average else model]
         name = f"{model} (mean scores of {' and '.join(average)})" if average else model
-        title = f"Losses and labels, {name} {budget.embed}-d, at most {budget.epochs or params.epochs} epochs, "
+        title = f"Losses and labels, {name} {budget.embed_dim}-d, at most {budget.epochs or params.epochs} epochs, "
         below = tuple(notes) if model == list(rows)[-1] else ()
         header = ("trained with", "lr, main", *COLUMNS)
         tables.append(Table(f"{title}{len(params.seeds)} seeds", header, tuple(lines), below))

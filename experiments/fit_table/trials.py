@@ -74,11 +74,20 @@ def make_trial(
 ) -> Trial:
     """Return the trial of a model and row; `bounds` are those of its label, `test` evaluates on the test split."""
     row, budget = params.rows_of(model)[name], params.models[model]
-    loss, loss_set = row.at(setting.value)
+    loss, loss_kwargs = row.at(setting.value)
     epochs, label = budget.epochs or params.epochs, row.label or params.train_labels[0]
-    training: dict[str, Any] = {"model": model, "loss": loss, "sampler": row.sampler, "warm_up": row.warm_up}
-    training |= {"loss_set": (*loss_set, *_label_ranges(row, bounds[0])), "scale": bounds[1], "embed": budget.embed}
-    training |= {"epochs": epochs, "decay_at": max(1, epochs * 2 // 3), "patience": params.patience, "word": 64}
+    training: dict[str, Any] = {
+        "model": model,
+        "loss": loss,
+        "sampler": row.sampler,
+        "triplet_epochs": row.triplet_epochs,
+    }
+    training |= {
+        "loss_kwargs": (*loss_kwargs, *_label_ranges(row, bounds[0])),
+        "scale": bounds[1],
+        "embed_dim": budget.embed_dim,
+    }
+    training |= {"epochs": epochs, "decay_at": max(1, epochs * 2 // 3), "patience": params.patience, "word_dim": 64}
     training |= {"batch_size": budget.batch_size or params.batch_size, "lr": setting.lr, "seed": seed}
     evaluation = {"images": budget.images, "graded": params.graded} if test else None
     facts = {"model": model, "row": name, "lr": setting.lr, "value": setting.value, "seed": seed}

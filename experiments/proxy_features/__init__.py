@@ -27,7 +27,7 @@ from relabel_train.reference.features import DESCRIPTION, FORMAT
 from relabel_train.samplers import StableRandom
 
 CAPTIONS, VECTORS = "captions.parquet", "features.npy"
-STAND_IN = (
+PROXY = (
     "No image was seen: each is stood in for by the token vectors of one of its own captions, which is held out of "
     "text, retrieval and labels. Figures compare losses and labels with each other, not with published models."
 )
@@ -49,7 +49,7 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
     corpus, runtime = project.corpus, project.runtime
     files = find_model(params.model, None, runtime.progress)
     rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
-    semantic = {"version": 2, **params.model_dump(exclude={"model"}), "model": files.sha256()}
+    config = {"version": 2, **params.model_dump(exclude={"model"}), "model": files.sha256()}
 
     def fill(work: Work) -> None:
         vectors = token_vectors(files.folder, [corpus.texts[i] for i in rows], params.vectors)
@@ -57,7 +57,7 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         left = np.isin(corpus.image, corpus.image[rows])
         left[rows] = False
         captions = corpus.table.filter(pa.array(left)).select(["caption_id", "image_id", "split", "text"])
-        about = {"stand_in": STAND_IN, "model": params.model, "vectors": params.vectors, "width": vectors.shape[2]}
+        about = {"proxy": PROXY, "model": params.model, "vectors": params.vectors, "width": vectors.shape[2]}
         images, held_out = [corpus.image_ids[i] for i in corpus.image[rows]], [corpus.caption_ids[i] for i in rows]
         body = {"format": FORMAT, "kind": "proxy", **about, "files": [VECTORS]}
         text = json.dumps(body | {"image_ids": images, "held_out": held_out}, indent=0) + "\n"
@@ -65,9 +65,9 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         write_array(work, VECTORS.removesuffix(".npy"), vectors)
         write_array(work, "lengths", lengths)
         work.file(DESCRIPTION, lambda path: write_text(path, text))
-        work.facts |= about | {"images": len(rows)}
+        work.metadata |= about | {"images": len(rows)}
 
-    recipe = Recipe("proxy_features", project.config.ingest.dataset, lambda: semantic, {"corpus": corpus.digest}, fill)
+    recipe = Recipe("proxy_features", project.config.ingest.dataset, lambda: config, {"corpus": corpus.digest}, fill)
     return Job(project, proxy_folder(project), recipe, "python -m experiments proxy-features")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from experiments.params import FILE_OPTION, load_experiments
-from experiments.proxy_features import STAND_IN, proxy_features
+from experiments.proxy_features import PROXY, proxy_features
 from relabel_cli.main import main
 from relabel_cli.options import verb
 from relabel_cli.shared_options import BUILD, SharedOptions
@@ -16,7 +16,7 @@ def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTI
     """Write token vectors of one caption per image, which is held out, for trainings without images."""
     project = common.project()
     job = proxy_features(project, load_experiments(experiments).proxy_features)
-    common.show(job.run()[0].facts, STAND_IN)
+    common.show(job.run()[0].metadata, PROXY)
 
 
 app = verb(command, BUILD)

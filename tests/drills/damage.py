@@ -40,7 +40,7 @@ class Target:
     def subject(self) -> str:
         """Return the name in a report: the kind, and the label if kinds of encodings and exports differ."""
         last = self.name.rpartition("/")[2]
-        return f"{self.kind} {last}" if self.kind in ("encoding", "lookup", "plan", "neighbours") else self.kind
+        return f"{self.kind} {last}" if self.kind in ("encoding", "lookup", "batches", "neighbours") else self.kind
 
 
 def targets(root: Path) -> list[Target]:
@@ -98,7 +98,7 @@ def read(target: Target, verify: bool = True) -> str:
     folder = Path(target.name)
     readers: dict[str, Callable[[], Any]] = {
         "lookup": lambda: _lookup(folder, verify),
-        "plan": lambda: _plan(folder, verify),
+        "batches": lambda: _plan(folder, verify),
         "proxy_features": lambda: _features(folder, verify),
         "checkpoint": lambda: _checkpoints(folder),
         "fetched": lambda: _fetched(folder),
@@ -121,9 +121,9 @@ def _lookup(folder: Path, verify: bool) -> list[Any]:
 
 
 def _plan(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.plan import open_plan
+    from relabel_train.precomputed import open_batches
 
-    plan = open_plan(folder, verify)
+    plan = open_batches(folder, verify)
     batches = [[part.tobytes() for part in plan[i]] for i in range(len(plan))]
     return [batches, [plan.names(i) for i in range(len(plan))]]
 

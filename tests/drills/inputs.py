@@ -29,16 +29,16 @@ from relabel.corpus.readers.columns import Columns
 from relabel.corpus.readers.scan_layout import read_scan, scan_files
 from relabel.corpus.readers.tables import open_table
 from relabel.corpus.splits import coco_test_captions
-from relabel.datasets.judged.stsb import read_stsb
+from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
-from relabel.sources.vectors.files import read_vector_file
+from relabel.sources.precomputed.files import read_vector_file
 from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import FileEntry, Manifest, Spec, read_manifest
 from relabel_train.lookup import LookupFileError, open_lookup
-from relabel_train.plan import open_plan
+from relabel_train.precomputed import open_batches
 from relabel_train.reference.features import open_features
 
 RECORDS = [
@@ -168,7 +168,7 @@ def proxy_features() -> Input:
         "image_ids": NAMES,
         "vectors": 3,
         "width": 6,
-        "stand_in": "token vectors",
+        "proxy": "token vectors",
     }
     files = {
         "features.json": dumped(about),
@@ -196,10 +196,10 @@ def model_folder() -> Input:
 
 def manifest() -> Input:
     artefact = Spec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
-    facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
+    metadata, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
     entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100)}
     manifest_object = Manifest(
-        artefact.kind, artefact.name, artefact.fingerprint, artefact.semantic, artefact.inputs, facts, runtime, entry
+        artefact.kind, artefact.name, artefact.fingerprint, artefact.config, artefact.inputs, metadata, runtime, entry
     )
     return Input({"manifest.json": manifest_object.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
 
@@ -256,12 +256,12 @@ def lookup(label: str, project: Project) -> Input:
 
 
 def plan(project: Project) -> Input:
-    """Return a batch plan that is read by its first block."""
-    job = stages.export_plan(project, "cider", "all", "fuzzed")
+    """Return precomputed batches that is read by its first block."""
+    job = stages.export_batches(project, "cider", "all", "fuzzed")
     job.run()
 
     def read(folder: Path) -> Any:
-        opened = open_plan(folder, verify=True)
+        opened = open_batches(folder, verify=True)
         for number in range(len(opened)):
             opened[number]
         opened.names(0)
@@ -278,5 +278,5 @@ def exported(folder: Path, read: Callable[[Path], Any]) -> Input:
 EXPORTS: dict[str, Callable[[Project], Input]] = {
     "lookup of vectors": partial(lookup, "cbow"),
     "lookup of features": partial(lookup, "cider"),
-    "plan": plan,
+    "batches": plan,
 }

@@ -286,7 +286,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
     import relabel_train.reference.fit  # noqa: F401
     from experiments.fit_table import trials as trial
     from relabel.datasets import cxc
-    from relabel.datasets.judged.stsb import FILES
+    from relabel.datasets.evaluation_sets.stsb import FILES
     from relabel.sources.bert_sts import tune
     from relabel.sources.spice import parse_cache
 

@@ -72,7 +72,7 @@ def finals(folder: Path) -> dict[str, bytes]:
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK and p.name != CACHE.name):
         body = path.read_bytes()
         if path.name == MANIFEST:
-            facts = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
+            facts = {k: v for k, v in json.loads(body).items() if k not in ("provenance", "digest")}
             body = json.dumps(facts, sort_keys=True).encode()
         results[path.relative_to(folder).as_posix()] = body
     return results

@@ -18,7 +18,7 @@ from relabel.core.errors import RelabelError
 from relabel.stages.verify import verify
 from relabel.store.manifest import MANIFEST, open_artefact
 
-EXPORTS = ("lookup", "plan", "proxy_features")
+EXPORTS = ("lookup", "batches", "proxy_features")
 """Kinds whose reader compares the bytes only with `verify=True`."""
 READ = (*EXPORTS, "checkpoint", "fetched")
 """Kinds that are read without the pipeline."""

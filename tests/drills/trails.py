@@ -50,7 +50,7 @@ fit_table:
   judge: sbert
   ncs: cider
   rows: {one: {loss: [bcls]}}
-  models: {vsepp: {embed: 8}}
+  models: {vsepp: {embed_dim: 8}}
   lrs: [0.001, 0.002]
   extend: 0
   search_seeds: [0]
@@ -68,7 +68,7 @@ _FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out
 _FIT += (
     "--batch-size",
     "8",
-    *(f"--set={one}" for one in ("embed=8", "word=8", "save_every=2", "log_every=1", "least=1")),
+    *(f"--set={one}" for one in ("embed_dim=8", "word_dim=8", "save_every=2", "log_every=1", "min_count=1")),
 )
 _INDEX = ("--set", "neighbours.index=IVF4,Flat")
 MORE = ("ingest", "--path", "more.jsonl", "--replace")
@@ -84,13 +84,13 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tune", "fuse"),
     *(("encode", "--label", label, "--split", "all") for label in ("tuned", "fuse")),
     *(("neighbours", "--label", label) for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
-    ("neighbours", "--label", "cider", "--of", "images"),
+    ("neighbours", "--label", "cider", "--queries", "images"),
     ("neighbours", "--label", "cbow", *_INDEX),
     *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "spice", "fuse")),
     ("export", "lookup", "--label", "cbow", "--split", "all", *_INDEX),
     ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90", *_INDEX),
-    ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
-    ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
+    ("export", "batches", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
+    ("export", "batches", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
     ("correlate", "--cxc", "--split", "val", "--label", "cider,same_image"),
     ("experiments.proxy_features", "--experiments", "experiments.yaml"),

@@ -61,8 +61,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for split in ("train", "test"):
                 folder.done("encode", "--label", label, "--split", split)
                 if label == "sbert":
-                    folder.done("neighbours", "--label", label, "--within", split)
+                    folder.done("neighbours", "--label", label, "--candidates", split)
                 folder.done("export", "lookup", "--label", label, "--split", split)
-        size = ("--batch-size", "8", "--epochs", "1", "--seed", "0", "--batches", "2")
-        folder.done("export", "plan", "--label", "sbert", "--split", "test", *size)
+        size = ("--batch-size", "8", "--epochs", "1", "--seed", "0", "--batches-per-epoch", "2")
+        folder.done("export", "batches", "--label", "sbert", "--split", "test", *size)
     return path

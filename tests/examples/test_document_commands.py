@@ -42,17 +42,17 @@ NOT_RUN = {
 """Pattern of commands that are parsed and not run, and why."""
 PREPARED = {
     r"relabel nearest ": [["encode", "--label", "sbert", "--split", "test"]],
-    r"relabel export plan .*meteor": [["encode", "--label", "meteor", "--split", "test"]],
-    r"relabel export plan .*graded": [
+    r"relabel export batches .*meteor": [["encode", "--label", "meteor", "--split", "test"]],
+    r"relabel export batches .*graded": [
         ["encode", "--label", "sbert", "--split", "train"],
-        ["neighbours", "--label", "sbert", "--within", "train"],
+        ["neighbours", "--label", "sbert", "--candidates", "train"],
     ],
 }
 """Pattern of commands to the commands that pages run before them on other lines or in prose."""
-CLIP = {"source": "vectors", "captions": "captions.npy", "images": "images.npy"}
+CLIP = {"source": "precomputed", "captions": "captions.npy", "images": "images.npy"}
 ADDED = {
     r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
-    r"relabel export plan .*meteor": ["--batches=1"],
+    r"relabel export batches .*meteor": ["--batches-per-epoch=1"],
     r"relabel (encode|export lookup) --label clip": [
         f"--set=sources.clip.{name}={value}" for name, value in CLIP.items()
     ],

@@ -113,7 +113,9 @@ def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Shell) ->
     for name, table in (("images", images), ("captions", vectors)):
         np.save(f"{name}.npy", np.array(list(table.values()), np.float32))
         Path(f"{name}.ids.txt").write_text("\n".join(table) + "\n")
-    Path("params.yaml").write_text("sources:\n  clip: {source: vectors, captions: captions.npy, images: images.npy}\n")
+    Path("params.yaml").write_text(
+        "sources:\n  clip: {source: precomputed, captions: captions.npy, images: images.npy}\n"
+    )
     common = ("--dataset", "clips", "--namespace", "coco", "--path", "captions.jsonl")
     relabel("ingest", *common, "--tokenizer", "none")
     relabel("encode", "--dataset", "clips", "--label", "clip")
@@ -145,5 +147,5 @@ def test_a_user_defined_metric(relabel: Shell) -> None:
     table = relabel("correlate", "--on", "pairs.jsonl", "--label", "sbert").stdout
     assert "sbert" in table
     refused = relabel("correlate", "--on", "pairs.jsnl", "--label", "sbert", code=2)
-    assert "no judged set 'pairs.jsnl'" in refused.stderr
+    assert "no evaluation set 'pairs.jsnl'" in refused.stderr
     assert relabel.commands == documented("A metric in Python")

@@ -44,7 +44,7 @@ def test_every_loss_and_every_value_can_be_trained() -> None:
         for value in row.values:
             made = make_trial(params, "vsepp", name, bounds(row.label), Setting(1e-3, value), 1, True).training
             low, _ = bounds(row.label)
-            Objective(made["loss"], made["loss_set"]).check_bounds(low / made["scale"], 1.0)
+            Objective(made["loss"], made["loss_kwargs"]).check_bounds(low / made["scale"], 1.0)
 
 
 def test_labels_have_their_range() -> None:
@@ -52,15 +52,15 @@ def test_labels_have_their_range() -> None:
     by_cider, by_sbert = (trial(f"smooth_ndcg_triplet{label}", params) for label in (", cider", ""))
     assert (by_cider.training["scale"], by_cider.label) == (10.0, "cider")
     assert (by_sbert.training["scale"], by_sbert.label) == (1.0, "sbert")
-    assert by_cider.training["loss_set"][-1] == "smooth_ndcg_triplet.labels=unit"
-    assert by_sbert.training["loss_set"][-1] == "smooth_ndcg_triplet.labels=cosine"
+    assert by_cider.training["loss_kwargs"][-1] == "smooth_ndcg_triplet.labels=unit"
+    assert by_sbert.training["loss_kwargs"][-1] == "smooth_ndcg_triplet.labels=cosine"
 
 
 def test_other_parameters_are_new_trials() -> None:
     key = trial("bcls").key
     assert trial("bcls").key == key
     others = [trial("bcls", FitTableParams(epochs=3)), trial("bcls", seed=2), trial("bcls", FitTableParams(graded=7))]
-    budgets = [{"embed": 64}, {"epochs": 2}, {"batch_size": 32}]
+    budgets = [{"embed_dim": 64}, {"epochs": 2}, {"batch_size": 32}]
     others += [trial("bcls", FitTableParams(models={"vsepp": ModelBudget(**budget)})) for budget in budgets]
     others += [trial("triplet, warm-up"), trial("triplet")]
     assert len({key, *(other.key for other in others)}) == len(others) + 1

@@ -67,11 +67,11 @@ def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
     job = proxy_features(project, SMALL)
     manifest, built = job.run()
     assert built
-    assert manifest.facts["images"] == sum(COUNTS.values())
+    assert manifest.metadata["images"] == sum(COUNTS.values())
     features, corpus = open_features(job.out), project.corpus
     held_out = [corpus.find_row(name, range(len(corpus))) for name in features.about["held_out"]]
-    assert features.stand_in is not None
-    assert "No image was seen" in features.stand_in
+    assert features.proxy is not None
+    assert "No image was seen" in features.proxy
     for row in held_out:
         vectors, lengths = features[[corpus.image_ids[corpus.image[row]]]]
         words = corpus.texts[row].split()[:4]

@@ -85,7 +85,7 @@ def test_an_average_is_that_of_its_parts(make: Callable[..., Trial], inputs: Inp
 def test_a_search_that_diverges_has_no_score(make: Callable[..., Trial], inputs: Inputs) -> None:
     """Check a learning rate at which the loss overflows: it is a result of a search, and an error of a final run."""
     # One step of 1000 takes the logarithm of the loss's scale beyond that of the largest float32.
-    search = make("a", None, loss=("graded_sigmoid",), loss_set=("labels=cosine",), lr=1000.0)
+    search = make("a", None, loss=("graded_sigmoid",), loss_kwargs=("labels=cosine",), lr=1000.0)
     assert run_trial(search, inputs, PARAMS)["val"] is None
     with pytest.raises(FitError, match="the loss is"):
         run_trial(replace(search, key="b", evaluation=EVALUATION), inputs, PARAMS)

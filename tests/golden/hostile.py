@@ -123,7 +123,7 @@ def run_all(relabel: Callable[..., Any], folder: Path) -> dict[str, dict[str, An
     encode = ("encode", "--dataset", "two", "--split", "test", "--label", "given", "--set")
     for name, (body, fault) in VECTORS.items():
         (folder / "v.npy").write_bytes(body)
-        case(f"vectors/{name}", fault, *encode, "sources={given: {source: vectors, captions: v.npy}}")
+        case(f"vectors/{name}", fault, *encode, "sources={given: {source: precomputed, captions: v.npy}}")
     source = "sources={given: {source: cbow, vectors: w.txt, tokenizer: lower_split}}"
     for name, (body, fault) in WORDS.items():
         (folder / "w.txt").write_bytes(body)

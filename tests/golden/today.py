@@ -181,7 +181,7 @@ class Folder:
 
     def neighbours(self, name: str, of: str, k: int) -> Arrays | None:
         """Return ids (as rows) and scores of neighbours of all captions or images; None where a source has none."""
-        result = self.relabel("neighbours", "--label", name, "--within", self.split, "--of", of, "-k", str(k))
+        result = self.relabel("neighbours", "--label", name, "--candidates", self.split, "--queries", of, "-k", str(k))
         if result.code == 2:
             return None
         if result.code:
@@ -202,11 +202,11 @@ class Folder:
         return open_lookup(self.path / f"labels/coco/exports/{self.split}/lookup/{name}")
 
     def plan(self, name: str, label: str, *options: str) -> dict[str, Any]:
-        """Write a batch plan, and return its batches."""
-        from relabel_train.plan import open_plan
+        """Write precomputed batches, and return its batches."""
+        from relabel_train.precomputed import open_batches
 
-        self.done("export", "plan", "--label", label, "--split", self.split, "--name", name, *options)
-        plan = open_plan(self.path / f"labels/coco/exports/{self.split}/plan/{name}")
+        self.done("export", "batches", "--label", label, "--split", self.split, "--name", name, *options)
+        plan = open_batches(self.path / f"labels/coco/exports/{self.split}/batches/{name}")
         batches = [plan[i] for i in range(len(plan))]
         rows = {f"rows{i}": batch.rows for i, batch in enumerate(batches)}
         blocks = {f"relevance{i}": batch.relevance[::5, ::5] for i, batch in enumerate(batches)}
@@ -216,11 +216,13 @@ class Folder:
         """Write an export and return the content of its data files, by file and column."""
         out = self.path / f"labels/coco/exports/{self.split}"
         self.done("export", kind, "--label", label, "--split", self.split, *options)
-        folder = out / kind / (options[-1] if "--of" in options else "captions") if kind == "neighbours" else out / kind
+        folder = (
+            out / kind / (options[-1] if "--queries" in options else "captions") if kind == "neighbours" else out / kind
+        )
         return {f"{file}/{column}": values for file, column, values in _contents(folder / label)}
 
     def figures(self, labels: Sequence[str], on: str, *options: str) -> dict[str, dict[str, Any]]:
-        """Return the figures of labels on a judged set or file: label to name of the figure to number or text."""
+        """Return the figures of labels on an evaluation set or file: label to name of the figure to number or text."""
         out = self.done("correlate", "--on", on, "--label", ",".join(labels), "--json", *options)
         rows = json.loads(out)["rows"]
         return {label: _records([row for row in rows if row["label"] == label]) for label in labels}
@@ -229,7 +231,7 @@ class Folder:
         """Train a model for some steps; return the losses and gradients of each step, and the metrics."""
         labels = f"labels/coco/exports/{self.split}/lookup/{lookup}"
         given = ["--data", str(data), "--captions", "labels/coco/corpus", "--namespace", "coco"]
-        settings = ["lr=1e-4", "embed=16", "word=8", "least=1", "log_every=1", f"val={self.split}"]
+        settings = ["lr=1e-4", "embed_dim=16", "word_dim=8", "min_count=1", "log_every=1", f"val={self.split}"]
         sizes = [*(f"--set={setting}" for setting in settings), "--batch-size", "16", "--threads", "1"]
         own = ["--split", self.split, "--labels", labels, "--epochs", "2"]
         shutil.rmtree(self.path / f"runs/{name}", ignore_errors=True)

@@ -22,9 +22,9 @@ LABELS: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
     "sbert": {"source": "sbert", "model": "sentence-transformers/all-MiniLM-L6-v2"},
     "cbow": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split"},
-    "vectors": {"source": "vectors", "captions": "captions.npy"},
-    "clip": {"source": "vectors", "captions": "captions.npy", "images": "images.npy", "pooling": "refs"},
-    "images": {"source": "vectors", "images": "images.npy"},
+    "vectors": {"source": "precomputed", "captions": "captions.npy"},
+    "clip": {"source": "precomputed", "captions": "captions.npy", "images": "images.npy", "pooling": "set"},
+    "images": {"source": "precomputed", "images": "images.npy"},
     "cider": {"source": "cider"},
     "cider_lower_split": {"source": "cider", "tokenizer": "lower_split"},
     "cider_plain": {"source": "cider", "variant": "cider", "df": "corpus"},
@@ -129,7 +129,7 @@ def lookup_values(lookup: Any) -> Values:
     cells, sums, same = [], [], []
     for i in range(50):
         rows = lookup.rows.start + random.permutation(len(lookup))[:128]
-        block = lookup.block(rows, pooling="paired" if i % 2 else None, missing="nan")
+        block = lookup.block(rows, pooling="first" if i % 2 else None, missing="nan")
         cells.append(block.ravel()[random.integers(block.size, size=200)])
         sums.append(block.sum(dtype=np.float64))
         same.append(lookup.same_image(rows).sum())
@@ -145,19 +145,22 @@ EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "pairs": ("pairs", "cider", ("--count", "300")),
     "tuples": ("tuples", "cider", ("--count", "150", "--negatives", "3")),
     "trec": ("trec", "cider", ()),
-    "trec of images": ("trec", "cider_plain", ("--of", "images")),
+    "trec of images": ("trec", "cider_plain", ("--queries", "images")),
     "safetensors": ("safetensors", "vectors", ()),
     "scan": ("scan", "cider", ()),
     "wds": ("wds", "clip", ("--captions-per-shard", "500")),
     "wds of samples": ("wds", "vectors", ("--layout", "samples", "-k", "3")),
     "neighbours": ("neighbours", "cider", ()),
-    "neighbours of images": ("neighbours", "cider", ("--of", "images")),
+    "neighbours of images": ("neighbours", "cider", ("--queries", "images")),
 }
-"""Every format but plans: the verb's name, a label, and options."""
+"""Every format but precomputed batches: the verb's name, a label, and options."""
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "random": ("cider", ("--batch-size", "32", "--epochs", "2", "--batches", "4")),
-    "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", "--batches", "4")),
-    "graded": ("wmd", ("--sampler", "graded", "--neighbours", "cider", "--batch-size", "32", "--batches", "4")),
+    "random": ("cider", ("--batch-size", "32", "--epochs", "2", "--batches-per-epoch", "4")),
+    "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", "--batches-per-epoch", "4")),
+    "graded": (
+        "wmd",
+        ("--sampler", "graded", "--neighbours", "cider", "--batch-size", "32", "--batches-per-epoch", "4"),
+    ),
 }
 """Every sampler: a label and options."""
 
@@ -177,7 +180,7 @@ def export_values(folder: Folder) -> Values:
             continue
         values |= {f"{name}/{key}": value for key, value in folder.export(kind, label, *options).items()}
     for name, (label, options) in PLANS.items():
-        values |= {f"plan {name}/{key}": value for key, value in folder.plan(name, label, *options).items()}
+        values |= {f"batches {name}/{key}": value for key, value in folder.plan(name, label, *options).items()}
     return values
 
 
@@ -270,7 +273,7 @@ FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
     "log_ratio": ("clip", ("--loss", "log_ratio")),
     "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
-    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "warm_up=1")),
+    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "triplet_epochs=1")),
 }
 """Every model: label and options of a run."""
 
@@ -318,11 +321,11 @@ def full_values(folder: Folder, label: str) -> Values:
 
 SETS = {"stsb": "stsb", "sick": "sick", "flickr8k-expert": "flickr8k", "vsts": "vsts", "pascal-50s": "pascal-50s"}
 SETS |= {"sugarcrepe-pp": "sugarcrepe-pp"}
-"""Judged sets of texts, each with the dataset that is fetched for it."""
+"""Evaluation sets of texts, each with the dataset that is fetched for it."""
 
 
 def set_figures(folder: Folder, label: str, count: int) -> Values:
-    """Return the figures of a label on the first judged sets of texts."""
+    """Return the figures of a label on the first evaluation sets of texts."""
     today.mirror("judged")
     for dataset in SETS.values():
         folder.done("fetch", dataset)
@@ -347,7 +350,7 @@ def costs(folder: Folder) -> Values:
     commands = {
         "ingest": ("ingest", "--tokenizer", "none"),
         "encode": ("encode", *label, "--split", "test", *bare),
-        "neighbours": ("neighbours", *label, "--within", "test", *wide),
+        "neighbours": ("neighbours", *label, "--candidates", "test", *wide),
         "lookup": ("export", "lookup", *label, "--split", "test", *wide),
     }
     found = {name: today.cost(folder.path, *command, "--labels", "cost") for name, command in commands.items()}

@@ -26,7 +26,7 @@ def test_faiss_reads_the_vectors(small_project: Project) -> None:
     vectors = np.load(lookup / "vectors.npy", mmap_mode="r")
     built = faiss.IndexFlatIP(vectors.shape[1])
     built.add(np.ascontiguousarray(vectors))
-    expected = open_lookup(lookup).block([3, 50], np.arange(len(vectors)), "paired")
+    expected = open_lookup(lookup).block([3, 50], np.arange(len(vectors)), "first")
     scores, rows = built.search(np.ascontiguousarray(vectors[[3, 50]]), 10)
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :10], atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-6)
@@ -65,7 +65,7 @@ def test_numpy_alone_computes_a_block(small_project: Project) -> None:
     about = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
     assert about["orientation"].startswith("rows are images")
     vectors = np.load(folder / "vectors.npy", mmap_mode="r")
-    ours = open_lookup(folder).block(rows, columns, "paired")
+    ours = open_lookup(folder).block(rows, columns, "first")
     np.testing.assert_allclose(vectors[rows] @ vectors[columns].T, ours, atol=1e-6)
     folder = small_project.folder("exports", "all", "lookup", "cider")
     arrays = {p.stem: np.load(p, mmap_mode="r") for p in folder.glob("*.npy")}

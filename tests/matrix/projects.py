@@ -21,9 +21,9 @@ SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
     "sbert": {"source": "sbert", "model": "sentence-transformers/all-MiniLM-L6-v2"},
     "cbow": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split"},
-    "vectors": {"source": "vectors", "captions": "captions.npy"},
-    "clip": {"source": "vectors", "captions": "captions.npy", "images": "images.npy", "pooling": "refs"},
-    "images": {"source": "vectors", "images": "images.npy"},
+    "vectors": {"source": "precomputed", "captions": "captions.npy"},
+    "clip": {"source": "precomputed", "captions": "captions.npy", "images": "images.npy", "pooling": "set"},
+    "images": {"source": "precomputed", "images": "images.npy"},
     "cider": {"source": "cider"},
     "cider_lower_split": {"source": "cider", "tokenizer": "lower_split"},
     "spice": {"source": "spice"},
@@ -201,11 +201,11 @@ def write_fuse(folder: Path, encodings: Path) -> None:
 
     parts = {}
     for label in ("cbow", "cider_lower_split"):
-        semantic = without_rows(read_manifest(encodings / label, "encoding").semantic)
-        parts[label] = Part(str(semantic["source"]), False, semantic)
+        config = without_rows(read_manifest(encodings / label, "encoding").config)
+        parts[label] = Part(str(config["source"]), False, config)
     cbow, mean = Feature("cbow", "max"), Feature("cbow", "mean")
     heads: dict[Any, Head] = {
-        "set": linear_head({cbow: 0.3, mean: 0.2, Feature("cider_lower_split", "refs"): 0.03}, 0.05),
+        "set": linear_head({cbow: 0.3, mean: 0.2, Feature("cider_lower_split", "set"): 0.03}, 0.05),
         "single": linear_head({cbow: 0.5, Feature("cider_lower_split", "max"): 0.05}, 0.1),
     }
     write_fuse_model(folder, FuseModel(parts, heads))

@@ -12,8 +12,8 @@ from tests.matrix.projects import SOURCES, Folder, Result
 
 VERBS: dict[str, tuple[str, ...]] = {
     "encode": ("encode", "--label", "LABEL", "--split", "val"),
-    "neighbours of captions": ("neighbours", "--label", "LABEL", "--within", "val", "--of", "captions"),
-    "neighbours of images": ("neighbours", "--label", "LABEL", "--within", "val", "--of", "images"),
+    "neighbours of captions": ("neighbours", "--label", "LABEL", "--candidates", "val", "--queries", "captions"),
+    "neighbours of images": ("neighbours", "--label", "LABEL", "--candidates", "val", "--queries", "images"),
     "export lookup": ("export", "lookup", "--label", "LABEL", "--split", "val"),
     "correlate --cxc": ("correlate", "--cxc", "--label", "LABEL"),
 }
@@ -26,7 +26,7 @@ MADE: dict[str, str] = {
 }
 """Folder that a verb fills."""
 
-PAIRS = "it scores pair by pair; batch plans have its labels."
+PAIRS = "it scores pair by pair; precomputed batches have its labels."
 ALL_PAIRS = "it scores pair by pair, and all pairs are too many."
 IDS = "it knows image ids alone."
 

@@ -36,7 +36,7 @@ COMMANDS = (
     "neighbours --label cbow -k 5",
     "export lookup --label sbert --split test",
     "export lookup --label cider --split test",
-    "export plan --label sbert --split test --batch-size 8 --epochs 1 --seed 0 --batches 2",
+    "export batches --label sbert --split test --batch-size 8 --epochs 1 --seed 0 --batches 2",
     "verify",
     "encode --label cider --workers 1 --set encode.rows_per_shard=10 --replace",
 )
@@ -110,11 +110,12 @@ def test_the_command_line_builds_labels(python: str, tmp_path: Path) -> None:
     for command in COMMANDS:
         run(relabel, *command.split(), "--quiet", cwd=tmp_path)
     code = (
-        "import numpy as np; from relabel_train.lookup import open_lookup; from relabel_train.plan import open_plan\n"
+        "import numpy as np; from relabel_train.lookup import open_lookup\n"
+        "from relabel_train.precomputed import open_batches\n"
         "from pathlib import Path; exports = Path('labels/mine/exports/test')\n"
-        "lookup = open_lookup(exports / 'lookup/sbert'); (plan,) = (exports / 'plan').glob('*/plan.json')\n"
+        "lookup = open_lookup(exports / 'lookup/sbert'); (plan,) = (exports / 'batches').glob('*/batches.json')\n"
         "print(lookup.block(lookup.rows_of(['mine:c0', 'mine:c9'])).shape, end=' ')\n"
-        "print(np.isfinite(open_plan(plan.parent)[0].relevance).all())"
+        "print(np.isfinite(open_batches(plan.parent)[0].relevance).all())"
     )
     assert run(python, "-c", code, cwd=tmp_path).strip() == "(2, 2) True"
 

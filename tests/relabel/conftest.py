@@ -17,7 +17,7 @@ tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epo
 encode: {rows_per_shard: 60}
 neighbours: {k: 20}
 judge: {split: val, resamples: 5}
-export: {labels: [cider], plan: {batch_size: 16, sampler: neighbour}}
+export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
 sources:
   same_image: {source: same_image}
   cider: {source: cider, tokenizer: lower_split}
@@ -71,6 +71,6 @@ def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         project = stages.Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
         assert run(project).problems == []
         stages.export_lookup(project, "cbow", "val").run()
-        stages.export_plan(project, "cider", "val", "plan").run()
+        stages.export_batches(project, "cider", "val", "batches").run()
         datasets.fetch("eccv", Path("data"))
     return folder

@@ -87,7 +87,7 @@ def test_nearest_by_id_excludes_the_caption_and_orders_by_score(labels: relabel.
     corpus = labels.corpus
     row = np.array([corpus.row_of["mine:c0"]], np.int32)
     first = np.array([corpus.row_of[hits[0].caption_id]], np.int32)
-    assert hits[0].score == labels.relevance.block(References.single(row), first, "paired")[0, 0]
+    assert hits[0].score == labels.relevance.block(References.single(row), first, "first")[0, 0]
 
 
 def test_nearest_by_text_equals_nearest_of_the_same_caption(labels: relabel.Label) -> None:
@@ -133,8 +133,8 @@ def test_a_pooling_that_does_not_apply_is_refused(folder: Path) -> None:
     cbow = {"sources.cbow": {"source": "cbow", "vectors": "vectors.txt", "tokenizer": "lower_split"}}
     labels = relabel.encode(folder, "cbow", settings=cbow)
     assert labels.block(["mine:a"], ["mine:a0"], pooling="max") == pytest.approx(1)
-    with pytest.raises(UsageError, match="cbow has no pooling 'refs'"):
-        labels.block(["mine:a"], ["mine:a0"], pooling="refs")
+    with pytest.raises(UsageError, match="cbow has no pooling 'set'"):
+        labels.block(["mine:a"], ["mine:a0"], pooling="set")
 
 
 def test_labels_of_other_datasets_are_not_correlated(labels: relabel.Label) -> None:

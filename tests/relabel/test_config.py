@@ -87,7 +87,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("judge: {seed: -1}", "judge.seed"),
         ("judge: {seed: 2024-01-01}", "judge.seed"),
         ("judge: {seed: true}", "judge.seed"),
-        ("export: {plan: {levels: [0.1, .nan]}}", r"export\.plan\.levels"),
+        ("export: {batches: {levels: [0.1, .nan]}}", r"export\.batches\.levels"),
         ("judge: {}\njudge: {}", "appears twice"),
         ("judge:\n  seed: 1.5", "judge.seed"),
         ("judge: {seed: 1:30}", "1:30"),
@@ -109,8 +109,8 @@ def test_a_wrong_setting_is_refused(setting: str) -> None:
 
 
 def test_a_setting_has_the_types_of_a_parameter_file() -> None:
-    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.fuse.on=cxc-val", "judge.seed=010"])
-    assert (config.tune.sbert.rate, config.judge.seed) == (1e-5, 10)
+    config = load_config(None, ["tune.sbert.learning_rate=1e-5", "tune.fuse.on=cxc-val", "judge.seed=010"])
+    assert (config.tune.sbert.learning_rate, config.judge.seed) == (1e-5, 10)
 
 
 @pytest.mark.parametrize("setting", ["=1", ".=1", "judge..seed=1", "judge.=1"])
@@ -140,8 +140,8 @@ def test_a_named_file_must_exist() -> None:
 def test_a_label_without_a_source_and_an_invalid_pooling_are_refused() -> None:
     with pytest.raises(UsageError, match="no label 'nothing'"):
         Config().source("nothing")
-    with pytest.raises(UsageError, match="no pooling 'refs'"):
-        load_config(None, ["sources.cbow.pooling=refs"]).source("cbow")
+    with pytest.raises(UsageError, match="no pooling 'set'"):
+        load_config(None, ["sources.cbow.pooling=set"]).source("cbow")
 
 
 def test_parameters_are_read_without_the_libraries_that_encode() -> None:

@@ -43,13 +43,13 @@ OTHERS = (
     ("tune", "cbow"),
     ("encode", "--label", "cbow", "--split", "all"),
     ("encode", "--label", "sbert", "--split", "all"),
-    ("export", "plan", "--label", "cider", "--split", "all", "--batch-size", "8"),
+    ("export", "batches", "--label", "cider", "--split", "all", "--batch-size", "8"),
 )
 PARAMS = """
 tune: {cbow: {splits: [test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
 ingest: {dataset: mine, format: jsonl, path: captions.jsonl, tokenizer: none}
 encode: {rows_per_shard: 60}
-neighbours: {k: 5, split: all, within: all}
+neighbours: {k: 5, split: all, candidates: all}
 sources:
   cider: {source: cider, tokenizer: lower_split}
   cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
@@ -128,7 +128,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         if path.is_file() and path.suffix != ".lock":
             body = path.read_bytes()
             if path.name == "manifest.json":
-                facts = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
+                facts = {k: v for k, v in json.loads(body).items() if k not in ("provenance", "digest")}
                 body = json.dumps(facts).encode()
             files[path.relative_to(folder).as_posix()] = body
     return files

@@ -20,7 +20,7 @@ from relabel_cli.trainer import EvalParameters, FitParameters, parse
 
 class Section(BaseModel):
     rows_per_shard: int = Field(50, ge=1, description="Rows.")
-    include_self: bool = Field(True, description="Keep it.")
+    keep_own: bool = Field(True, description="Keep it.")
     form: Literal["a", "b"] = Field("a", description="Form.")
     limit: float | None = Field(None, description="Limit.")
     names: tuple[str, ...] = Field((), description="Names.")
@@ -28,7 +28,7 @@ class Section(BaseModel):
 
 
 seen: dict[str, Any] = {}
-NAMES = "rows_per_shard include_self form limit names"
+NAMES = "rows_per_shard keep_own form limit names"
 
 
 def do(common: SharedOptions) -> None:
@@ -46,14 +46,14 @@ def test_options_are_unset_by_default() -> None:
 
 
 def test_options_are_typed() -> None:
-    own = ["--rows-per-shard", "7", "--no-include-self", "--limit", "2", "--names", "a,b", "--names", "c"]
+    own = ["--rows-per-shard", "7", "--no-keep-own", "--limit", "2", "--names", "a,b", "--names", "c"]
     run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
     assert seen["common"].model_copy(update={"overrides": {}}) == SharedOptions(
         labels=Path("o"), quiet=True, set=["x=[1, 2]"]
     )
     assert seen["common"].overrides == {
         "part.rows_per_shard": 7,
-        "part.include_self": False,
+        "part.keep_own": False,
         "part.limit": 2.0,
         "part.names": ["a", "b", "c"],
     }
@@ -62,7 +62,7 @@ def test_options_are_typed() -> None:
 def test_the_help_shows_descriptions_and_defaults_in_two_sections(capsys: pytest.CaptureFixture[str]) -> None:
     run("--help")
     own, _, shared = capsys.readouterr().out.partition("Shared options:")
-    for fragment in ("Rows. [default: 50]", "--no-include-self", "[default: a]"):
+    for fragment in ("Rows. [default: 50]", "--no-keep-own", "[default: a]"):
         assert fragment in own
     assert "--labels" in shared
     assert "--seed" not in own
@@ -94,13 +94,13 @@ def test_shared_options_reach_the_runtime() -> None:
 
 def test_the_trainer_takes_every_parameter_by_set() -> None:
     given = {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]}
-    settings = ["lr=1e-4", "loss_set=[margin=0.1, triplet.margin=0.2]", "val=test"]
+    settings = ["lr=1e-4", "loss_kwargs=[margin=0.1, triplet.margin=0.2]", "val=test"]
     assert parse(FitParameters, SharedOptions(set=settings, overrides=given)) == FitParameters(
         data=Path("d"),
         captions=Path("c"),
         loss=("bcls", "triplet:0.5"),
         lr=1e-4,
-        loss_set=("margin=0.1", "triplet.margin=0.2"),
+        loss_kwargs=("margin=0.1", "triplet.margin=0.2"),
         val="test",
     )
     with pytest.raises(UsageError, match="run: Field required"):
@@ -112,7 +112,7 @@ def test_the_trainer_takes_every_parameter_by_set() -> None:
     [
         ("epochs", ["--epochs", "1000000000000"]),
         ("wide: no such parameter", ["--set", "wide=1"]),
-        ("--labels", ["--labels", "x", "--plan", "y"]),
+        ("--labels", ["--labels", "x", "--batches", "y"]),
     ],
 )
 def test_an_option_outside_its_bounds_is_named(name: str, arguments: list[str]) -> None:

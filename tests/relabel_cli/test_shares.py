@@ -14,7 +14,7 @@ PARAMS = """
 ingest: {dataset: mine, format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}}
 encode: {rows_per_shard: 7}
 neighbours: {k: 3}
-export: {plan: {batch_size: 4, epochs: 2, sampler: random}}
+export: {batches: {batch_size: 4, epochs: 2, sampler: random}}
 sources: {cider: {source: cider, tokenizer: lower_split}}
 """
 
@@ -29,7 +29,7 @@ def test_shares_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert invoke("ingest")[0] == 0
     assert "vocabulary.parquet" in invoke("encode", "--shard", "2/2")[1]
     assert invoke("encode", "--shard", "2/2")[0] == 5
-    for verb in (["encode"], ["neighbours"], ["export", "plan"], ["export", "wds"]):
+    for verb in (["encode"], ["neighbours"], ["export", "batches"], ["export", "wds"]):
         if verb[-1] == "wds":
             assert invoke("export", "lookup", "--label", "cider", "--split", "test")[0] == 0
         options = ["--label", "cider", *(["--split", "test"] if verb[0] != "neighbours" else [])]

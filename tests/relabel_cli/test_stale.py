@@ -36,7 +36,7 @@ PARAMS: dict[str, Any] = {
     "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
     "neighbours": {"k": 8},
     "judge": {"split": "val", "resamples": 5, "draws": 2},
-    "export": {"plan": {"sampler": "neighbour", "batch_size": 10, "k": 3}, "trec": {"of": "images"}},
+    "export": {"batches": {"sampler": "neighbour", "batch_size": 10, "k": 3}, "trec": {"queries": "images"}},
     "sources": {
         "words": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split", "pooling": "max"},
         "cider": {"source": "cider", "tokenizer": "lower_split", "sigma": 6.0},
@@ -49,21 +49,24 @@ WORDS = ["a", "dog", "cat", "bird", "man", "on", "hill", "chair", "road", "bus",
 SPLITS = {"train": 10, "val": 20, "test": 10}
 """Images of each split, of five captions each. Labels are of val, whose captions and images do not start at row 0."""
 
-NEAR = ("neighbours --label L --within val --of captions", "neighbours --label L --within val --of images")
+NEAR = (
+    "neighbours --label L --candidates val --queries captions",
+    "neighbours --label L --candidates val --queries images",
+)
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune cbow"
 TABLES = (ENCODE, *NEAR, LOOKUP)
 _TRAINER = "--data features --captions labels/mine/corpus --namespace coco --device cpu --json"
-_SIZES = "--set val=test --set embed=8 --set word=6 --set least=1 --set log_every=1"
+_SIZES = "--set val=test --set embed_dim=8 --set word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
 _GRADED = "--loss soft_target --labels labels/mine/exports/val/lookup/L"
-FORMATS = ("wds", "plan", "trec", "hf", "pairs", "tuples", "safetensors", "faiss", "lookup")
+FORMATS = ("wds", "batches", "trec", "hf", "pairs", "tuples", "safetensors", "faiss", "lookup")
 """Exports of an encoding; the side-car reads the lookup, so it comes first."""
 COMMANDS = {
     **{kind: (f"export {kind} --label L --split val", f"exports/val/{kind}/L") for kind in FORMATS},
-    "plan": ("export plan --label L --split val --name p", "exports/val/plan/p"),
+    "batches": ("export batches --label L --split val --name p", "exports/val/batches/p"),
     "ids": ("export neighbours --label L --split val", "exports/val/neighbours/captions/L"),
-    "ids of images": ("export neighbours --label L --split val --of images", "exports/val/neighbours/images/L"),
+    "ids of images": ("export neighbours --label L --split val --queries images", "exports/val/neighbours/images/L"),
     "neighbours": (NEAR[0], "neighbours/val/captions/L"),
     "neighbours of images": (NEAR[1], "neighbours/val/images/L"),
     "encode": (ENCODE, "encodings/val/L"),
@@ -71,7 +74,7 @@ COMMANDS = {
     "correlate": ("correlate --cxc --label L --json", None),
     "nearest": ("nearest --json --id ID --label L --split val", None),
     "fit": (f"{_FIT} {_GRADED} --out runs/new", None),
-    "fit of a plan": (f"{_FIT} --loss soft_target --plan labels/mine/exports/val/plan/p --out runs/new", None),
+    "fit of a plan": (f"{_FIT} --loss soft_target --batches labels/mine/exports/val/batches/p --out runs/new", None),
     "eval": (f"eval {_TRAINER} --run runs/base --split val --labels labels/mine/exports/val/lookup/L", None),
 }
 """Reader to its command for a label L, and the folder that it writes; None where its output is the result."""
@@ -110,7 +113,7 @@ class Change:
 
 
 MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.cbow.width": 5}
-STALE_NEAR = ("export_label", "wds", "plan", "trec", "hf", "pairs", "tuples", "lookup", "ids", "ids of images")
+STALE_NEAR = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup", "ids", "ids of images")
 """Readers of neighbours that no longer are today's."""
 STALE = (*STALE_NEAR, "load", "nearest", "safetensors", "faiss", "neighbours", "neighbours of images")
 """Readers of an encoding that no longer is today's."""
@@ -151,7 +154,7 @@ CHANGES = {
         before={"neighbours.index": "IVF4,Flat"},
         refuse=STALE_NEAR,
     ),
-    "sampler edited": Change("words", {"export.plan.sampler": "graded"}),
+    "sampler edited": Change("words", {"export.batches.sampler": "graded"}),
     "fuse fitted": Change("fuse", {}, (), ("model",), fuse=2, refuse=STALE),
     "gate edited": Change("fuse", {"sources.fuse.gate": "cider"}, (), ("gate",), refuse=STALE),
     "pooling of the gate": Change(
@@ -215,8 +218,8 @@ class Folder:
             project = Project(load_config(Path("params.yaml")), Runtime(threads=1))
             parts = {}
             for label in ("words", "cider"):
-                semantic = without_rows(stages.encode(project, label, "val").spec.semantic)
-                parts[label] = Part(PARAMS["sources"][label]["source"], False, semantic)
+                config = without_rows(stages.encode(project, label, "val").spec.config)
+                parts[label] = Part(PARAMS["sources"][label]["source"], False, config)
             rises = zip(parts, (0.05 * weight, 0.02), strict=True)
             head = Head(tuple(Curve(Feature(label, "max"), (0.0, 10.0), (0.05, 10 * rise)) for label, rise in rises))
             model = FuseModel(parts, {"set": head, "single": head})
@@ -324,7 +327,7 @@ class Projects:
         if key not in self.given:
             folder = self.build(label, edits, captions, fuse)
             if reader == "fit of a plan":
-                self.read("plan", label, edits, captions, fuse)
+                self.read("batches", label, edits, captions, fuse)
             self.given[key] = folder.read(reader, label)
         return self.given[key]
 

@@ -61,7 +61,7 @@ def test_every_dataset_has_its_own_word_vectors() -> None:
     assert encode("second")[0] == 0
     for dataset in ("first", "second"):
         manifest = json.loads(Path(f"labels/{dataset}/encodings/train/cbow/manifest.json").read_text())
-        assert manifest["semantic"]["vectors"]["name"] == f"word2vec {dataset}-train 4d"
+        assert manifest["config"]["vectors"]["name"] == f"word2vec {dataset}-train 4d"
         assert "up to date" in encode(dataset)[1]
 
 

@@ -59,7 +59,7 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 
 OTHER = ("--format", "jsonl", "--path", "captions.jsonl", "--tokenizer", "none")
-PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "1", "--name")
+PLAN = ("export", "batches", "--label", "cider", "--batch-size", "8", "--epochs", "1", "--name")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
         ),
         (("encode", "--split", "..", "--label", "cider"), 2, "no split .."),
         (("ingest", "--dataset", "/tmp"), 2, "ingest.dataset"),
-        (("neighbours", "--label", "cider", "--within", "../train"), 2, "'../train'"),
+        (("neighbours", "--label", "cider", "--candidates", "../train"), 2, "'../train'"),
         (("fetch", "../models"), 2, "'../models'"),
     ],
 )
@@ -107,10 +107,10 @@ def test_a_command_leaves_every_file_as_it_was(command: tuple[str, ...], code: i
             ("tune", "cbow", "--set", "tune.cbow={splits: [train], tokenizer: lower_split, width: 4}"),
         ),
         ("labels/mine/encodings/train/same_image", ("encode", "--split", "train", "--label", "same_image")),
-        ("labels/mine/exports/train/plan/p", (*PLAN, "p")),
+        ("labels/mine/exports/train/batches/p", (*PLAN, "p")),
         (
             "labels/mine/neighbours/train/captions/cider",
-            ("neighbours", "--label", "cider", "--within", "train", "-k", "3"),
+            ("neighbours", "--label", "cider", "--candidates", "train", "-k", "3"),
         ),
         ("labels/other/corpus", ("ingest", "--dataset", "other", *OTHER)),
     ],

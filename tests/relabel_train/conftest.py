@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 
 from relabel import stages
-from relabel.export.params import ExportPlanParams
+from relabel.export.params import ExportBatchesParams
 from relabel.stages import Project
 
 
 @pytest.fixture(scope="module")
 def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a lookup of vectors, one of n-grams, and a plan of several shards."""
-    params = ExportPlanParams(batch_size=8, epochs=2, batches=5)
+    params = ExportBatchesParams(batch_size=8, epochs=2, batches=5)
     config = small_project.config.model_copy(
-        update={"export": small_project.config.export.model_copy(update={"plan": params})}
+        update={"export": small_project.config.export.model_copy(update={"batches": params})}
     )
-    project = Project(config, small_project.runtime, tmp_path_factory.mktemp("plan"))
+    project = Project(config, small_project.runtime, tmp_path_factory.mktemp("batches"))
     (project.folder().parent / "coco").mkdir(exist_ok=True)
     for name in ("corpus", "encodings"):
         (project.folder() / name).symlink_to(small_project.folder() / name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.export.plan._SHARD", 4 * 64 * 3)  # three batches
-        job = stages.export_plan(project, "cbow", "all")
+        patch.setattr("relabel.export.precomputed._SHARD", 4 * 64 * 3)  # three batches
+        job = stages.export_batches(project, "cbow", "all")
         job.run()
     lookups = {label: small_project.folder("exports", "all", "lookup", label) for label in ("cbow", "cider")}
-    return {**lookups, "plan": job.out}
+    return {**lookups, "batches": job.out}
 
 
 @pytest.fixture

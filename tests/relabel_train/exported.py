@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.plan import Plan, open_plan
+from relabel_train.precomputed import PrecomputedBatches, open_batches
 
 Opener = Callable[..., Any]
-KINDS = ("cbow", "cider", "plan")
+KINDS = ("cbow", "cider", "batches")
 
 
 def opener(kind: str) -> Opener:
-    return open_plan if kind == "plan" else open_lookup
+    return open_batches if kind == "batches" else open_lookup
 
 
-def values(opened: Lookup | Plan) -> list[Any]:
+def values(opened: Lookup | PrecomputedBatches) -> list[Any]:
     """Return all results of a lookup or plan."""
-    if isinstance(opened, Plan):
+    if isinstance(opened, PrecomputedBatches):
         batches = [a for n in range(len(opened)) for a in opened[n]]
         names = [opened.names(n) for n in range(len(opened))]
         return [opened.about, *(a.tolist() for a in batches), names, opened.caption_ids.find([names[0][0][0]], "x")]

@@ -20,7 +20,7 @@ from tests.relabel_train.exported import KINDS, opener, values
 
 from relabel_train.files import LookupFileError
 from relabel_train.lookup import Lookup
-from relabel_train.plan import Plan
+from relabel_train.precomputed import PrecomputedBatches
 
 
 def damages(path: Path, seed: int) -> Iterator[bytes]:
@@ -81,10 +81,10 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", list(HEADERS))
-@pytest.mark.parametrize("kind", ["cbow", "plan"])
+@pytest.mark.parametrize("kind", ["cbow", "batches"])
 def test_hostile_headers_are_named(kind: str, name: str, copy: Callable[[str], Path]) -> None:
     folder = copy(kind)
-    path = next(folder.glob("blocks-*")) if kind == "plan" else folder / "vectors.npy"
+    path = next(folder.glob("blocks-*")) if kind == "batches" else folder / "vectors.npy"
     for raw in (header(HEADERS[name], bytes(48)), header(HEADERS[name])[:30]):
         path.write_bytes(raw)
         with pytest.raises(LookupFileError, match=path.name):
@@ -92,9 +92,9 @@ def test_hostile_headers_are_named(kind: str, name: str, copy: Callable[[str], P
 
 
 @pytest.mark.parametrize("raw", [b'{"format": "\xff"}', b"[]", b'{"format": 99}', b'{"format": 4, "kind": "vectors"}'])
-@pytest.mark.parametrize("kind", ["cbow", "plan"])
+@pytest.mark.parametrize("kind", ["cbow", "batches"])
 def test_invalid_descriptions_are_named(kind: str, raw: bytes, copy: Callable[[str], Path]) -> None:
-    for file, verify in (("plan.json" if kind == "plan" else "lookup.json", False), ("manifest.json", True)):
+    for file, verify in (("batches.json" if kind == "batches" else "lookup.json", False), ("manifest.json", True)):
         folder = copy(kind)
         (folder / file).write_bytes(raw)
         with pytest.raises(LookupFileError, match=file):
@@ -104,25 +104,25 @@ def test_invalid_descriptions_are_named(kind: str, raw: bytes, copy: Callable[[s
 def variant(exports: dict[str, Path], kind: str, folder: Path, number: int) -> Path:
     """Copy an export with the label NUMBER in its description and values that are NUMBER times as large."""
     shutil.copytree(exports[kind], folder)
-    name = "plan.json" if kind == "plan" else "lookup.json"
+    name = "batches.json" if kind == "batches" else "lookup.json"
     body = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(body | {"label": str(number)}))
     for path in [*folder.glob("blocks-*"), *folder.glob("vectors.npy")]:
-        scale = number if kind == "plan" else number**0.5  # a cosine is a product of two vectors
+        scale = number if kind == "batches" else number**0.5  # a cosine is a product of two vectors
         np.save(path, (np.load(path) * scale).astype(np.float32))
     return folder
 
 
-def label_and_scale(opened: Lookup | Plan) -> tuple[int, int]:
+def label_and_scale(opened: Lookup | PrecomputedBatches) -> tuple[int, int]:
     """Return the label in the description and the scale of the arrays."""
-    if isinstance(opened, Plan):
+    if isinstance(opened, PrecomputedBatches):
         scales = {float(opened[n].relevance.max().round()) for n in range(len(opened))}
         assert len(scales) == 1
         return int(opened.about.label), int(scales.pop())
-    return int(opened.about.label), round(float(opened.block(list(opened.rows)[:40], pooling="paired").max()))
+    return int(opened.about.label), round(float(opened.block(list(opened.rows)[:40], pooling="first").max()))
 
 
-@pytest.mark.parametrize("kind", ["cbow", "plan"])
+@pytest.mark.parametrize("kind", ["cbow", "batches"])
 def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     kind: str, exports: dict[str, Path], tmp_path: Path
 ) -> None:

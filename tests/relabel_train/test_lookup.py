@@ -22,10 +22,10 @@ from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
 
 REDUCE: dict[str, Callable[[list[float]], float]] = {
-    "paired": lambda x: x[0],
+    "first": lambda x: x[0],
     "max": max,
     "mean": lambda x: sum(x) / len(x),
-    "refs": lambda x: sum(x) / len(x),
+    "set": lambda x: sum(x) / len(x),
 }
 LABELS = ("same_image", "cbow", "cider", "cider_plain")
 TOLERANCE = {"same_image": 0.0, "cbow": 1e-6, "cider": 1e-9, "cider_plain": 1e-9}
@@ -46,11 +46,11 @@ def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str
     for i, row in enumerate(rows):
         first = int(corpus.indptr[corpus.image[row]])
         siblings = int(corpus.indptr[corpus.image[row] + 1]) - first
-        references = [row] if pooling == "paired" else range(first, first + min(5, siblings))
+        references = [row] if pooling == "first" else range(first, first + min(5, siblings))
         for j, column in enumerate(columns):
             captions = np.full(len(references), column, np.int32)
             single = References.of([[r] for r in references])
-            expected[i, j] = REDUCE[pooling](relevance.pairs(single, captions, "paired").tolist())
+            expected[i, j] = REDUCE[pooling](relevance.pairs(single, captions, "first").tolist())
     return expected
 
 
@@ -59,7 +59,7 @@ def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str
 def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_project: Project) -> None:
     lookup = opened(small_project, label)
     if pooling not in lookup.about.poolings:
-        with pytest.raises(ValueError, match=r"no pooling 'refs'. Use one of paired, max, mean"):
+        with pytest.raises(ValueError, match=r"no pooling 'set'. Use one of first, max, mean"):
             lookup.block([0], pooling=pooling)  # type: ignore[arg-type]
         return
     rows, columns = sample_rows(lookup, 25, 1), sample_rows(lookup, 18, 2)
@@ -176,7 +176,7 @@ def test_neighbours_equal_a_sort(label: str, small_project: Project) -> None:
 def by_pairs(project: Project, label: str) -> NDArray[np.float64]:
     relevance, n = stages.open_label(project, label, "all"), len(project.corpus)
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
-    return relevance.pairs(References.single(left), right, "paired").reshape(n, n)
+    return relevance.pairs(References.single(left), right, "first").reshape(n, n)
 
 
 def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -> Lookup:
@@ -213,10 +213,10 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(
         for a, b in zip(small_project.corpus.indptr, small_project.corpus.indptr[1:], strict=False)
     ]
     name = lookup.caption_ids([4])[0]
-    for pooling in ("paired", "mean"):
+    for pooling in ("first", "mean"):
         expected = intact.block(every, pooling=pooling)  # type: ignore[arg-type]
         for row in every:
-            sets = {int(row)} if pooling == "paired" else references[small_project.corpus.image[row]]
+            sets = {int(row)} if pooling == "first" else references[small_project.corpus.image[row]]
             if sets & set(failed):
                 expected[row] = np.nan
         expected[:, failed] = np.nan

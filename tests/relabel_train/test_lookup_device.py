@@ -53,7 +53,7 @@ def test_float16_vectors_are_multiplied_in_float32(lookup: Lookup) -> None:
     labels, rows = lookup.to("cpu"), torch.arange(80)
     labels.vectors = labels.vectors.half()
     rounded = labels.vectors.float()
-    torch.testing.assert_close(labels.block(rows, pooling="paired"), rounded[:80] @ rounded[:80].T, rtol=0, atol=1e-6)
+    torch.testing.assert_close(labels.block(rows, pooling="first"), rounded[:80] @ rounded[:80].T, rtol=0, atol=1e-6)
 
 
 def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
@@ -62,8 +62,8 @@ def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
         labels.block([0, 100_000])
     with pytest.raises(IndexError, match="row -1 "):
         labels.same_image(torch.tensor([-1]))
-    with pytest.raises(ValueError, match="has no pooling 'refs'"):
-        labels.block([0], pooling="refs")
+    with pytest.raises(ValueError, match="has no pooling 'set'"):
+        labels.block([0], pooling="set")
     with pytest.raises(ValueError, match="has no vectors to hold"):
         open_lookup(small_project.folder("exports", "all", "lookup", "cider")).to("cpu")
 
@@ -74,8 +74,8 @@ def test_captions_without_an_encoding(lookup: Lookup) -> None:
     labels.vectors[4] = torch.nan
     name = lookup.caption_ids([4])[0]
     with pytest.raises(ValueError, match=f"caption {name} .row 4. has no encoding"):
-        labels.block([0, 4], pooling="paired")
-    block = labels.block([0, 4], pooling="paired", missing="nan")
+        labels.block([0, 4], pooling="first")
+    block = labels.block([0, 4], pooling="first", missing="nan")
     assert torch.isnan(block).tolist() == [[False, True], [True, True]]
 
 
@@ -83,7 +83,7 @@ def test_vectors_of_images_are_compared_with_captions(lookup: Lookup, tmp_path: 
     images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
     labels = lookup.to("cpu")
     labels._image_vectors = torch.from_numpy(images)
-    object.__setattr__(lookup.about, "poolings", (*lookup.about.poolings, "refs"))
+    object.__setattr__(lookup.about, "poolings", (*lookup.about.poolings, "set"))
     rows, columns = np.array([3, 50]), np.array([7, 9, 11])
     expected = images[lookup.image_of(rows)] @ lookup.arrays["vectors"][columns].T
-    np.testing.assert_allclose(labels.block(rows, columns, "refs"), expected, atol=1e-5)
+    np.testing.assert_allclose(labels.block(rows, columns, "set"), expected, atol=1e-5)

@@ -75,10 +75,10 @@ def test_a_forked_process_returns_the_same_labels(small_project: Project) -> Non
     torch.set_num_threads(2)
     try:
         torch.rand(500, 500) @ torch.rand(500, 500)
-        expected = lookup.block(rows, pooling="paired")
+        expected = lookup.block(rows, pooling="first")
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="paired")))
+        child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="first")))
         child.start()
         answered = receiver.poll(60)
         block = receiver.recv() if answered else None
@@ -90,7 +90,7 @@ def test_a_forked_process_returns_the_same_labels(small_project: Project) -> Non
 
 
 def test_labels_have_full_precision_under_autocast(lookup: Lookup) -> None:
-    for pooling in ("paired", "max", "mean", "refs") if lookup.about.kind != "vectors" else ("paired", "max", "mean"):
+    for pooling in ("first", "max", "mean", "set") if lookup.about.kind != "vectors" else ("first", "max", "mean"):
         expected = lookup.block([1, 2, 3], pooling=pooling)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             np.testing.assert_array_equal(lookup.block([1, 2, 3], pooling=pooling), expected)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from relabel_train.samplers import (
     Captions,
-    GradedBatches,
-    NeighbourBatches,
-    RandomBatches,
+    GradedBatchSampler,
+    NeighbourBatchSampler,
+    RandomBatchSampler,
     Rows,
     Sampler,
     StableRandom,
@@ -55,16 +55,16 @@ Make = Callable[..., Sampler]
 
 
 def random(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sampler:
-    return RandomBatches(captions, size, **{"seed": 3, "drop_last": True, **given})
+    return RandomBatchSampler(captions, size, **{"seed": 3, "drop_last": True, **given})
 
 
 def neighbour(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sampler:
-    return NeighbourBatches(captions, Table(IMAGE), size, **{"seed": 3, "drop_last": True, **given})
+    return NeighbourBatchSampler(captions, Table(IMAGE), size, **{"seed": 3, "drop_last": True, **given})
 
 
 def graded(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sampler:
     settings = {"seed": 3, "drop_last": True, "levels": (0.8, 0.6, 0.3), "depth": 60, **given}
-    return GradedBatches(captions, Table(IMAGE), size, **settings)
+    return GradedBatchSampler(captions, Table(IMAGE), size, **settings)
 
 
 ALL = pytest.mark.parametrize("make", [random, neighbour, graded])
@@ -173,9 +173,9 @@ def test_every_caption_is_an_anchor_before_any_repeats() -> None:
 def test_few_images_make_short_batches_without_siblings() -> None:
     few = Captions.of(IMAGE[:15], first=FIRST)
     table = Table(IMAGE[:15])
-    short = NeighbourBatches(few, table, 8, k=2, seed=0, drop_last=False, depth=10)
+    short = NeighbourBatchSampler(few, table, 8, k=2, seed=0, drop_last=False, depth=10)
     assert [len(rows) for rows in short.epoch(0)] == [3, 3]
-    assert NeighbourBatches(few, table, 8, k=2, seed=0, drop_last=True, depth=10).epoch(0) == []
+    assert NeighbourBatchSampler(few, table, 8, k=2, seed=0, drop_last=True, depth=10).epoch(0) == []
 
 
 def graded_by_hand(captions: Captions, levels: Sequence[float], size: int, group: int, depth: int) -> list[list[int]]:

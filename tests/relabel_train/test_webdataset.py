@@ -75,7 +75,7 @@ def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("pooling", ["paired", "max", "mean"])
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
 def test_blocks_of_a_shuffled_pipeline_are_those_of_the_lookup(
     exported: tuple[list[str], Path, Lookup], pooling: Any, workers: int
 ) -> None:
@@ -186,13 +186,13 @@ def test_ambiguous_batches_are_refused(exported: tuple[list[str], Path, Lookup])
         BlockCollate(sidecar)(samples)
     with pytest.raises(ValueError, match="has no caption 99"):
         BlockCollate(sidecar, caption=lambda _: 99)(samples)
-    with pytest.raises(ValueError, match="has no pooling 'refs'"):
-        BlockCollate(sidecar, pooling="refs")
+    with pytest.raises(ValueError, match="has no pooling 'set'"):
+        BlockCollate(sidecar, pooling="set")
     about = replace(sidecar.about, complete=False)
     sidecar.about = about
     with pytest.raises(ValueError, match="needs all captions of an image"):
         BlockCollate(sidecar, pooling="max")
-    BlockCollate(sidecar, pooling="paired")
+    BlockCollate(sidecar, pooling="first")
 
 
 def test_tuples_keep_their_order(tmp_path: Path) -> None:

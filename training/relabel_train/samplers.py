@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Captions",
-    "GradedBatches",
-    "NeighbourBatches",
+    "GradedBatchSampler",
+    "NeighbourBatchSampler",
     "Neighbours",
-    "RandomBatches",
+    "RandomBatchSampler",
     "Sampler",
     "quantile_levels",
 ]
@@ -77,7 +77,7 @@ def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int |
     """Mark the captions whose relevance is a number, both as a candidate and as the name of their image: (N,) bool.
 
     `image`: (N,), captions of one image are neighbours. `failed`: positions of the captions without an encoding.
-    `references`: number of an image's first captions that are its references; None: the caption itself ("paired").
+    `references`: number of an image's first captions that are its references; None: the caption itself ("first").
     """
     usable = np.ones(len(image), np.bool_)
     usable[failed] = False
@@ -199,7 +199,7 @@ def batches_of_process(count: int, rank: int, world_size: int, *, even: bool) ->
     return range(rank, count - count % world_size if even else count, world_size)
 
 
-class RandomBatches(Sampler):
+class RandomBatchSampler(Sampler):
     """Batches with each caption once per epoch, in random order.
 
     The released code of VSE++ and its successors (SCAN, VSE-infinity, SGRAF, CVSE, ladder) does the same: every caption
@@ -215,9 +215,9 @@ class RandomBatches(Sampler):
     Examples
     --------
     >>> captions = Captions.of(np.array([0, 0, 1, 1, 2, 2]))
-    >>> [rows.tolist() for rows in RandomBatches(captions, 4, seed=0, drop_last=False).epoch(0)]
+    >>> [rows.tolist() for rows in RandomBatchSampler(captions, 4, seed=0, drop_last=False).epoch(0)]
     [[3, 2, 1, 0], [4, 5]]
-    >>> sampler = RandomBatches(captions, 3, seed=0, drop_last=False, one_caption_an_image=True)
+    >>> sampler = RandomBatchSampler(captions, 3, seed=0, drop_last=False, one_caption_an_image=True)
     >>> [rows.tolist() for rows in sampler.epoch(0)]
     [[4, 1, 3]]
     """
@@ -251,7 +251,7 @@ class RandomBatches(Sampler):
         return self._cut(order)
 
 
-class NeighbourBatches(Sampler):
+class NeighbourBatchSampler(Sampler):
     """Batches of an anchor, its k nearest captions, best first, and random others, for the log-ratio loss.
 
     Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 4.2. Anchors come from random orders
@@ -278,7 +278,7 @@ class NeighbourBatches(Sampler):
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
     >>> lookup = open_lookup(write_lookup("example"))
-    >>> sampler = NeighbourBatches(lookup.captions(), lookup, 3, seed=0, drop_last=False, k=1, depth=5)
+    >>> sampler = NeighbourBatchSampler(lookup.captions(), lookup, 3, seed=0, drop_last=False, k=1, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]  # an anchor, its nearest caption of another image, a random one
     [[3, 4, 1], [2, 1, 5]]
     """
@@ -364,7 +364,7 @@ class NeighbourBatches(Sampler):
         return self.captions.rows[list(chosen)]
 
 
-class GradedBatches(Sampler):
+class GradedBatchSampler(Sampler):
     """Batches in which each caption meets candidates at every level of relevance.
 
     Relevance is cut by thresholds t_1 > t_2 > ... > t_L into levels: level 1 is r >= t_1, level l is
@@ -399,7 +399,7 @@ class GradedBatches(Sampler):
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
     >>> lookup = open_lookup(write_lookup("example"))
-    >>> sampler = GradedBatches(lookup.captions(), lookup, 3, levels=(0.9, 0.5), seed=0, drop_last=False, depth=5)
+    >>> sampler = GradedBatchSampler(lookup.captions(), lookup, 3, levels=(0.9, 0.5), seed=0, drop_last=False, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]
     [[2, 1, 5], [3, 4, 0]]
     """
@@ -505,8 +505,8 @@ def quantile_levels(
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1, of all candidates (step 1 of `GradedBatches`; ValueError if there is none): 0.1, 0.5, 0.9 make
-        levels of the best tenth, the next four tenths and the four after them.
+        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`; ValueError if there is none): 0.1, 0.5, 0.9
+        make levels of the best tenth, the next four tenths and the four after them.
     depth : int
         Neighbours examined, of at most 5,000 captions drawn with `seed`.
 

@@ -236,7 +236,7 @@ class BlockCollate:
     Raises
     ------
     ValueError
-        If the side-car has no vectors, or its keys lack captions of their images and the pooling is not "paired". When
+        If the side-car has no vectors, or its keys lack captions of their images and the pooling is not "first". When
         called, for a sample of several captions without a number.
 
     Examples
@@ -264,8 +264,8 @@ class BlockCollate:
         pooling = self.pooling or about.pooling
         if pooling not in about.poolings:
             raise ValueError(f"{about.label} has no pooling {pooling!r}. Use one of {', '.join(about.poolings)}.")
-        if pooling not in ("paired", "refs") and not about.complete:
-            todo = "Pass pooling='paired', or export the side-car by image."
+        if pooling not in ("first", "set") and not about.complete:
+            todo = "Pass pooling='first', or export the side-car by image."
             raise ValueError(f"pooling {pooling!r} needs all captions of an image, and a key carries some. {todo}")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
@@ -282,7 +282,7 @@ class BlockCollate:
         """
         pooling, count = self.pooling or self.sidecar.about.pooling, len(labels)
         vectors, sizes = [np.asarray(one.vectors) for one in labels], [len(one.caption_rows) for one in labels]
-        if pooling == "paired":
+        if pooling == "first":
             # The other captions of a sample play no part.
             vectors = [array[i : i + 1] for array, i in zip(vectors, chosen, strict=True)]
             sizes, chosen = [1] * count, [0] * count
@@ -291,8 +291,8 @@ class BlockCollate:
         positions = indptr[:-1] + np.asarray(chosen)
         # Each sample is an image of this batch, also where two samples show the same one.
         image = np.repeat(np.arange(count, dtype=np.int32), sizes)
-        images = np.stack([np.asarray(one.image_vector) for one in labels]) if pooling == "refs" else None
-        references = References.of(image, indptr, positions, self.sidecar.about.references, pooling == "paired")
+        images = np.stack([np.asarray(one.image_vector) for one in labels]) if pooling == "set" else None
+        references = References.of(image, indptr, positions, self.sidecar.about.references, pooling == "first")
         relevance = np.empty((count, count), np.float32)
         VectorBlocks(np.concatenate(vectors), images, image).fill(references, positions, pooling, relevance)
         numbers = np.array([one.image_row for one in labels])

@@ -1,4 +1,4 @@
-"""The verbs of `relabel export`: lookup, neighbours, plan, wds, and one per format of other tools."""
+"""The verbs of `relabel export`: lookup, neighbours, batches, wds, and one per format of other tools."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import typer
 from relabel import stages
 from relabel.core.types import Of
 from relabel.export import EXPORTS
-from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
+from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Within
 from relabel.stages import Job
 from relabel_cli.options import group, label_option, verb
 from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
 
-PLAN = "sampler batch_size epochs seed batches k neighbours max_bytes"
+BATCHES = "sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
 WDS = "shards keys layout dtype k captions_per_shard allow_missing"
 Labels = Annotated[list[str], label_option("to write")]
 Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")]
 
 Neighbours = Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
 OfOption = Annotated[Of, typer.Option(help="Neighbours of captions or of images.")]
-Name = Annotated[str | None, typer.Option(help="Name of the plan. [default: from its parameters]")]
+Name = Annotated[str | None, typer.Option(help="Name of the batches. [default: from its parameters]")]
 
 
-def lookup(common: SharedOptions, label: Labels, split: Split = None, within: Neighbours = None) -> None:
+def lookup(common: SharedOptions, label: Labels, split: Split = None, candidates: Neighbours = None) -> None:
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
-    write(common, label, split, stages.export_lookup, within)
+    write(common, label, split, stages.export_lookup, candidates)
 
 
-def neighbours(common: SharedOptions, label: Labels, split: Split = None, of: OfOption = "captions") -> None:
+def neighbours(common: SharedOptions, label: Labels, split: Split = None, queries: OfOption = "captions") -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
-    write(common, label, split, stages.export_neighbours, of)
+    write(common, label, split, stages.export_neighbours, queries)
 
 
-def plan(common: SharedOptions, label: Labels, split: Split = None, name: Name = None) -> None:
+def batches(common: SharedOptions, label: Labels, split: Split = None, name: Name = None) -> None:
     """Write a seeded list of batches with their exact blocks."""
-    write(common, label, split, stages.export_plan, name)
+    write(common, label, split, stages.export_batches, name)
 
 
 def wds(common: SharedOptions, label: Labels, split: Split = None) -> None:
@@ -66,10 +66,10 @@ def format_verb(kind: str) -> Any:
 
 
 app = group(
-    "Write the files that other code reads: lookups, batch plans, and formats of other tools.",
+    "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
     lookup=verb(lookup, BUILD, ExportLookupParams, "dtype", "export.lookup"),
     neighbours=verb(neighbours, (*READ, "replace")),
-    plan=verb(plan, TASKS, ExportPlanParams, PLAN, "export.plan"),
+    batches=verb(batches, TASKS, ExportBatchesParams, BATCHES, "export.batches"),
     wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

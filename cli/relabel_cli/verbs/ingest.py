@@ -14,7 +14,7 @@ NAMES = "path url format namespace in_split tokenizer image_id_column text_colum
 
 def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
-    common.run(stages.ingest(common.project()), lambda facts: "\n".join(align(report_lines(facts["report"]))))
+    common.run(stages.ingest(common.project()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
 
 
 app = verb(ingest, (*READ, "replace"), IngestParams, NAMES, "ingest")

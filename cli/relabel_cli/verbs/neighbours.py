@@ -22,12 +22,13 @@ def neighbours(
         common.run(stages.neighbours(project, name), neighbours_text)
 
 
-def neighbours_text(facts: Mapping[str, Any]) -> str:
+def neighbours_text(metadata: Mapping[str, Any]) -> str:
     """Describe a table of neighbours and its recall."""
-    recall = facts["recall"]
+    recall = metadata["recall"]
     about = recall and f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
-    found = f"{facts['label']}: {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}"
+    queries = f"{metadata['query_count']:,} {metadata['queries']}"
+    found = f"{metadata['label']}: {metadata['width']:,} neighbours of each of {queries}"
     return f"{found}; {about or 'exact'}"
 
 
-app = verb(neighbours, TASKS, NeighboursParams, "k of within split index", "neighbours")
+app = verb(neighbours, TASKS, NeighboursParams, "k queries candidates split index", "neighbours")

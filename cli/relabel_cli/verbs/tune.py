@@ -18,9 +18,9 @@ from relabel_cli.shared_options import READ, WORKERS, SharedOptions
 
 TRAIN = (*READ, "device", "threads", "replace")
 CBOW = "splits tokenizer context window architecture width epochs min_count seed"
-BERT_STS = "on base revision epochs batch_size rate max_length precision seed"
+BERT_STS = "on base revision epochs batch_size learning_rate max_length precision seed"
 FUSE = "on parts free_parts altered_pairs folds seed"
-SBERT = "base revision folds layers epochs rate sis also seed"
+SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
 
@@ -32,8 +32,8 @@ def cbow(common: SharedOptions) -> None:
 def best(common: SharedOptions) -> None:
     """Make the models of the recommended label: `tune sbert`, then `tune fuse`, with measured parameters."""
     models = stages.tune_best(common.project())
-    facts = {label: manifest.facts for label, manifest in models.items()}
-    common.show(facts, "\n".join([*map(model_text, facts.values()), "Label with it: --label fuse"]))
+    metadata = {label: manifest.metadata for label, manifest in models.items()}
+    common.show(metadata, "\n".join([*map(model_text, metadata.values()), "Label with it: --label fuse"]))
 
 
 def bert_sts(common: SharedOptions, out: Out = None) -> None:
@@ -51,14 +51,14 @@ def sbert(common: SharedOptions, out: Out = None) -> None:
     common.run(stages.tune_sbert(common.project(), out), model_text)
 
 
-def model_text(facts: Mapping[str, Any]) -> str:
+def model_text(metadata: Mapping[str, Any]) -> str:
     """Return one line per model and task: correlations with human scores, Pearson's r unless named."""
-    groups = {f"STS-B {split}": measured for split, measured in facts.get("stsb", {}).items()}
+    groups = {f"STS-B {split}": measured for split, measured in metadata.get("stsb", {}).items()}
     # The model has trained on the pairs of `seen`, whose figures are too high.
-    for name, tasks in facts.get("val", {}).items():
+    for name, tasks in metadata.get("val", {}).items():
         groups |= {f"{task} val ({name})": measured for task, measured in tasks.items()}
-    for task, fit in facts.get("tasks", {}).items():
-        groups[f"{task} {facts['split']}, cross-validated"] = fit["cross_validated"]
+    for task, fit in metadata.get("tasks", {}).items():
+        groups[f"{task} {metadata['split']}, cross-validated"] = fit["cross_validated"]
     lines = []
     for title, measured in groups.items():
         values = [f"{name} {value:.4f}" for name, value in measured.items() if isinstance(value, float)]

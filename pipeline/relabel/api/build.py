@@ -153,7 +153,7 @@ def export_label(
     folder, label, split, params, settings, runtime
         As for `load`.
     kind : str
-        "lookup", "neighbours", "plan", "wds", or a format of another tool: "hf", ... (`relabel export --help`).
+        "lookup", "neighbours", "batches", "wds", or a format of another tool: "hf", ... (`relabel export --help`).
     **parameters
         Parameters of `export.KIND` in the parameter file.
 
@@ -233,7 +233,7 @@ def report(
     Raises
     ------
     RelabelError
-        If a label or a judged set of the page cannot be had.
+        If a label or an evaluation set of the page cannot be had.
 
     Examples
     --------

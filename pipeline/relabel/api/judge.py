@@ -95,10 +95,10 @@ def correlate(
         Labels must be of one dataset and one split. A function takes P reference sets (list of list of str) and P
         candidates (list of str), and returns P numbers.
     on : str or sequence of str, default="cxc"
-        Names of judged sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/judged-sets.md), or files of
-        judgements of your own. Functions are judged on sets of texts, so not on "cxc" and "eccv".
+        Names of evaluation sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/evaluation-sets.md), or
+        files of judgements of your own. Functions are judged on sets of texts, so not on "cxc" and "eccv".
     runtime : Runtime, optional
-        Folder of judged sets and threads, where only functions are judged. Defaults to the one of the labels.
+        Folder of evaluation sets and threads, where only functions are judged. Defaults to the one of the labels.
 
     Returns
     -------
@@ -108,9 +108,9 @@ def correlate(
     Raises
     ------
     UsageError
-        If the labels are of different datasets, or a judged set does not apply to them.
+        If the labels are of different datasets, or an evaluation set does not apply to them.
     MissingError
-        If the files of a judged set are missing.
+        If the files of an evaluation set are missing.
 
     Examples
     --------

@@ -82,7 +82,7 @@ class Label:
             M image ids. The first five captions of each image are its references.
         captions : sequence of str
             N caption ids.
-        pooling : {"paired", "max", "mean", "refs"}, optional
+        pooling : {"first", "max", "mean", "set"}, optional
             Reduction over the references of an image. Defaults to the label's.
 
         Returns
@@ -107,7 +107,7 @@ class Label:
         ----------
         images, captions : sequence of str
             P image ids and P caption ids.
-        pooling : {"paired", "max", "mean", "refs"}, optional
+        pooling : {"first", "max", "mean", "set"}, optional
 
         Raises
         ------

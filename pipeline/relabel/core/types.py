@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Pooling = Literal["paired", "max", "mean", "refs"]
+Pooling = Literal["first", "max", "mean", "set"]
 """Reduction of the references of an image to one number."""
 
 Of = Literal["captions", "images"]

@@ -29,15 +29,15 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     The fact `report` describes the corpus (see `describe`).
     """
     source = open_input(params, runtime)
-    semantic = {
+    config = {
         "namespace": params.prefix,
         "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,
-        **source.semantic,
+        **source.config,
     }
     inputs: Inputs = {name: partial(source.sha256, path) for name, path in source.files.items()}
     fill = partial(_fill, params, source, runtime)
-    return Recipe("corpus", params.dataset, lambda: semantic, inputs, fill)
+    return Recipe("corpus", params.dataset, lambda: config, inputs, fill)
 
 
 def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
@@ -59,7 +59,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     del captions
     table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
     report |= {"skipped": dict(source.skipped)} if source.skipped else {}
-    work.facts |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
+    work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
 
 
 def _shard(captions: CaptionRows, rows: range, tokenizer: str) -> pa.Table:

@@ -102,8 +102,8 @@ class Corpus:
         """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed."""
         manifest = open_artefact(folder, "corpus")
         read = partial(read_parts, folder, manifest)
-        splits = {s: range(*manifest.facts["splits"][s]) for s in SPLITS if s in manifest.facts["splits"]}
-        return cls(read, manifest.facts["digest"], splits, manifest.semantic["namespace"])
+        splits = {s: range(*manifest.metadata["splits"][s]) for s in SPLITS if s in manifest.metadata["splits"]}
+        return cls(read, manifest.metadata["digest"], splits, manifest.config["namespace"])
 
     @cached_property
     def table(self) -> pa.Table:

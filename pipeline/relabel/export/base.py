@@ -152,4 +152,4 @@ class Export(ABC, Generic[P]):
 
     @abstractmethod
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        """Write all files and add facts of the format. Finished files of an earlier run are kept by `work`."""
+        """Write all files and add metadata of the format. Finished files of an earlier run are kept by `work`."""

@@ -44,11 +44,11 @@ class FaissExport(Export[ExportFaissParams]):
                     bar.advance(len(part))
         ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
         work.table(CAPTIONS, lambda: ids)
-        work.facts["index"] = self.params.index
+        work.metadata["index"] = self.params.index
 
     def _train(self, inputs: ExportInputs, path: Path) -> None:
         """Write the index without vectors, trained on captions that are evenly spaced over all rows."""
-        index = make_index(self.params.index, int(inputs.encoding.manifest.facts["width"]), by_id=True)
+        index = make_index(self.params.index, int(inputs.encoding.manifest.metadata["width"]), by_id=True)
         if not index.is_trained:
             step = -(-len(inputs.rows) // self.params.training)
             parts = part_ranges(inputs.rows, self.params.rows_per_shard)

@@ -54,7 +54,7 @@ class HfExport(Export[ExportHfParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None and not self._has_vectors(inputs):
-            todo = f"Run `relabel neighbours --label {inputs.label} --within {inputs.split}`."
+            todo = f"Run `relabel neighbours --label {inputs.label} --candidates {inputs.split}`."
             raise UsageError(f"{inputs.label} has neither vectors nor neighbours to export", todo=todo)
 
     @override
@@ -66,7 +66,7 @@ class HfExport(Export[ExportHfParams]):
         columns = pq.read_schema(work.folder / f"{name}.parquet").names
         card = render_card(inputs, columns)
         work.file(CARD, lambda path: write_text(path, card))
-        work.facts["columns"] = columns
+        work.metadata["columns"] = columns
 
     def _has_vectors(self, inputs: ExportInputs) -> bool:
         return self.params.vectors != "none" and inputs.source.spec.kind == "vectors"
@@ -129,9 +129,11 @@ def _describe_search(near: ArtefactRef | None) -> list[str]:
     """Return a sentence about the search behind the neighbours."""
     if near is None:
         return []
-    index, within = near.manifest.semantic["index"], near.manifest.semantic["within"]
+    index, candidates = near.manifest.config["index"], near.manifest.config["candidates"]
     search = "exact" if index is None else f"approximate, by the faiss index {index}"
-    return [f"Neighbours are {search}, among the captions of `{within}`, {near.manifest.facts['k']} per caption."]
+    return [
+        f"Neighbours are {search}, among the captions of `{candidates}`, {near.manifest.metadata['k']} per caption."
+    ]
 
 
 class SafetensorsExport(Export[ExportSafetensorsParams]):

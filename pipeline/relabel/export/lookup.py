@@ -28,8 +28,8 @@ _CHUNK = 1 << 16  # ids in memory as Python objects
 
 def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[str, Any]:
     """Return the parameters of a lookup that can change its arrays."""
-    semantic: dict[str, Any] = {"pooling": source.params.pooling, "references": REFERENCES}
-    return semantic | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
+    config: dict[str, Any] = {"pooling": source.params.pooling, "references": REFERENCES}
+    return config | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 
 def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
@@ -37,9 +37,9 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
 
     The encoding is opened only if its files alone are not enough.
     """
-    source, encoding, facts = inputs.source, inputs.encoding.manifest, inputs.encoding.manifest.facts
-    rows = range(*facts["rows"])
-    arrays = source.write_lookup(inputs.encoding.folder, encoding, inputs.open_relevance, artefact.semantic, work)
+    source, encoding, metadata = inputs.source, inputs.encoding.manifest, inputs.encoding.manifest.metadata
+    rows = range(*metadata["rows"])
+    arrays = source.write_lookup(inputs.encoding.folder, encoding, inputs.open_relevance, artefact.config, work)
     write_captions(inputs.corpus, rows, arrays.failed, work)
     near = None if inputs.neighbours is None else write_neighbours(inputs.neighbours, work)
     description = Description(
@@ -50,7 +50,7 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
         corpus=inputs.corpus.digest,
         encoding=encoding.fingerprint,
         neighbours=near,
-        split=facts["split"],
+        split=metadata["split"],
         rows=(rows.start, rows.stop),
         bounds=source.spec.bounds,
         pooling=source.params.pooling,
@@ -60,15 +60,15 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
         dtype=arrays.dtype,
         sizes=arrays.sizes,
         failed=len(arrays.failed),
-        params={**inputs.params, "encoding": encoding.semantic} | arrays.params,
+        params={**inputs.params, "encoding": encoding.config} | arrays.params,
         arrays=_array_entries(work),
     )
     # A resumed run may have written other arrays than the one before it: the description is never reused.
     write_text(work.folder / DESCRIPTION, description.to_json())
-    work.facts |= {
+    work.metadata |= {
         "label": artefact.name,
         "rows": [rows.start, rows.stop],
-        "split": facts["split"],
+        "split": metadata["split"],
         "neighbours": near,
         "without_encoding": len(arrays.failed),
     }

@@ -36,26 +36,26 @@ def write_neighbours(near: ArtefactRef, work: Work) -> dict[str, Any]:
 
     Returns dict: entry `neighbours` of `lookup.json`.
     """
-    facts, semantic = near.manifest.facts, near.manifest.semantic
-    rows, width = range(*facts["rows"]), int(facts["width"])
+    metadata, config = near.manifest.metadata, near.manifest.config
+    rows, width = range(*metadata["rows"]), int(metadata["width"])
     write_array(work, "neighbours.indptr", np.arange(len(rows) + 1, dtype=np.int64) * width)
     for name, column, dtype in (("rows", "neighbours", "<i4"), ("scores", "scores", "<f4")):
         pieces = (matrix(table, column).reshape(-1) for table in near.tables(rows, [column]))
         write_pieces(work, f"neighbours.{name}", dtype, (len(rows) * width,), pieces)
-    entry = {"fingerprint": near.manifest.fingerprint, "rows": facts["rows"], "width": width}
-    return entry | {"within": semantic["within"], "index": semantic.get("index")}
+    entry = {"fingerprint": near.manifest.fingerprint, "rows": metadata["rows"], "width": width}
+    return entry | {"candidates": config["candidates"], "index": config.get("index")}
 
 
-def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, of: Of, work: Work) -> None:
+def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, queries: Of, work: Work) -> None:
     """Write a table of neighbours with ids in place of rows, one shard at a time.
 
     The columns are the id of the caption and image, or of the image, and those of `neighbour_ids`.
     """
-    names = ["caption_id", "image_id"] if of == "captions" else ["image_id"]
+    names = ["caption_id", "image_id"] if queries == "captions" else ["image_id"]
 
     def with_ids(table: pa.Table) -> pa.Table:
-        queries = table["row"] if of == "captions" else pa.array(corpus.indptr[table["row"].to_numpy()])
-        return pa.table({name: corpus.table[name].take(queries) for name in names} | neighbour_ids(table, corpus))
+        rows = table["row"] if queries == "captions" else pa.array(corpus.indptr[table["row"].to_numpy()])
+        return pa.table({name: corpus.table[name].take(rows) for name in names} | neighbour_ids(table, corpus))
 
     def write(part: str, path: Path) -> None:
         tables = (table for name, _, rows in near.groups if name == part for table in near.tables(rows, COLUMNS))
@@ -111,9 +111,9 @@ def read_neighbours(near: ArtefactRef, rows: range, most: int, least: int) -> Ne
 
     `most`, `least`: neighbours to read per caption: `most`, or as many as there are, but no fewer than `least`.
     """
-    k = min(most, int(near.manifest.facts["width"]))
+    k = min(most, int(near.manifest.metadata["width"]))
     if k < least:
-        todo = f"Use fewer with --set export.plan.depth=N, or find more with `relabel neighbours -k {least}`."
+        todo = f"Use fewer with --set export.batches.depth=N, or find more with `relabel neighbours -k {least}`."
         message = f"{least} neighbours per caption are needed, the table has {k}"
         raise UsageError(message, where=str(near.folder), todo=todo)
     arrays: list[NDArray[Any]] = [np.empty((len(rows), k), dtype) for dtype in (np.int32, np.float32, np.bool_)]

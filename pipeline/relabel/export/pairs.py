@@ -72,7 +72,7 @@ class CandidatePool:
 
     def score(self, left: Rows, right: Rows) -> Scores:
         """Score captions with one caption each as the only reference."""
-        return self.relevance.pairs(References.single(left), right, "paired")
+        return self.relevance.pairs(References.single(left), right, "first")
 
     def table(self, texts: dict[str, Rows], scores: dict[str, pa.Array], ids: Sequence[str]) -> pa.Table:
         """Return the texts of some rows by column, their scores, and the ids of the texts under other names."""
@@ -97,7 +97,7 @@ class SamplesExport(Export[S]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         # Captions are compared with captions, so the label must score single references.
-        inputs.source.check_pooling("paired")
+        inputs.source.check_pooling("first")
         for split, rows in inputs.splits.items():
             if len(rows) < self.least:
                 message = f"{len(rows)} captions are too few to draw from; {self.least} are needed"

@@ -1,4 +1,4 @@
-"""Parameters of the exports. docs/formats.md, webdataset.md and lookups-and-plans.md say what they are for."""
+"""Parameters of the exports. docs/formats.md, webdataset.md and lookups-and-batches.md say what they are for."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class ExportWdsParams(Parameters):
     allow_missing: bool = Field(False, description="Mark and count keys without a label, which are else an error.")
 
 
-class ExportPlanParams(Parameters):
-    """Parameters of a batch plan."""
+class ExportBatchesParams(Parameters):
+    """Parameters of precomputed batches."""
 
     batch_size: Number | None = Field(None, description="Captions per batch; by default 128, for neighbour 50.")
-    epochs: Number = Field(1, description="Epochs in the plan.")
+    epochs: Number = Field(1, description="Epochs to precompute.")
     seed: Seed = Field(0, description="Seed of the sampler.")
-    batches: Count | None = Field(None, description="Largest number of batches per epoch; the first ones are kept.")
+    batches_per_epoch: Count | None = Field(None, description="Largest number per epoch; the first ones are kept.")
     drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
     sampler: SamplerName = Field(
         "random",
@@ -75,7 +75,7 @@ class ExportPlanParams(Parameters):
     pooling: Pooling | None = Field(None, description="Pooling of references; by default the label's own.")
     one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
-        None, description="neighbour, graded: label whose neighbours share batches; by default the planned label."
+        None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra=_K)
     siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
@@ -88,7 +88,7 @@ class ExportPlanParams(Parameters):
         (0.1, 0.5, 0.9), description="graded without levels: shares of all neighbours that reach each threshold."
     )
     group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
-    max_bytes: Size = Field("100GiB", description="Largest size of a plan.")
+    max_bytes: Size = Field("100GiB", description="Largest size of the export.")
 
     @property
     def size(self) -> int:
@@ -96,7 +96,7 @@ class ExportPlanParams(Parameters):
         return self.batch_size or (50 if self.sampler == "neighbour" else 128)
 
     @property
-    def semantic(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         """Parameters that can change the batches; those that the sampler does not read are left out."""
         # A parameter that only another sampler reads must not change the fingerprint.
         specific = {
@@ -104,7 +104,7 @@ class ExportPlanParams(Parameters):
             "neighbour": {"k", "siblings", "anchors", "depth"},
             "graded": {"siblings", "depth", "levels", "group"} | (set() if self.levels else {"quantiles"}),
         }[self.sampler]
-        shared = {"epochs", "seed", "batches", "drop_last", "sampler"}
+        shared = {"epochs", "seed", "batches_per_epoch", "drop_last", "sampler"}
         return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
 
 
@@ -140,7 +140,7 @@ class ExportTuplesParams(ExportSamplesParams):
 class ExportTrecParams(Parameters):
     """Parameters of qrels and runs."""
 
-    of: Of = Field("captions", description="Queries: captions or images.")
+    queries: Of = Field("captions", description="Queries: captions or images.")
     levels: Levels = Field((), description="Cut points of relevance in rising order. Repeatable.")
     quantiles: Shares = Field(
         (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of the scores of all neighbours."
@@ -181,7 +181,7 @@ class ExportParams(Parameters):
     )
     lookup: ExportLookupParams = ExportLookupParams()
     wds: ExportWdsParams = ExportWdsParams()
-    plan: ExportPlanParams = ExportPlanParams()
+    batches: ExportBatchesParams = ExportBatchesParams()
     hf: ExportHfParams = ExportHfParams()
     pairs: ExportPairsParams = ExportPairsParams()
     tuples: ExportTuplesParams = ExportTuplesParams()

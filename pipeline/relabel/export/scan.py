@@ -59,8 +59,8 @@ class ScanExport(Export[ExportScanParams]):
             raise UsageError(message, todo=f"{todo} Or raise --max-bytes.")
         if inputs.source.is_pairwise():
             message = f"{inputs.label} scores pair by pair; a block has {images * lines:,} pairs"
-            plan = f"`relabel export plan --label {inputs.label}`"
-            raise UsageError(message, todo=f"Leave it out with --no-block, and use a batch plan: {plan}.")
+            command = f"`relabel export batches --label {inputs.label}`"
+            raise UsageError(message, todo=f"Leave it out with --no-block, and use precomputed batches: {command}.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
@@ -81,7 +81,7 @@ class ScanExport(Export[ExportScanParams]):
                 pieces = _block_pieces(inputs, images, lines)
                 write_pieces(work, f"{name}_relevance", STORED[self.params.dtype], shape, pieces)
             files[name] = {"images": len(images), "lines": len(lines)}
-        work.facts["files"] = files
+        work.metadata["files"] = files
 
 
 def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[np.int32]:

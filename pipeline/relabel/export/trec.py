@@ -31,13 +31,14 @@ class TrecExport(Export[ExportTrecParams]):
 
     def __init__(self, params: ExportTrecParams) -> None:
         super().__init__(params)
-        self.neighbours_of = params.of
+        self.neighbours_of = params.queries
 
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None:
-            todo = f"Run `relabel neighbours --label {inputs.label} --within {inputs.split} --of {self.params.of}`."
-            raise MissingError(f"no neighbours of {self.params.of} by {inputs.label}", todo=todo)
+            queries, split = self.params.queries, inputs.split
+            todo = f"Run `relabel neighbours --label {inputs.label} --candidates {split} --queries {queries}`."
+            raise MissingError(f"no neighbours of {queries} by {inputs.label}", todo=todo)
         if list(self.params.levels) != sorted(set(self.params.levels)):
             raise UsageError("cut points must rise", where="export.trec.levels")
         for name in ("caption_id", "image_id"):
@@ -54,28 +55,28 @@ class TrecExport(Export[ExportTrecParams]):
             queries = self._queries(inputs, rows)
             work.file(f"{split}.run", partial(self._write, inputs, queries, None))
             work.file(f"{split}.qrels", partial(self._write, inputs, queries, levels))
-        work.facts |= {"levels": list(levels), "of": self.params.of}
+        work.metadata |= {"levels": list(levels), "queries": self.params.queries}
 
     def _quantiles(self, inputs: ExportInputs) -> tuple[float, ...]:
         """Return cut points as quantiles of the scores of the neighbours to write."""
         assert inputs.neighbours is not None
         queries = self._queries(inputs, inputs.rows)
         # Every s-th group of queries, if there are more scores than the sample holds.
-        stride = -(-len(queries) * max(1, int(inputs.neighbours.manifest.facts["k"])) // _SAMPLE)
+        stride = -(-len(queries) * max(1, int(inputs.neighbours.manifest.metadata["k"])) // _SAMPLE)
         groups = part_ranges(queries, _STEP)[::stride]
         values = np.concatenate([self._ranked(inputs, group)["score"].to_numpy() for group in groups])
         return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, self.params.quantiles)}))
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:
         """Return the numbers of the queries of some captions: their rows, or the numbers of their images."""
-        return rows if self.params.of == "captions" else inputs.corpus.images_of(rows)
+        return rows if self.params.queries == "captions" else inputs.corpus.images_of(rows)
 
     def _ranked(self, inputs: ExportInputs, queries: range) -> pa.Table:
         """Return query, caption, rank and score of the neighbours of some queries that have a score."""
         assert inputs.neighbours is not None
         table, corpus = inputs.neighbours.read(queries, ["neighbours", "scores"]), inputs.corpus
         near, scores = matrix(table, "neighbours"), matrix(table, "scores")
-        by_image, numbers = self.params.of == "images", np.repeat(table["row"].to_numpy(), near.shape[1])
+        by_image, numbers = self.params.queries == "images", np.repeat(table["row"].to_numpy(), near.shape[1])
         rows = corpus.indptr[numbers] if by_image else numbers
         columns = {
             "query": corpus.table["image_id" if by_image else "caption_id"].take(pa.array(rows)),

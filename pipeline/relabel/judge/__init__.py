@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
-from relabel.datasets.judged import Statistic
+from relabel.datasets.evaluation_sets import Statistic
 
 SamplingSide = Literal["left", "either"]
 SamplingUnit = Literal["item", "image"]
@@ -17,8 +17,8 @@ class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
-    include_self: bool = Field(
-        True, description="Keep the judged caption among its own image's references, as the papers do (SITS)."
+    leave_one_out: bool = Field(
+        False, description="Leave the judged caption out of its own image's references; the papers keep it (SITS)."
     )
     ties: Literal["pessimistic", "row"] = Field(
         "pessimistic",

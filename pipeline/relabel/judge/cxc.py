@@ -8,7 +8,7 @@ not symmetric.
 
 SIS (images a, b): the references of b against those of a (`Relevance.set_pairs`). As a rule every caption of b against
 the reference set of a, then pooled over the captions of b as over the references: max for `max`, mean for `mean` and
-`refs`, the first alone for `paired`. The mean of both orders where the source is not symmetric.
+`set`, the first alone for `first`. The mean of both orders where the source is not symmetric.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
-from relabel.datasets.judged import ALL
+from relabel.datasets.evaluation_sets import ALL
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
@@ -94,15 +94,15 @@ def score_cxc(
     work: Work,
     progress: Progress = SILENT,
     *,
-    include_self: bool = True,
+    leave_one_out: bool = False,
     tasks: Sequence[Task] = TASKS,
 ) -> None:
     """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ....
 
-    `relevance`: the opened label, with its `pooling`. `symmetric`: whether its source is. `include_self`: SITS: keep
-    the judged caption among its own image's references.
+    `relevance`: the opened label, with its `pooling`. `symmetric`: whether its source is. `leave_one_out`: SITS: leave
+    the judged caption out of its own image's references.
     """
-    scorer = _Scorer(corpus, relevance, symmetric, include_self)
+    scorer = _Scorer(corpus, relevance, symmetric, leave_one_out)
     for task in tasks:
         human = human_scores(task, split)
         with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
@@ -126,7 +126,7 @@ class _Scorer:
     corpus: Corpus
     relevance: Relevance
     symmetric: bool
-    include_self: bool
+    leave_one_out: bool
 
     def score(self, task: Task, left: Rows, right: Rows) -> Scores:
         if task == "sits":
@@ -142,7 +142,7 @@ class _Scorer:
 
     def sits(self, captions: Rows, images: Rows) -> Scores:
         references = self.corpus.references(images)
-        if self.include_self:
+        if not self.leave_one_out:
             return self.relevance.pairs(references, captions)
         # Without the judged caption, an image of one caption has no references, and its pair no score.
         remaining = references.rows != np.repeat(captions, np.diff(references.indptr))

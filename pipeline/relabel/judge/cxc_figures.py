@@ -15,7 +15,7 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.statistics import Vector, round_relative
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Split, Task, human_scores
-from relabel.datasets.judged import ALL, Statistic
+from relabel.datasets.evaluation_sets import ALL, Statistic
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, read_cxc
 from relabel.judge.figures import estimate
@@ -47,18 +47,18 @@ _CELLS = 1 << 20  # array elements of a batch of draws
 class PairScores:
     """A label's relevance for the judged pairs of a split, by task.
 
-    `include_self`: whether the judged caption is among its own image's references, as in the papers.
+    `leave_one_out`: whether the judged caption is left out of its own image's references; the papers keep it.
     """
 
     about: JudgedLabel
     split: Split
     tasks: dict[Task, ScoredPairs]
-    include_self: bool = True
+    leave_one_out: bool = False
 
     @classmethod
-    def open(cls, folder: Path, about: JudgedLabel, split: Split, include_self: bool) -> PairScores:
+    def open(cls, folder: Path, about: JudgedLabel, split: Split, leave_one_out: bool) -> PairScores:
         """Read the files that `score_cxc` wrote."""
-        return cls(about, split, read_cxc(folder, split), include_self)
+        return cls(about, split, read_cxc(folder, split), leave_one_out)
 
     @property
     def label(self) -> str:
@@ -111,7 +111,7 @@ def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams,
     x, y = round_relative(pairs.relevance[chosen]), human.score[chosen]
     for name, found in estimate(tuple(_NAMES), x, y, pairs.cluster[chosen], params, threads).items():
         record |= found.record(*_NAMES[name])
-    return record | {"include_self": scored.include_self if task == "sits" else None}
+    return record | {"leave_one_out": scored.leave_one_out if task == "sits" else None}
 
 
 def _sampled(scored: PairScores, task: Task, subset: str, params: JudgeParams) -> Record:

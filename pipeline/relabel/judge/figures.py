@@ -19,7 +19,7 @@ from relabel.core.numeric.statistics import (
     round_relative,
     spearman,
 )
-from relabel.datasets.judged import ALL, JudgedSet, Judgements, Statistic
+from relabel.datasets.evaluation_sets import ALL, EvaluationSet, Judgements, Statistic
 from relabel.judge import JudgeParams
 from relabel.judge.report import Record
 
@@ -79,7 +79,7 @@ def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
 
 
 def set_figures(
-    judged: JudgedSet, judgements: Judgements, scores: Vector, params: JudgeParams, threads: int = 1
+    judged: EvaluationSet, judgements: Judgements, scores: Vector, params: JudgeParams, threads: int = 1
 ) -> list[Record]:
     """Compare scores with the judgements of a set by its protocol: one record per group.
 
@@ -98,7 +98,7 @@ def set_figures(
 
 
 def _correlations(
-    judged: JudgedSet,
+    judged: EvaluationSet,
     judgements: Judgements,
     ratings: NDArray[np.float64],
     scores: Vector,
@@ -122,7 +122,7 @@ def _correlations(
 
 
 def _accuracies(
-    judged: JudgedSet,
+    judged: EvaluationSet,
     judgements: Judgements,
     choices: NDArray[np.int64],
     scores: Vector,

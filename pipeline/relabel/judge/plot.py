@@ -1,7 +1,7 @@
 """Pictures of judgements.
 
 `draw` shows relevance against human score in one panel per label, above the agreement of every label. `draw_summary`
-shows all labels on all judged sets: one panel of bars per set, and one of speed.
+shows all labels on all evaluation sets: one panel of bars per set, and one of speed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from relabel.core.numeric.statistics import round_relative
 from relabel.datasets.cxc import Task
-from relabel.datasets.judged import ALL
+from relabel.datasets.evaluation_sets import ALL
 from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs, subsets
 from relabel.judge.figures import Estimate
 from relabel.judge.report import Record
@@ -224,7 +224,7 @@ def _draw_bars(axes: Axes, labels: Sequence[str], series: Sequence[_Bars], form:
 
 
 def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Path) -> None:
-    """Draw the table of all judged sets as PNG.
+    """Draw the table of all evaluation sets as PNG.
 
     A panel shows the headline figure of one set, times 100, with its 95% interval as a line; the best label is blue.
     The last panel shows captions per second on a logarithmic scale.

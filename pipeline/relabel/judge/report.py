@@ -50,13 +50,13 @@ class JudgedLabel:
         cls, label: str, params: SourceParams, sources: Mapping[str, Source[Any]], encoding: Manifest
     ) -> JudgedLabel:
         """Describe a label; `sources`: its own and those of its parts and gates, by label."""
-        facts, model = encoding.facts, encoding.runtime.get("model")
+        metadata, model = encoding.metadata, encoding.provenance.get("model")
         return cls(
             label=label,
             params=params.model_dump(mode="json"),
             own_model=isinstance(model, dict) and model.get("place") == "folder",
             image_vectors=[name for name, source in sources.items() if source.spec.image_vectors],
-            uses=facts["vectors"]["name"] if "vectors" in facts else facts.get("model"),
+            uses=metadata["vectors"]["name"] if "vectors" in metadata else metadata.get("model"),
         )
 
     @property
@@ -72,7 +72,7 @@ class JudgedLabel:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A label with its figures on a judged set and, of CxC, its `calibration_points`."""
+    """A label with its figures on an evaluation set and, of CxC, its `calibration_points`."""
 
     label: JudgedLabel
     records: Sequence[Record]

@@ -1,4 +1,4 @@
-"""Scores of the pairs of a judged set, by a label, by a function of texts, or from a file.
+"""Scores of the pairs of an evaluation set, by a label, by a function of texts, or from a file.
 
 Scores that were computed elsewhere stand beside labels, so that any model can be in the tables.
 """
@@ -19,8 +19,8 @@ from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import Vector
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import TASKS, Split, human_scores
-from relabel.datasets.judged import JudgedSet, Judgements
-from relabel.datasets.judged_file import number_of, read_records, texts_of
+from relabel.datasets.evaluation_file import number_of, read_records, texts_of
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores, pair_units
@@ -63,9 +63,9 @@ def write_scores(scored: TextScores, work: Work) -> None:
     failed = np.flatnonzero(np.isnan(scored.scores))
     if len(failed):
         digest = hashlib.sha256(failed.tobytes()).hexdigest()
-        work.facts["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
+        work.metadata["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
     # Seconds differ from run to run, so the cost is no part of the identity of the scores.
-    work.runtime["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
+    work.provenance["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
 
 
 def read_scores(folder: Path) -> Vector:
@@ -96,7 +96,7 @@ Key = tuple[str, ...]
 
 def external_label(name: str) -> JudgedLabel:
     """Return a label whose scores were computed elsewhere."""
-    return JudgedLabel(label=name, params={"source": EXTERNAL, "pooling": "refs"})
+    return JudgedLabel(label=name, params={"source": EXTERNAL, "pooling": "set"})
 
 
 def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> PairScores:
@@ -132,14 +132,14 @@ def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> Pa
     return PairScores(external_label(path.stem), split, tasks)
 
 
-def read_pair_scores(path: Path, judged: JudgedSet, judgements: Judgements, allow_missing: bool = False) -> Vector:
-    """Read scores of the pairs of a judged set of texts.
+def read_pair_scores(path: Path, judged: EvaluationSet, judgements: Judgements, allow_missing: bool = False) -> Vector:
+    """Read scores of the pairs of an evaluation set of texts.
 
-    `path`: JSON Lines, CSV or Parquet with a column `score`, and either `id` (see `JudgedSet.pair_ids`) or the texts
-    themselves: `references` (or `reference`) and `candidate`. Pairs that nobody judged are ignored. Where both orders
-    of a pair count, either is enough, and the mean of both is taken if the file has both. `allow_missing`: accept
-    judged pairs that have no score; they are left out and counted. Returns (P,) float64: NaN where the file has no
-    score.
+    `path`: JSON Lines, CSV or Parquet with a column `score`, and either `id` (see `EvaluationSet.pair_ids`) or the
+    texts themselves: `references` (or `reference`) and `candidate`. Pairs that nobody judged are ignored. Where both
+    orders of a pair count, either is enough, and the mean of both is taken if the file has both. `allow_missing`:
+    accept judged pairs that have no score; they are left out and counted. Returns (P,) float64: NaN where the file has
+    no score.
     """
 
     def key_of(record: Mapping[str, Any], where: str) -> Key:

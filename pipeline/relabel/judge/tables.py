@@ -1,4 +1,4 @@
-"""Tables of every judged set. One pipeline makes them: figure rows become columns, and columns become a table.
+"""Tables of every evaluation set. One pipeline makes them: figure rows become columns, and columns become a table.
 
 Published figures (`published.yaml`) stand beside a label, or in rows below the labels. A note holds for all labels of
 its table, or names those for which it holds.
@@ -18,7 +18,7 @@ from relabel.core.numeric.statistics import Interval
 from relabel.core.parameters import parse_yaml
 from relabel.core.tables import Table, csv_text
 from relabel.datasets.cxc import METHODS, Task
-from relabel.datasets.judged import ALL, JudgedSet
+from relabel.datasets.evaluation_sets import ALL, EvaluationSet
 from relabel.judge import JudgeParams
 from relabel.judge.cxc_figures import NON_GT, OWN, SAMPLED, subsets
 from relabel.judge.eccv import DIRECTIONS
@@ -38,13 +38,13 @@ _TITLES: dict[Task, str] = {
 _RULES: dict[Task, str] = {
     "sits": "An image stands for its first five captions, pooled as the label says.",
     "sts": "Captions alone, without their images' other captions; both orders averaged where a label is not symmetric.",
-    "sis": "Every caption of one image against the first five of the other, pooled as the label says (mean for refs); "
+    "sis": "Every caption of one image against the first five of the other, pooled as the label says (mean for set); "
     "both orders averaged where a label is not symmetric.",
 }
 _SELF = {
-    True: "The judged caption itself is among the references of its own image, as in the papers. That lifts the figure "
-    "over all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it.",
-    False: "The judged caption is no reference of its own image here. The papers keep it, so theirs are not shown.",
+    False: "The judged caption itself is among the references of its own image, as in the papers. That lifts the "
+    "figure over all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it.",
+    True: "The judged caption is no reference of its own image here. The papers keep it, so theirs are not shown.",
 }
 _OWN_VECTORS = (
     "an image is compared by its own vector instead of its captions, and a caption by that of its image where the "
@@ -67,7 +67,7 @@ def published_figure(label: JudgedLabel, record: Record) -> Record:
     The papers score every pair of the test split, with the judged caption among the references.
     """
     task, subset = record["task"], record["subset"]
-    comparable = record.get("split") == "test" and not record.get("missing") and record.get("include_self") is not False
+    comparable = record.get("split") == "test" and not record.get("missing") and not record.get("leave_one_out")
     for entry in _content()["labels"] if comparable else ():
         if subset in entry.get(task, {}) and all(_has(label, *item) for item in entry["params"].items()):
             found = {"paper": entry[task][subset], "paper_by": entry["paper"], "paper_label": entry["name"]}
@@ -85,9 +85,9 @@ def _has(label: JudgedLabel, name: str, wanted: Any) -> bool:
     return fnmatchcase(value, wanted) if isinstance(value, str) and isinstance(wanted, str) else bool(value == wanted)
 
 
-def published_models(judged_set: str) -> list[Record]:
+def published_models(evaluation_set: str) -> list[Record]:
     """Return the models whose papers report figures on a set: `label`, `by`, and figures by the title of a column."""
-    return list(_content()["models"].get(judged_set, ()))
+    return list(_content()["models"].get(evaluation_set, ()))
 
 
 def paper_notes(names: Iterable[str]) -> list[str]:
@@ -207,7 +207,7 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
         if cited := dict.fromkeys(record["paper_by"] for record in published if record["paper_by"]):
             cells = ["-" if record["paper"] is None else f"{record['paper']:.3f}" for record in published]
             paper[label], by[label] = " / ".join(cells), ", ".join(cited)
-    notes = _task_notes(task, labels, of_all[0]["include_self"] is not False)
+    notes = _task_notes(task, labels, bool(of_all[0]["leave_one_out"]))
     methods = METHODS[task]
     if len(methods) > 1:
         notes.append(f"GT: pairs of one image ({methods[0]}). non-GT: of two ({methods[1]}).")
@@ -225,13 +225,13 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
     return lay_out(title, names, columns, _r, notes, texts={"paper": paper, "by": by} if by else {})
 
 
-def _task_notes(task: Task, labels: Sequence[JudgedLabel], include_self: bool) -> list[str]:
+def _task_notes(task: Task, labels: Sequence[JudgedLabel], leave_one_out: bool) -> list[str]:
     """Describe how the pairs of a task are scored."""
     notes = []
     reading = [one for one in labels if one.source not in (BASELINE, EXTERNAL)]
     # A label that is made of others may compare captions in some parts and images' own vectors in others.
     if not reading or any(one.label not in one.image_vectors for one in reading):
-        notes.append(f"{_RULES[task]} {_SELF[include_self]}" if task == "sits" else _RULES[task])
+        notes.append(f"{_RULES[task]} {_SELF[leave_one_out]}" if task == "sits" else _RULES[task])
     if vectors := list(dict.fromkeys(name for one in reading for name in one.image_vectors)):
         notes.append(f"{', '.join(vectors)}: {_OWN_VECTORS}")
     external = [one.label for one in labels if one.source == EXTERNAL]
@@ -315,7 +315,9 @@ def eccv_report(labels: Sequence[Judged], unranked: Sequence[str] = ()) -> Repor
     return Report((table,), tuple(records))
 
 
-def set_report(judged: JudgedSet, labels: Sequence[Judged], left_out: Mapping[str, str], params: JudgeParams) -> Report:
+def set_report(
+    judged: EvaluationSet, labels: Sequence[Judged], left_out: Mapping[str, str], params: JudgeParams
+) -> Report:
     """Report the figures of labels on a set of texts, times 100; `left_out`: why labels cannot score it."""
     if not labels:
         return Report()
@@ -338,7 +340,7 @@ def set_report(judged: JudgedSet, labels: Sequence[Judged], left_out: Mapping[st
     return Report((table,), tuple(records))
 
 
-def _set_columns(judged: JudgedSet, records: Sequence[Record]) -> Iterator[Column]:
+def _set_columns(judged: EvaluationSet, records: Sequence[Record]) -> Iterator[Column]:
     groups = list(dict.fromkeys(record["subset"] for record in records))
     # Several statistics leave no room for groups, unless groups are all there is.
     if len(judged.statistics) > 1 and judged.group == ALL:
@@ -365,7 +367,7 @@ class Cost:
         return cls(captions / seconds, size / captions)
 
 
-def headline_columns(records: Sequence[Record], sets: Sequence[JudgedSet]) -> list[Column]:
+def headline_columns(records: Sequence[Record], sets: Sequence[EvaluationSet]) -> list[Column]:
     """Return a column for each headline figure in the records of CxC, ECCV Caption and sets of texts."""
     columns = [
         Column.of(records, "sits", ALL, "pearson", "SITS", "Pearson (CxC)"),
@@ -392,7 +394,7 @@ def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent:
             "captions/s: captions of the sets of texts encoded and scored per second on this machine, with the loading "
             "of models. bytes/caption: their encodings, with those of the parts of a label."
         )
-    title, texts = "Labels on all judged sets, x100", {"captions/s": rates, "bytes/caption": sizes}
+    title, texts = "Labels on all evaluation sets, x100", {"captions/s": rates, "bytes/caption": sizes}
     shown = [*notes, *absent]
     table = lay_out(title, names, columns, lambda value, _: f"{100 * value:.1f}", shown, texts=texts, mark_best=True)
     unknown, records = dict.fromkeys(Cost.__dataclass_fields__), list[Record]()

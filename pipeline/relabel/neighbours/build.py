@@ -51,14 +51,18 @@ class NeighbourWork:
             Task(part_name(i, len(shards)), partial(self._write, work, queries), len(queries))
             for i, queries in enumerate(shards)
         ]
-        step = Step(f"neighbours ({self.spec.label})", self.spec.of, tasks, last=True)
+        step = Step(f"neighbours ({self.spec.label})", self.spec.queries, tasks, last=True)
         if step.missing(work) and (shared := self._finder.build(work)):
             yield shared
         yield step
         search, names = self.spec.search(self.corpus), [task.file for task in tasks]
-        work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
+        work.metadata |= {
+            "query_count": len(search.queries),
+            "candidate_count": len(search.candidates),
+            "width": search.width,
+        }
         # A gated search can miss neighbours.
-        work.facts |= {"exact": self.index is None and not self.gated, "recall": self._recall(work, search, names)}
+        work.metadata |= {"exact": self.index is None and not self.gated, "recall": self._recall(work, search, names)}
         work.excluded |= set(work.names()) - set(names)
 
     def _write(self, work: Work, queries: range, path: Path) -> None:
@@ -71,7 +75,7 @@ class NeighbourWork:
             for group in row_groups(queries, finder.search.width):
                 rows, scores = finder.find(work, group, advance)
                 row = np.arange(first + group.start, first + group.stop, dtype=np.int32)
-                own = image[row] if self.spec.of == "captions" else row
+                own = image[row] if self.spec.queries == "captions" else row
                 yield table_of(row, rows, scores, image[rows] == own[:, None])
 
         write_plain(path, tables(), SCHEMA)
@@ -85,7 +89,7 @@ class NeighbourWork:
         finder = self.relevance.finder(sample, self.spec.pooling, self.runtime)
         if step := finder.build(subfolder):
             make_step(step, subfolder, SILENT)
-        with self.runtime.progress.bar("recall", len(numbers), self.spec.of) as bar:
+        with self.runtime.progress.bar("recall", len(numbers), self.spec.queries) as bar:
             exact = finder.find(subfolder, range(len(numbers)), bar.advance)[1]
         columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in shards]
         scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]

@@ -32,7 +32,7 @@ _BATCH = 256  # queries per call of the index
 class IndexFinder(Finder):
     """Approximate search for neighbours by a faiss index.
 
-    With pooling `max` every reference of a set is searched, with `mean` the mean of the references, with `paired` the
+    With pooling `max` every reference of a set is searched, with `mean` the mean of the references, with `first` the
     first one. If the index returns fewer than k candidates, the first captions of the corpus fill the list, with their
     own scores.
 
@@ -92,7 +92,7 @@ class IndexFinder(Finder):
     def _lookup(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
         """Return the distinct rows that the index returns for each query, (q, m) int32, padded with -1."""
         sets = self.search.queries.take(numbers)
-        vectors = self._vectors(sets.first().rows if self.pooling == "paired" else sets.rows)
+        vectors = self._vectors(sets.first().rows if self.pooling == "first" else sets.rows)
         if self.pooling == "mean":
             # The sum points in the direction of the mean, which is all that a search by cosine depends on.
             vectors = np.add.reduceat(vectors, sets.indptr[:-1], axis=0)

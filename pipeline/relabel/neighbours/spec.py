@@ -31,12 +31,13 @@ class NeighboursParams(Parameters):
     k: int = Field(
         100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"flags": ["-k"]}
     )
-    of: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
-    within: Within | None = Field(
-        None, description="Split whose captions are queries and candidates; by default, the split that is encoded."
+    queries: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
+    candidates: Within | None = Field(
+        None, description="Split whose captions are queries and candidates; by default, the encoded split."
     )
     split: Within | None = Field(
-        None, description="Split of the encoding that is searched; by default, that of `within` if encoded, else all."
+        None,
+        description="Split of the encoding that is searched; by default, that of `candidates` if encoded, else all.",
     )
     index: str | None = Field(
         None,
@@ -49,23 +50,23 @@ class NeighboursParams(Parameters):
 class NeighbourSpec:
     """Specification of one table of neighbours.
 
-    `of`: queries of the table.
+    `queries`: queries of the table.
     `rows`: corpus rows that are queries and candidates.
     `k`: neighbours per query.
     `rows_per_shard`: captions per shard; an image counts as its first five.
     """
 
     label: str
-    of: Of
+    queries: Of
     rows: range
     k: int
     pooling: Pooling
     rows_per_shard: int
 
-    def semantic(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         """Return the fields that can change the table."""
         return {
-            "of": self.of,
+            "queries": self.queries,
             "rows": [self.rows.start, self.rows.stop],
             "k": self.k,
             "pooling": self.pooling,
@@ -75,12 +76,12 @@ class NeighbourSpec:
 
     def query_numbers(self, corpus: Corpus) -> range:
         """Return the values of the column `row`: rows of captions, or numbers of images."""
-        return self.rows if self.of == "captions" else corpus.images_of(self.rows)
+        return self.rows if self.queries == "captions" else corpus.images_of(self.rows)
 
     def search(self, corpus: Corpus) -> Search:
         """Return the queries and the candidates."""
         candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
-        if self.of == "captions":
+        if self.queries == "captions":
             # A caption is never its own neighbour.
             return Search(References.single(candidates), candidates, candidates, self.k)
         numbers = self.query_numbers(corpus)
@@ -89,7 +90,7 @@ class NeighbourSpec:
 
     def shards(self, corpus: Corpus) -> list[range]:
         """Divide the queries, numbered from 0, into shards; an image is never separated from its references."""
-        each = self.rows_per_shard if self.of == "captions" else max(1, self.rows_per_shard // REFERENCES)
+        each = self.rows_per_shard if self.queries == "captions" else max(1, self.rows_per_shard // REFERENCES)
         return part_ranges(range(len(self.query_numbers(corpus))), each)
 
 

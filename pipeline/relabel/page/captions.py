@@ -59,7 +59,7 @@ class PageCaptions:
 
     def score(self, relevance: Relevance, references: Numbers, candidates: Numbers) -> Scores:
         """Score pairs of captions of the page, each with one as the only reference; NaN where one has no encoding."""
-        return relevance.pairs(References.single(self.rows[references]), self.rows[candidates], "paired")
+        return relevance.pairs(References.single(self.rows[references]), self.rows[candidates], "first")
 
 
 def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int = 0) -> PageCaptions:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Side, Task
-from relabel.datasets.judged import ALL
+from relabel.datasets.evaluation_sets import ALL
 from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs
 from relabel.judge.report import Record
 from relabel.page.captions import PageCaptions, positions_in

@@ -44,7 +44,7 @@ SOURCES = {
     "spice": ("relabel.sources.spice", "Spice"),
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
-    "vectors": ("relabel.sources.vectors", "Vectors"),
+    "precomputed": ("relabel.sources.precomputed", "Precomputed"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
 """Name of each source, with its module and class."""

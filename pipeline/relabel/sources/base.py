@@ -78,7 +78,7 @@ class SourceSpec:
     >>> from relabel.sources.same_image import SameImage
     >>> spec = SameImage.spec
     >>> spec.kind, spec.bounds, spec.poolings
-    ('baseline', (0.0, 1.0), ('paired', 'max', 'mean', 'refs'))
+    ('baseline', (0.0, 1.0), ('first', 'max', 'mean', 'set'))
     """
 
     name: str
@@ -98,7 +98,7 @@ class SourceSpec:
     @property
     def poolings(self) -> tuple[Pooling, ...]:
         """Poolings that the source supports."""
-        every: tuple[Pooling, ...] = ("paired", "max", "mean", "refs")
+        every: tuple[Pooling, ...] = ("first", "max", "mean", "set")
         return tuple(pooling for pooling in every if pooling not in self.refused_poolings)
 
 
@@ -106,7 +106,7 @@ P = TypeVar("P", bound=SourceParams)
 
 
 @dataclass(frozen=True)
-class OpenEncoding:
+class Encoding:
     """An encoding on disk, verified against its manifest, as `Source.open` receives it.
 
     Attributes
@@ -128,7 +128,7 @@ class OpenEncoding:
     @property
     def rows(self) -> range:
         """Corpus rows that are encoded."""
-        return range(*self.manifest.facts["rows"])
+        return range(*self.manifest.metadata["rows"])
 
 
 class Source(ABC, Generic[P]):
@@ -164,10 +164,10 @@ class Source(ABC, Generic[P]):
         Examples
         --------
         >>> from relabel.sources.sbert import Sbert, SbertParams
-        >>> Sbert(SbertParams()).check_pooling("refs")
+        >>> Sbert(SbertParams()).check_pooling("set")
         Traceback (most recent call last):
         ...
-        relabel.core.errors.UsageError: sbert has no pooling 'refs': a cosine compares two captions...
+        relabel.core.errors.UsageError: sbert has no pooling 'set': a cosine compares two captions...
         """
         if pooling in self.spec.refused_poolings:
             message = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
@@ -197,7 +197,7 @@ class Source(ABC, Generic[P]):
         if what == "index" and self.spec.kind != "vectors":
             return f"faiss searches vectors, and {self.spec.name} has none"
         if what == "lookup" and self.is_pairwise():
-            return "it scores pair by pair; batch plans have its labels"
+            return "it scores pair by pair; precomputed batches have its labels"
         return self.spec.refused.get(what)
 
     def require(self, what: Capability) -> None:
@@ -207,7 +207,7 @@ class Source(ABC, Generic[P]):
             raise UsageError(f"{self.spec.name} has no {name}: {reason}", todo="Use a label of another source.")
 
     def write_lookup(
-        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
+        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work
     ) -> LookupArrays:
         """Write the source's arrays of a lookup.
 
@@ -219,7 +219,7 @@ class Source(ABC, Generic[P]):
             Of the encoding, whose files are verified.
         opened : callable
             Opens the encoding.
-        semantic : mapping
+        config : mapping
             Semantic parameters of the lookup; those of vectors have a `dtype`.
         work : Work
             Work folder of the lookup.
@@ -248,7 +248,7 @@ class Source(ABC, Generic[P]):
         """
 
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Yield the steps of the encoding of some rows, and then set the facts (see `relabel.store.workdir`).
+        """Yield the steps of the encoding of some rows, and then set the metadata (see `relabel.store.workdir`).
 
         By default there are none. Most sources have one task per shard (see `relabel.sources.shards`). Models and
         tables are loaded by the first task that needs them, and are kept. The bytes of a shard must not depend on other
@@ -264,12 +264,12 @@ class Source(ABC, Generic[P]):
             Corpus rows to encode.
         rows_per_shard : int
         work : Work
-            Folder with the files of earlier steps, and the facts to set.
+            Folder with the files of earlier steps, and the metadata to set.
         runtime : Runtime
             Threads, memory, device and data folder; none of them may change the bytes.
         """
         yield from ()
 
     @abstractmethod
-    def open(self, encoding: OpenEncoding) -> Relevance:
+    def open(self, encoding: Encoding) -> Relevance:
         """Open an encoding that the steps wrote. Load models only when a method needs them."""

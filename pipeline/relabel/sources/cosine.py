@@ -26,7 +26,7 @@ from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
-REFUSED_POOLINGS: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
+REFUSED_POOLINGS: dict[Pooling, str] = {"set": "a cosine compares two captions; a set has no vector of its own"}
 STORED = {"float32": "<f4", "float16": "<f2"}
 """Types of the values of a `.npy` file, by the name of the type in the parameters."""
 _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
@@ -126,9 +126,9 @@ class VectorSource(Source[P]):
 
     @override
     def write_lookup(
-        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
+        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        dtype, (shape, pieces) = str(semantic["dtype"]), _shape_and_pieces(folder, manifest)
+        dtype, (shape, pieces) = str(config["dtype"]), _shape_and_pieces(folder, manifest)
         # The vectors of failed rows are NaN, and stay NaN.
         write_pieces(work, "vectors", STORED[dtype], shape, pieces)
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))

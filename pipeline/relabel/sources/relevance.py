@@ -130,7 +130,7 @@ class Relevance(ABC):
         """Score P pairs of two reference sets, for example of two images.
 
         Each caption of the second set is scored against the first set. The scores are then pooled over the second set
-        as over references, and by their mean for `refs`. A source with its own measure of two sets overrides this
+        as over references, and by their mean for `set`. A source with its own measure of two sets overrides this
         method.
 
         Parameters
@@ -144,11 +144,11 @@ class Relevance(ABC):
         (P,) float64
         """
         how = pooling or self.pooling
-        if how == "paired":
+        if how == "first":
             others = others.first()
         sizes = others.indptr[1:] - others.indptr[:-1]
         scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
-        return pool(scores, others.indptr, "mean" if how == "refs" else how)
+        return pool(scores, others.indptr, "mean" if how == "set" else how)
 
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
@@ -174,8 +174,8 @@ class Relevance(ABC):
         return positions_in(rows, self.rows)
 
     def set_positions(self, references: References, pooling: Pooling) -> References:
-        """Return reference sets as positions among the encoded rows; `paired` keeps the first caption of each."""
-        sets = references.first() if pooling == "paired" else references
+        """Return reference sets as positions among the encoded rows; `first` keeps the first caption of each."""
+        sets = references.first() if pooling == "first" else references
         return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
 
     def unit_vectors(self) -> NDArray[np.float32] | None:
@@ -184,7 +184,7 @@ class Relevance(ABC):
 
     def write_lookup(self, work: Work) -> LookupArrays:
         """Write the arrays from which a lookup computes the same relevance; UsageError if this kind has no lookup."""
-        raise UsageError("it scores pair by pair", todo="Run `relabel export plan` instead.")
+        raise UsageError("it scores pair by pair", todo="Run `relabel export batches` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
         """Estimate how many of `total` pairs like the given P are scored one by one; UsageError above a limit."""
@@ -217,7 +217,7 @@ def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: 
         Score of each reference.
     indptr : (P + 1,) int64
         Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
-    pooling : "paired" (the first reference), "max" or "mean"
+    pooling : "first" (the first reference), "max" or "mean"
 
     Returns
     -------
@@ -228,12 +228,12 @@ def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: 
     >>> import numpy as np
     >>> from relabel.sources.relevance import pool
     >>> scores, indptr = np.array([0.25, 0.75, 0.5]), np.array([0, 2, 3])
-    >>> pool(scores, indptr, "max"), pool(scores, indptr, "mean"), pool(scores, indptr, "paired")
+    >>> pool(scores, indptr, "max"), pool(scores, indptr, "mean"), pool(scores, indptr, "first")
     (array([0.75, 0.5 ]), array([0.5, 0.5]), array([0.25, 0.5 ]))
     """
     starts = indptr[:-1]
     sizes = indptr[1:] - starts
-    if pooling == "paired":
+    if pooling == "first":
         return np.asarray(values[starts], np.float64)
     # Sets of one size form a regular array: `reduceat` along rows is 20 times slower than a plain reduction.
     if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():

@@ -14,7 +14,7 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.workdir import Work
 
@@ -73,5 +73,5 @@ class SameImage(Source[SameImageParams]):
         return {"source": self.spec.name}
 
     @override
-    def open(self, encoding: OpenEncoding) -> SameImageRelevance:
+    def open(self, encoding: Encoding) -> SameImageRelevance:
         return SameImageRelevance(encoding.corpus, encoding.rows, self.params.pooling)

@@ -54,12 +54,12 @@ class Shards:
             yield pq.read_table(work.folder / file, columns=[name])[name]
 
     def record_failed(self, work: Work) -> None:
-        """Add the failed rows to the facts, if there are any: their number, the first ids with reasons, and a hash."""
+        """Add failed rows to the metadata, if there are any: their number, the first ids with reasons, and a hash."""
         failed = [one for name in self.files for one in _failed_rows(work.folder / name)]
         if failed:
             digest = hashlib.sha256(np.array([row for row, _ in failed], "<i4").tobytes()).hexdigest()
             first = [[self.corpus.caption_ids[row], reason] for row, reason in failed[:_SHOWN]]
-            work.facts[FAILED] = {"rows": len(failed), "first": first, "sha256": digest}
+            work.metadata[FAILED] = {"rows": len(failed), "first": first, "sha256": digest}
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
@@ -71,7 +71,7 @@ def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
 
 def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
     """Return the corpus rows of an encoding that failed, ascending: (F,) int32."""
-    names = manifest.parts if FAILED in manifest.facts else ()
+    names = manifest.parts if FAILED in manifest.metadata else ()
     return np.array([row for name in names for row, _ in _failed_rows(folder / name)], np.int32)
 
 

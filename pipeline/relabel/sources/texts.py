@@ -23,7 +23,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import Encoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, version_of
@@ -124,7 +124,7 @@ def score_texts(
 
         corpus = corpus.with_tokens(tokenize(corpus.texts))
     with TemporaryDirectory(prefix="texts-") if folder is None else nullcontext(folder) as place:
-        opened: dict[str, OpenedEncoding] = {}
+        opened: dict[str, _Opened] = {}
         top = _open(source, label, corpus, Path(place), runtime, parts, opened)
         try:
             scores = top.relevance.pairs(texts.references, texts.candidates, pooling)
@@ -133,7 +133,7 @@ def score_texts(
                 encoding.relevance.close()
         seconds = time.perf_counter() - started
         # The cost of a label is the same whether its encodings were made now, or by an earlier call.
-        seconds += sum(encoding.manifest.runtime["seconds"] for encoding in opened.values() if not encoding.built)
+        seconds += sum(encoding.manifest.provenance["seconds"] for encoding in opened.values() if not encoding.built)
         size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
 
@@ -178,7 +178,7 @@ def score_both_orders(
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedEncoding:
+class _Opened:
     """An encoding of texts: its manifest, if this call built it, and its relevance."""
 
     manifest: Manifest
@@ -193,8 +193,8 @@ def _open(
     folder: Path,
     runtime: Runtime,
     parts: Mapping[str, Source[Any]],
-    opened: dict[str, OpenedEncoding],
-) -> OpenedEncoding:
+    opened: dict[str, _Opened],
+) -> _Opened:
     """Encode all texts with a source and open the encoding. Its parts come first; all are added to `opened`."""
     # Two labels may share a part.
     if label in opened:
@@ -202,10 +202,10 @@ def _open(
     rows, out = range(len(corpus)), folder / label
     inputs = {part: _open(parts[part], part, corpus, folder, runtime, parts, opened) for part in source.input_labels()}
     source.check_inputs({part: one.manifest for part, one in inputs.items()})
-    semantic = source.fingerprint_params(corpus, rows, runtime)
+    config = source.fingerprint_params(corpus, rows, runtime)
 
     def fill(work: Work) -> None:
-        work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
+        work.metadata |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
         params = source.params
         if "df" in type(params).model_fields:
@@ -215,10 +215,10 @@ def _open(
 
     identities = {"corpus": corpus.digest}
     identities |= {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
-    recipe = Recipe("encoding", label, lambda: semantic, identities, fill)
+    recipe = Recipe("encoding", label, lambda: config, identities, fill)
     manifest, built = build(out, recipe, runtime.progress)
-    encoding = OpenEncoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
-    opened[label] = OpenedEncoding(manifest, built, source.open(encoding))
+    encoding = Encoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
+    opened[label] = _Opened(manifest, built, source.open(encoding))
     return opened[label]
 
 

@@ -8,7 +8,9 @@ from relabel.sources.base import SourceParams
 
 
 class Cost(NamedTuple):
-    """Seconds per 1,000 captions (of a plan, per 1,000 pairs) and bytes per caption; None where nothing was measured.
+    """Seconds per 1,000 captions and bytes per caption; None where nothing was measured.
+
+    Of precomputed batches, they are seconds per 1,000 pairs.
 
     The bytes of a lookup leave out ids and neighbours, whose size follows from their number.
     """

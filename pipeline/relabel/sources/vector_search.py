@@ -4,7 +4,7 @@ The search makes one list per vector, with the best cosines of that vector. List
 
 - `max` merges the lists of a set's references. A candidate among the best of a set is also among the best of the
   reference that gives its maximum.
-- `paired` takes the list of the first reference.
+- `first` takes the list of the first reference.
 - `mean` makes lists of complete sets.
 
 If most candidates are queries as well, all lists are made together, and each product serves both of its captions.
@@ -114,7 +114,7 @@ class VectorFinder(Finder):
     def _sets(self) -> References:
         """Query sets as positions, with those references only that the pooling counts."""
         sets = self.search.queries
-        if self.pooling == "paired":
+        if self.pooling == "first":
             sets = sets.first()
         positions = positions_in(sets.rows, range(self.first, self.first + len(self.vectors)))
         return References(sets.indptr, positions.astype(np.int32))
@@ -172,7 +172,7 @@ class VectorFinder(Finder):
     @cached_property
     def _query_search(self) -> QuerySearch | GpuSearch:
         """Search for one query at a time, on the GPU if the runtime has one."""
-        pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
+        pooling: Pooling = "mean" if self.pooling == "mean" else "first"
         on_gpu = self._device != "cpu"
         arithmetic: Arithmetic | None = "float32" if on_gpu else None
         search = QuerySearch(self.vectors, self._candidates, self._list_length, pooling, self.runtime, arithmetic)

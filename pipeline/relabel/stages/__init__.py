@@ -7,7 +7,7 @@ not repeated.
 from relabel.stages.best import tune_best, tune_fuse
 from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label
 from relabel.stages.export import export, export_lookup, export_neighbours
-from relabel.stages.export_plan import export_plan
+from relabel.stages.export_batches import export_batches
 from relabel.stages.export_wds import export_wds
 from relabel.stages.ingest import fetch_and_ingest, ingest
 from relabel.stages.job import Job

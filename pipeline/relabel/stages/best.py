@@ -37,14 +37,14 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
         if (tuned := find_out_of_fold(source)) is not None:
             spec = encode(project, label, SPLIT).spec
-            parts[label] = FuseInput(source, spec.semantic, spec.fingerprint, opened, tuned)
+            parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
             made = build_encoding(project, label, SPLIT)
-            parts[label] = FuseInput(source, made.semantic, made.identity, opened)
+            parts[label] = FuseInput(source, made.config, made.identity, opened)
     return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
 
 
-_BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "also": ("stsb", "sick")}
+_BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "extra_datasets": ("stsb", "sick")}
 """Parameters of the recommended sentence encoder that differ from the defaults."""
 _BEST_FUSE: dict[str, Any] = {
     "parts": ("tuned", "cbow", "cider"),

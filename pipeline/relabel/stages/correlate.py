@@ -30,7 +30,7 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 
 Against = str
-"""Name of a judged set ("cxc", "eccv", or one of `relabel.datasets.judged.set_names`), a file, or "all"."""
+"""Name of an evaluation set ("cxc", "eccv", or one of `evaluation_sets.set_names`), a file, or "all"."""
 Scored = dict[str, Vector]
 """Scores of the pairs of a set, by name."""
 _RANKED = "ECCV Caption takes all pairs: `--gate sbert` re-ranks the best candidates of sbert by a label of pairs."
@@ -124,7 +124,7 @@ class EvaluationResult:
                 with suppress(RelabelError):
                     found.append(_figures(one.figures))
                     self.made_of[f"{texts.judged.name} {one.label}"] = one.figures
-                    self.costs.setdefault(one.label, []).append(read_manifest(one.scores.out).runtime["cost"])
+                    self.costs.setdefault(one.label, []).append(read_manifest(one.scores.out).provenance["cost"])
             found += [texts.compare(external_label(name), scored) for name, scored in others(texts).items()]
             report += set_report(texts.judged, found, left_out, params)
         return report
@@ -148,10 +148,10 @@ class EvaluationResult:
         self.draw = draw or self.draw
         if not self.write or not report.tables:
             return
-        semantic = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
+        config = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
         inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
         folder = self.project.folder("report", self.project.config.judge.split)
-        recipe = Recipe("report", name, lambda: semantic, inputs, partial(write_report, name, report, draw))
+        recipe = Recipe("report", name, lambda: config, inputs, partial(write_report, name, report, draw))
         Job(self.project, folder / name, recipe, self.project.command("correlate")).run()
         self.paths["tables, pictures"] = folder
 
@@ -176,15 +176,14 @@ def correlate(
     vectors) is left out and listed in the result. The report of all labels of the parameter file, without options, is
     written to `report/SPLIT`.
 
-    `labels`: names in params.yaml; all if empty. `against`: names of judged sets (see `judged_names`), or files of
-    judgements (see `relabel.datasets.judged_file`). Crisscrossed Captions and ECCV Caption judge encodings of COCO's
-    captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every set
-    whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
-    elsewhere for the pairs of the one set in `against`, judged under the name of the file (see
-    `relabel.judge.scores`). With such files, `labels` may be empty, which then stands for no label. `functions`:
-    functions of texts by name, judged beside the labels on sets of texts (see
-    `relabel.judge.scores.score_with_function`). With functions, too, empty `labels` stand for no label.
-    `allow_missing`: accept files of scores that lack judged pairs.
+    `labels`: names in params.yaml; all if empty. `against`: names of evaluation sets (see `judged_names`), or files of
+    judgements (see `relabel.datasets.evaluation_file`). Crisscrossed Captions and ECCV Caption judge encodings of
+    COCO's captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every
+    set whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
+    elsewhere for the pairs of the one set in `against`, judged under the name of the file (see `relabel.judge.scores`).
+    With such files, `labels` may be empty, which then stands for no label. `functions`: functions of texts by name,
+    judged beside the labels on sets of texts (see `relabel.judge.scores.score_with_function`). With functions, too,
+    empty `labels` stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
     """
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
     for name in names:
@@ -195,7 +194,7 @@ def correlate(
     chosen = [name for name in dict.fromkeys([*known, *against]) if name != "all"]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
         todo = "Name that set: --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
-        raise UsageError("--scores has the scores of one judged set of pairs", todo=todo)
+        raise UsageError("--scores has the scores of one evaluation set of pairs", todo=todo)
     encoded, sets, absent = list[str](), list[TextSet](), dict[str, RelabelError]()
     for name in chosen:
         try:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.sources.base import OpenEncoding
+from relabel.sources.base import Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
@@ -28,14 +28,14 @@ def encode(project: Project, label: str, split: str) -> Job:
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size}
     parts = {part: encode(project, part, split) for part in source.input_labels()}
 
-    def semantic() -> Values:
+    def config() -> Values:
         for model in project.config.params(label).tuned_models():
             check_model(project, model, label)
         return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
         source.check_inputs({part: job.open() for part, job in parts.items()})
-        work.facts |= shape | {"label": label, "kind": source.spec.kind, "split": split}
+        work.metadata |= shape | {"label": label, "kind": source.spec.kind, "split": split}
         make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
@@ -43,7 +43,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     job = Job(
         project,
         project.folder("encodings", split, label),
-        Recipe("encoding", label, semantic, inputs, fill),
+        Recipe("encoding", label, config, inputs, fill),
         project.command("encode", label=label, split=split),
         partial(label_values, label=label),
         lambda work: source.steps(corpus, rows, size, work, runtime),
@@ -117,7 +117,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
         with suppress(MissingError, CheckError):
             manifest = read_manifest(folder, "encoding")
             if manifest.failed:
-                row, reason = manifest.facts["failed"]["first"][0]
+                row, reason = manifest.metadata["failed"]["first"][0]
                 message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
                 todo = f"Run {project.command('encode', label=label, split=split)} again to rebuild their shards."
                 errors.append((label, PartialError(message, where=str(folder), todo=todo)))
@@ -135,5 +135,5 @@ def open_label(project: Project, label: str, split: str, opened: dict[str, Relev
         job, source = encode(project, label, split), project.config.source(label)
         manifest = job.open()
         parts = {part: open_label(project, part, split, opened) for part in source.input_labels()}
-        opened[label] = source.open(OpenEncoding(project.corpus, job.out, manifest, project.runtime, parts))
+        opened[label] = source.open(Encoding(project.corpus, job.out, manifest, project.runtime, parts))
     return opened[label]

@@ -28,26 +28,26 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     exporter = export_class(kind)(getattr(project.config.export, kind))
     folder, source = project.folder, project.config.source(label)
     encoding = encode(project, label, serving_split(project, lambda s: folder("encodings", s, label), split))
-    table, of = None, exporter.neighbours_of
-    if of is not None:
-        within = serving_split(project, lambda s: folder("neighbours", s, of, label), split)
-        table = existing_neighbours(project, label, within, of)
+    table, queries = None, exporter.neighbours_of
+    if queries is not None:
+        candidates = serving_split(project, lambda s: folder("neighbours", s, queries, label), split)
+        table = existing_neighbours(project, label, candidates, queries)
     # A limit refuses an export and changes none.
-    semantic: dict[str, Any] = exporter.params.model_dump(mode="json", exclude={"max_bytes"})
-    semantic |= {"split": split, "pooling": source.params.pooling}
-    if "licence" in semantic:
-        semantic["licence"] = semantic["licence"] or _licence(project)
+    config: dict[str, Any] = exporter.params.model_dump(mode="json", exclude={"max_bytes"})
+    config |= {"split": split, "pooling": source.params.pooling}
+    if "licence" in config:
+        config["licence"] = config["licence"] or _licence(project)
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(_inputs(project, label, split, encoding, table, semantic.get("licence")))
-        return semantic
+        exporter.check(_inputs(project, label, split, encoding, table, config.get("licence")))
+        return config
 
     def fill(work: Work) -> None:
-        given = _inputs(project, label, split, encoding, table, semantic.get("licence"))
+        given = _inputs(project, label, split, encoding, table, config.get("licence"))
         exporter.write(given, work)
-        work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
-        work.facts["rows"] = [given.rows.start, given.rows.stop]
+        work.metadata |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
+        work.metadata["rows"] = [given.rows.start, given.rows.stop]
 
     recipe = Recipe(kind, label, checked, _identities(project, encoding, table), fill)
     return export_job(project, label, split, recipe)
@@ -68,7 +68,7 @@ def _inputs(
         splits={name: project.corpus.rows([name]) for name in project.splits(split)},
         encoding=ArtefactRef.of(encoding),
         neighbours=None if table is None else ArtefactRef.of(table),
-        open_relevance=partial(open_label, project, label, str(encoding.open().facts["split"])),
+        open_relevance=partial(open_label, project, label, str(encoding.open().metadata["split"])),
         runtime=project.runtime,
     )
 
@@ -80,10 +80,10 @@ def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inpu
     return inputs if neighbours is None else inputs | {"neighbours": neighbours.identity}
 
 
-def existing_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job | None:
+def existing_neighbours(project: Project, label: str, candidates: str, queries: Of = "captions") -> Job | None:
     """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
-    exists = project.folder("neighbours", within, of, label, MANIFEST).exists()
-    return prepare_neighbours(project, label, within, of) if exists else None
+    exists = project.folder("neighbours", candidates, queries, label, MANIFEST).exists()
+    return prepare_neighbours(project, label, candidates, queries) if exists else None
 
 
 def _licence(project: Project) -> str | None:
@@ -96,40 +96,40 @@ def _licence(project: Project) -> str | None:
     return None
 
 
-def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
-    """Prepare to write the lookup of a label over a split, with its neighbours in `within` if these exist."""
+def export_lookup(project: Project, label: str, split: str, candidates: str | None = None) -> Job:
+    """Prepare to write the lookup of a label over a split, with its neighbours in `candidates` if these exist."""
     from relabel.export.lookup import lookup_parameters, write_lookup
 
     source = project.config.source(label)
     source.require("lookup")
-    encoding, table = encode(project, label, split), existing_neighbours(project, label, within or split)
-    semantic = partial(lookup_parameters, source, project.config.export.lookup)
+    encoding, table = encode(project, label, split), existing_neighbours(project, label, candidates or split)
+    config = partial(lookup_parameters, source, project.config.export.lookup)
 
     def fill(work: Work) -> None:
         write_lookup(_inputs(project, label, split, encoding, table), recipe.spec, work)
 
-    recipe = Recipe("lookup", label, semantic, _identities(project, encoding, table), fill)
+    recipe = Recipe("lookup", label, config, _identities(project, encoding, table), fill)
     return export_job(project, label, split, recipe)
 
 
-def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:
+def export_neighbours(project: Project, label: str, candidates: str, queries: Of = "captions") -> Job:
     """Prepare to write the neighbours of a label with the ids of captions and images."""
     from relabel.export.neighbours import write_neighbour_ids
 
-    corpus, table = project.corpus, prepare_neighbours(project, label, within, of)
-    semantic: dict[str, Any] = {"of": of, "within": within}
+    corpus, table = project.corpus, prepare_neighbours(project, label, candidates, queries)
+    config: dict[str, Any] = {"queries": queries, "candidates": candidates}
     inputs: Inputs = {"corpus": corpus.digest, "neighbours": table.identity}
 
     def fill(work: Work) -> None:
         near = ArtefactRef.of(table)
-        write_neighbour_ids(corpus, near, of, work)
-        names = ("label", "of", "rows", "within", "bounds", "without_encoding")
-        work.facts |= {name: near.manifest.facts[name] for name in names}
+        write_neighbour_ids(corpus, near, queries, work)
+        names = ("label", "queries", "rows", "candidates", "bounds", "without_encoding")
+        work.metadata |= {name: near.manifest.metadata[name] for name in names}
 
     return Job(
         project,
-        project.folder("exports", within, "neighbours", of, label),
-        Recipe("neighbour_ids", label, lambda: semantic, inputs, fill),
-        project.command("export neighbours", label=label, split=within, of=of),
+        project.folder("exports", candidates, "neighbours", queries, label),
+        Recipe("neighbour_ids", label, lambda: config, inputs, fill),
+        project.command("export neighbours", label=label, split=candidates, queries=queries),
         table.parameters,
     )

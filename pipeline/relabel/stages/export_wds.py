@@ -27,8 +27,8 @@ def export_wds(project: Project, label: str, split: str) -> Job:
 
     corpus, params, out = project.corpus, project.config.export.wds, project.folder("exports", split, "lookup", label)
     # A lookup may have the neighbours of another split.
-    near = read_manifest(out, "lookup").facts["neighbours"] if (out / MANIFEST).exists() else None
-    lookup = export_lookup(project, label, split, near and near["within"])
+    near = read_manifest(out, "lookup").metadata["neighbours"] if (out / MANIFEST).exists() else None
+    lookup = export_lookup(project, label, split, near and near["candidates"])
     keys, column = _keys(project)
     params = params.model_copy(update={"image_id_column": column})
 
@@ -36,11 +36,11 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     def shards() -> Sequence[KeyShard]:
         if params.shards is not None:
             return image_shards(params, keys, corpus.namespace, project.runtime.progress)
-        rows = range(*lookup.open().facts["rows"])
+        rows = range(*lookup.open().metadata["rows"])
         return caption_shards(corpus, rows, params.captions_per_shard)
 
-    def semantic() -> Values:
-        if (lookup.open().semantic.get("dtype"), params.dtype) == ("float16", "float32"):
+    def config() -> Values:
+        if (lookup.open().config.get("dtype"), params.dtype) == ("float16", "float32"):
             todo = "Give --dtype float16, or export the lookup as float32."
             raise UsageError("the vectors of this lookup are float16", where=str(out), todo=todo)
         values = {"keys": keys, "layout": params.layout, "k": params.k}
@@ -51,7 +51,7 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
 
     inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": lambda: digest_keys(shards())}
-    recipe = Recipe("wds", label, semantic, inputs, lambda work: make_steps(job, work, export_wds, label, split))
+    recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, export_wds, label, split))
     job = export_job(project, label, split, recipe, steps)
     return job
 
@@ -64,7 +64,7 @@ def _keys(project: Project) -> tuple[Keys, str | None]:
             raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
         return "caption", None
     keys: Keys = params.keys or "image"
-    ingested = read_manifest(project.folder("corpus"), "corpus").semantic
+    ingested = read_manifest(project.folder("corpus"), "corpus").config
     if ingested["format"] != "webdataset":
         return keys, params.image_id_column
     if params.keys is None and ingested.get("ids") == "shard":

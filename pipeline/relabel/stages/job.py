@@ -54,7 +54,7 @@ class Job:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
         runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
         manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
-        state = f"built in {manifest.runtime['seconds']:.1f} s" if built else "up to date"
+        state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
         runtime.progress.note(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
         return manifest, built
@@ -77,7 +77,7 @@ class Job:
         # The file may have no such label.
         with suppress(RelabelError):
             described = self.parameters(config.file)
-        changed = differences(previous.runtime.get(PARAMETERS, {}), now)
+        changed = differences(previous.provenance.get(PARAMETERS, {}), now)
         if not changed or self.project.runtime.replace:
             return
         name, text = f"{self.recipe.kind} {self.recipe.name}", ", ".join(changed)
@@ -106,13 +106,13 @@ class Job:
                 absent.append(error)
                 return recorded
 
-        semantic = known(self.recipe.semantic, manifest.semantic)
+        config = known(self.recipe.config, manifest.config)
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
             self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
         # As a manifest holds them: a tuple is a list there.
-        semantic, inputs = json.loads(json.dumps([semantic, inputs]))
-        causes = differences(manifest.semantic, semantic)
+        config, inputs = json.loads(json.dumps([config, inputs]))
+        causes = differences(manifest.config, config)
         causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
         if not causes and not manifest.is_current:
             causes = ["made by another version of relabel"]
@@ -162,7 +162,7 @@ def label_values(config: Config, label: str) -> Values:
 
 
 def section_values(config: Config, section: str) -> Values:
-    """Return the parameters of a section of the parameter file, such as `export.plan`."""
+    """Return the parameters of a section of the parameter file, such as `export.batches`."""
     block: Any = config
     for name in section.split("."):
         block = getattr(block, name)

@@ -15,8 +15,8 @@ from typing import Any
 from relabel.config import Config
 from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.statistics import Vector
-from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
-from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
+from relabel.datasets.evaluation_file import JUDGEMENT_FILES, evaluation_file
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, evaluation_set, set_names
 from relabel.judge.cxc_figures import PairScores, compare
 from relabel.judge.figures import set_figures
 from relabel.judge.report import Judged, JudgedLabel
@@ -42,22 +42,22 @@ def judge(project: Project, label: str) -> Job:
 
     check_judged(project)
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
-    split, include_self = params.split, params.include_self
+    split, leave_one_out = params.split, params.leave_one_out
     encoding = encode(project, label, split)
-    semantic = {"source": source.spec.name, "pooling": source.params.pooling}
-    semantic |= {"split": split, "include_self": include_self}
+    config = {"source": source.spec.name, "pooling": source.params.pooling}
+    config |= {"split": split, "leave_one_out": leave_one_out}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
 
     def fill(work: Work) -> None:
         relevance = open_label(project, label, split)
-        work.facts["about"] = vars(describe(project, label, encoding.open()))
+        work.metadata["about"] = vars(describe(project, label, encoding.open()))
         progress = project.runtime.progress
-        score_cxc(corpus, relevance, source.spec.symmetric, split, work, progress, include_self=include_self)
+        score_cxc(corpus, relevance, source.spec.symmetric, split, work, progress, leave_one_out=leave_one_out)
 
-    recipe = Recipe("judgement", label, lambda: semantic, inputs, fill)
+    recipe = Recipe("judgement", label, lambda: config, inputs, fill)
     out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)
-    return _job(project, label, out, recipe, command, ("include_self",))
+    return _job(project, label, out, recipe, command, ("leave_one_out",))
 
 
 def figures(project: Project, label: str) -> Job:
@@ -67,16 +67,16 @@ def figures(project: Project, label: str) -> Job:
     def fill(work: Work) -> None:
         compare(open_scores(project, label), params, runtime.progress, runtime.threads).write(work)
 
-    semantic = params.model_dump(mode="json", include={*_FIGURES})
-    recipe = Recipe("figures", label, lambda: semantic, {"judgement": scores.identity}, fill)
+    config = params.model_dump(mode="json", include={*_FIGURES})
+    recipe = Recipe("figures", label, lambda: config, {"judgement": scores.identity}, fill)
     out = project.folder("figures", params.split, label)
-    return _job(project, label, out, recipe, scores.command, ("include_self", *_FIGURES))
+    return _job(project, label, out, recipe, scores.command, ("leave_one_out", *_FIGURES))
 
 
 def open_scores(project: Project, label: str) -> PairScores:
     """Open a label's scores of CxC's pairs."""
     job, params = judge(project, label), project.config.judge
-    return PairScores.open(job.out, JudgedLabel(**job.open().facts["about"]), params.split, params.include_self)
+    return PairScores.open(job.out, JudgedLabel(**job.open().metadata["about"]), params.split, params.leave_one_out)
 
 
 def ranking(project: Project, label: str) -> Job:
@@ -87,12 +87,12 @@ def ranking(project: Project, label: str) -> Job:
     corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
     gate = params.gate if source.is_pairwise() else None
     encoding = encode(project, label, "test")
-    semantic: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
+    config: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate:
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encode(project, gate, "test").identity
-        semantic |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
+        config |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
 
     def ranker(name: str) -> Ranker:
         return Ranker(open_label(project, name, "test"), max(map(abs, project.config.source(name).spec.bounds)))
@@ -103,7 +103,7 @@ def ranking(project: Project, label: str) -> Job:
         records = score_eccv(corpus, ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
         Judged(describe(project, label, encoding.open()), records).write(work)
 
-    recipe, names = Recipe("ranking", label, lambda: semantic, inputs, fill), ("gate", "gate_top") if gate else ()
+    recipe, names = Recipe("ranking", label, lambda: config, inputs, fill), ("gate", "gate_top") if gate else ()
     out, command = project.folder("rankings", "test", label), project.command("correlate", on="eccv", label=label)
     return _job(project, label, out, recipe, command, ("ties", *names))
 
@@ -164,7 +164,7 @@ def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, 
 
 
 def judged_names() -> tuple[str, ...]:
-    """Return the names of all judged sets."""
+    """Return the names of all evaluation sets."""
     return (*ENCODED, *set_names())
 
 
@@ -173,7 +173,7 @@ class TextSet:
     """An open set of texts, and each label that is judged on it."""
 
     project: Project
-    judged: JudgedSet
+    judged: EvaluationSet
     judgements: Judgements
     labels: list[ScoredSet] = field(default_factory=list)
 
@@ -186,15 +186,15 @@ class TextSet:
 def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
     """Open a set of texts, or a file of judgements, in which captions of the project stand for their ids."""
     if name in set_names():
-        judged = judged_set(name)
+        judged = evaluation_set(name)
     elif Path(name).suffix in JUDGEMENT_FILES:
         # Files of judgements need no corpus.
         corpus = project.corpus if project.folder("corpus", MANIFEST).exists() else None
         captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
-        judged = judged_file(Path(name), project.config.judge.statistic, captions)
+        judged = evaluation_file(Path(name), project.config.judge.statistic, captions)
     else:
         todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
-        raise UsageError(f"no judged set {name!r}", todo=todo)
+        raise UsageError(f"no evaluation set {name!r}", todo=todo)
     texts = TextSet(project, judged, judged.open(project.runtime.data))
     texts.labels.extend(ScoredSet(texts, label) for label in labels)
     return texts
@@ -239,7 +239,7 @@ class ScoredSet:
         project, pairs = self.texts.project, self.texts.judgements
 
         @cache
-        def semantic() -> Values:
+        def config() -> Values:
             params = fingerprint_texts(pairs.references, pairs.candidates, self.sources, project.runtime)
             pooling = self.sources[self.label].params.pooling
             return {"pooling": pooling, "both_orders": pairs.both_orders, "sources": params}
@@ -249,7 +249,7 @@ class ScoredSet:
             source = self.sources[self.label]
             write_scores(score_judgements(pairs, source, project.runtime, self.sources, encodings, self.label), work)
 
-        return self._job("scores", Recipe("scores", self.label, semantic, {"texts": pairs.digest_of_texts}, fill))
+        return self._job("scores", Recipe("scores", self.label, config, {"texts": pairs.digest_of_texts}, fill))
 
     @cached_property
     def figures(self) -> Job:
@@ -262,10 +262,10 @@ class ScoredSet:
             about = JudgedLabel(label=self.label, params=self.sources[self.label].params.model_dump(mode="json"))
             self.texts.compare(about, read_scores(scores.out)).write(work)
 
-        semantic: Values = {"resamples": params.resamples, "seed": params.seed}
-        semantic |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}
+        config: Values = {"resamples": params.resamples, "seed": params.seed}
+        config |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}
         inputs: Inputs = {"scores": scores.identity, "judgements": pairs.digest_of_judgements}
-        recipe = Recipe("figures", self.label, lambda: semantic, inputs, fill)
+        recipe = Recipe("figures", self.label, lambda: config, inputs, fill)
         return self._job("figures", recipe, ("resamples", "seed"))
 
     def _job(self, kind: str, recipe: Recipe, names: tuple[str, ...] = ()) -> Job:

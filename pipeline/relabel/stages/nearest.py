@@ -103,6 +103,6 @@ def _best(
         scores = relevance.query(query, captions)
     else:
         reference = References.single(np.array([query], np.int32))
-        scores = block_of_pairs(relevance, reference, captions, "paired")[0]
+        scores = block_of_pairs(relevance, reference, captions, "first")[0]
     order = np.lexsort((captions, -scores))[:k]
     return captions[order], scores[order]

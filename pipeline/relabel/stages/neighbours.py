@@ -18,7 +18,7 @@ from relabel.topk.vector_index import make_index
 
 
 def neighbours(
-    project: Project, label: str, within: str | None = None, of: Of | None = None, split: str | None = None
+    project: Project, label: str, candidates: str | None = None, queries: Of | None = None, split: str | None = None
 ) -> Job:
     """Prepare to find the neighbours of every caption or image of a split; defaults are in the parameters."""
     params = project.config.neighbours
@@ -27,25 +27,25 @@ def neighbours(
     if params.index is not None:
         source.require("index")
     # Those of the parameters, also for an export that names the split of the queries.
-    if within in (None, params.within):
+    if candidates in (None, params.candidates):
         split = split or params.split
-    within = within or params.within or params.split or encoded_split(project, label)
+    candidates = candidates or params.candidates or params.split or encoded_split(project, label)
     # The split whose encoding covers the queries.
-    split = split or serving_split(project, lambda s: project.folder("encodings", s, label), within)
-    of = of or params.of
+    split = split or serving_split(project, lambda s: project.folder("encodings", s, label), candidates)
+    queries = queries or params.queries
     corpus = project.corpus
-    rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
+    rows, searched = corpus.rows(project.splits(candidates)), corpus.rows(project.splits(split))
     # Queries and candidates are read from one encoding.
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
-        raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
+        raise UsageError(f"the encoding of split {split} lacks captions of {candidates}", todo="Give another --split.")
     encoding = encode(project, label, split)
-    spec = NeighbourSpec(label, of, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
-    semantic: Values = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
+    config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if gate := source.gate():
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encode(project, gate, split).identity
-        semantic["pooling of the gate"] = project.config.source(gate).params.pooling
+        config["pooling of the gate"] = project.config.source(gate).params.pooling
     opened = partial(open_label, project, label, split)
     table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, project.runtime)
 
@@ -53,18 +53,18 @@ def neighbours(
         manifest = encoding.open()
         # A wrong factory string fails before the search rather than after hours of it.
         if params.index is not None:
-            make_index(params.index, int(manifest.facts["width"]))
-        work.facts |= semantic | {"label": label, "split": split, "without_encoding": manifest.failed}
-        work.facts["bounds"] = list(source.spec.bounds)
-        work.facts["symmetric"] = source.spec.symmetric and of == "captions"
+            make_index(params.index, int(manifest.metadata["width"]))
+        work.metadata |= config | {"label": label, "split": split, "without_encoding": manifest.failed}
+        work.metadata["bounds"] = list(source.spec.bounds)
+        work.metadata["symmetric"] = source.spec.symmetric and queries == "captions"
         # Workers get the resolved splits: the encodings on disk may change while they start.
-        make_steps(job, work, neighbours, label, within, of, split)
+        make_steps(job, work, neighbours, label, candidates, queries, split)
 
     job = Job(
         project,
-        project.folder("neighbours", within, of, label),
-        Recipe("neighbours", label, lambda: semantic, inputs, fill),
-        project.command("neighbours", label=label, within=within, of=of),
+        project.folder("neighbours", candidates, queries, label),
+        Recipe("neighbours", label, lambda: config, inputs, fill),
+        project.command("neighbours", label=label, candidates=candidates, queries=queries),
         partial(_values, label=label),
         steps=table.steps,
     )

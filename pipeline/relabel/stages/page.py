@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.datasets.judged import set_names
+from relabel.datasets.evaluation_sets import set_names
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions
 from relabel.page.render import OpenLabel, make_page
@@ -27,10 +27,10 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     """Prepare to write the page of a split.
 
     `labels`: labels of the request; all of the parameter file if empty. `names`: labels of the page, which are encoded
-    and judged on `against`. Tables of judged sets of texts are added if the labels have been judged on such sets. The
-    page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
+    and judged on `against`. Tables of evaluation sets of texts are added if the labels have been judged on such sets.
+    The page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
     """
-    config, folder = project.config, project.folder
+    folder, judge = project.folder, project.config.judge
     sets = []
     for name in set_names():
         if folder("judged", name).exists():
@@ -44,12 +44,12 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
     jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
     jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
     jobs |= judged.made_of
-    semantic = {
+    config = {
         "tables": version_of("report"),
         "split": split,
         "labels": list(names),
-        "judge": config.judge.model_dump(mode="json"),
-        "sources": {name: config.params(name).model_dump(mode="json") for name in names},
+        "judge": judge.model_dump(mode="json"),
+        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
     }
     inputs: Inputs = {"corpus": project.corpus.digest, **{name: job.identity for name, job in jobs.items()}}
 
@@ -57,15 +57,15 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
         scores = [open_scores(project, name) for name in names] if "cxc" in against else []
         captions = choose_captions(project.corpus, project.corpus.rows(project.splits(split)))
         opened = {name: _open(project, name, split, neighbours.get(name)) for name in names}
-        title = f"{config.ingest.dataset}, {split}"
+        title = f"{project.config.ingest.dataset}, {split}"
         text = make_page(title, captions, opened, scores, report, project.runtime, work)
         for one in opened.values():
             one.relevance.close()
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
-        work.facts |= {"split": split, "labels": list(names)}
+        work.metadata |= {"split": split, "labels": list(names)}
 
     name = page_name(project, split, labels)
-    recipe = Recipe("page", name, lambda: semantic, inputs, fill)
+    recipe = Recipe("page", name, lambda: config, inputs, fill)
     return Job(project, folder("page", name), recipe, project.command("report", split=split))
 
 

@@ -52,7 +52,7 @@ class Project:
         """
         folder = self.folder("corpus")
         manifest = read_manifest(folder, "corpus") if (folder / MANIFEST).exists() else None
-        reusable = manifest is not None and manifest.runtime[PARAMETERS]["ingest.path"]
+        reusable = manifest is not None and manifest.provenance[PARAMETERS]["ingest.path"]
         return None if not reusable or self.config.ingest.has_location else manifest
 
     def captions(self, config: Config) -> IngestParams:
@@ -67,7 +67,7 @@ class Project:
             return params.model_copy(update={"path": copied, "url": None})
         if params.path is not None or (manifest := self.reused_corpus) is None:
             return params
-        before = {name.partition(".")[2]: value for name, value in manifest.runtime[PARAMETERS].items()}
+        before = {name.partition(".")[2]: value for name, value in manifest.provenance[PARAMETERS].items()}
         place = Path(os.path.relpath(self.folder("corpus") / before["path"]))
         given = params.model_dump(include=params.model_fields_set)
         return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
@@ -84,7 +84,7 @@ class Project:
     def namespace(self) -> str:
         """Prefix of the ids."""
         manifest = self.reused_corpus
-        return self.config.ingest.prefix if manifest is None else str(manifest.semantic["namespace"])
+        return self.config.ingest.prefix if manifest is None else str(manifest.config["namespace"])
 
     def command(self, verb: str, **options: object) -> str:
         """Return a command on this dataset, for a message."""

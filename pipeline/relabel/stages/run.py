@@ -124,7 +124,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
 
 
 def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Project, list[str], list[Against]]:
-    """Return the project with its judged split set, the labels to build, and the judged sets of the split."""
+    """Return the project with its judged split set, the labels to build, and the evaluation sets of the split."""
     config = project.config
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or split not in ("test", "val"):
@@ -199,7 +199,7 @@ def _planned(project: Project, step: Step, captions: int | None = None) -> Plann
     planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
     if state == "done":
         manifest = read_manifest(step.out)
-        made = manifest.facts.get("rows")
+        made = manifest.metadata.get("rows")
         return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
     if rows is None:
         return planned

@@ -32,7 +32,7 @@ from relabel.store.workdir import Work
 Inputs = dict[str, str | Callable[[], str]]
 """Identities of the inputs of an artefact by name, or functions that return them."""
 PARAMETERS = "parameters"
-"""Entry of a manifest's `runtime`: the parameters as a user wrote them."""
+"""Entry of a manifest's `provenance`: the parameters as a user wrote them."""
 WORK = ".work"
 """Name of the folder beside the artefacts that holds their work folders."""
 GITIGNORE = ".gitignore"
@@ -49,21 +49,21 @@ _PATIENCE = 1.0  # seconds of waiting before a note is shown
 class Recipe:
     """What an artefact is and how its files are written.
 
-    `semantic`: returns the parameters that can change a value. `inputs`: the identities of the inputs, or functions
+    `config`: returns the parameters that can change a value. `inputs`: the identities of the inputs, or functions
         that return them. Both raise MissingError where they need something that is absent.
     `fill`: writes the files through a `Work`. A later call resumes, since finished files are kept.
     """
 
     kind: str
     name: str
-    semantic: Callable[[], dict[str, Any]]
+    config: Callable[[], dict[str, Any]]
     inputs: Mapping[str, str | Callable[[], str]]
     fill: Callable[[Work], None]
 
     @cached_property
     def spec(self) -> Spec:
         """Identity of the artefact."""
-        return Spec(self.kind, self.name, self.semantic(), {name: self.identity_of(name) for name in self.inputs})
+        return Spec(self.kind, self.name, self.config(), {name: self.identity_of(name) for name in self.inputs})
 
     def identity_of(self, name: str) -> str:
         """Return the identity of an input."""
@@ -83,7 +83,7 @@ def build(
 
     `out`: folder of the artefact. It is replaced only when the new artefact is complete. `retry`: whether to build an
     artefact with failed rows again. `check`: takes the manifest of another artefact that would be replaced, and may
-    raise to keep it. `record`: entries of the manifest's `runtime`. Returns `built`: False if the artefact existed
+    raise to keep it. `record`: entries of the manifest's `provenance`. Returns `built`: False if the artefact existed
     already with the same fingerprint.
     """
     spec = recipe.spec
@@ -148,7 +148,7 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
 
 
 def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Manifest:
-    work, spec, started = Work(folder, runtime=dict(record or {})), recipe.spec, time.monotonic()
+    work, spec, started = Work(folder, provenance=dict(record or {})), recipe.spec, time.monotonic()
     make_folder(folder)
     try:
         recipe.fill(work)
@@ -160,9 +160,9 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
     versions = {name: sys.modules[name].__version__ for name in _LIBRARIES if name in sys.modules}
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
-    runtime = {**work.runtime, "seconds": seconds, "libraries": versions, "machine": machine}
-    facts, files = work.facts, work.entries()
-    manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.semantic, spec.inputs, facts, runtime, files)
+    provenance = {**work.provenance, "seconds": seconds, "libraries": versions, "machine": machine}
+    metadata, files = work.metadata, work.entries()
+    manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.config, spec.inputs, metadata, provenance, files)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 

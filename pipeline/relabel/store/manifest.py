@@ -54,19 +54,19 @@ class Manifest:
     """Content of `manifest.json`.
 
     `kind`, `name`: kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
-    `fingerprint`: sha256 over versions, kind, semantic and inputs: everything that can change a value.
-    `semantic`, `inputs`: parameters that can change a value; sha256 or fingerprint of every input.
-    `facts`: facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
-    `runtime`: device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
+    `fingerprint`: sha256 over versions, kind, config and inputs: everything that can change a value.
+    `config`, `inputs`: parameters that can change a value; sha256 or fingerprint of every input.
+    `metadata`: metadata that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
+    `provenance`: device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
     """
 
     kind: str
     name: str
     fingerprint: str
-    semantic: dict[str, Any]
+    config: dict[str, Any]
     inputs: dict[str, str]
-    facts: dict[str, Any]
-    runtime: dict[str, Any]
+    metadata: dict[str, Any]
+    provenance: dict[str, Any]
     files: dict[str, FileEntry]
     format: int | None = field(default_factory=lambda: version_of("manifest"))
 
@@ -83,17 +83,17 @@ class Manifest:
     @property
     def failed(self) -> int:
         """Number of rows that could not be encoded (see relabel.sources.shards). If any, the next run builds again."""
-        return int(self.facts.get("failed", {}).get("rows", 0))
+        return int(self.metadata.get("failed", {}).get("rows", 0))
 
     @property
     def identity(self) -> str:
         """Identity of this artefact as an input of another one: the fingerprint and the set of failed rows."""
-        return f"{self.fingerprint} without {self.facts['failed']['sha256']}" if self.failed else self.fingerprint
+        return f"{self.fingerprint} without {self.metadata['failed']['sha256']}" if self.failed else self.fingerprint
 
     @property
     def is_current(self) -> bool:
         """Whether this version of relabel would give the artefact the same fingerprint."""
-        return self.fingerprint == Spec(self.kind, self.name, self.semantic, self.inputs).fingerprint
+        return self.fingerprint == Spec(self.kind, self.name, self.config, self.inputs).fingerprint
 
     def to_json(self) -> str:
         """Return readable JSON with stable order, including the digest of all other fields."""
@@ -113,7 +113,7 @@ class Spec:
 
     kind: str
     name: str
-    semantic: dict[str, Any]
+    config: dict[str, Any]
     inputs: dict[str, str]
 
     @property
@@ -122,8 +122,8 @@ class Spec:
 
         The name is not part of it.
         """
-        versions = [version_of("manifest"), version_of(self.kind, self.semantic.get("source"))]
-        body = {"versions": versions, "kind": self.kind, "semantic": self.semantic, "inputs": self.inputs}
+        versions = [version_of("manifest"), version_of(self.kind, self.config.get("source"))]
+        body = {"versions": versions, "kind": self.kind, "config": self.config, "inputs": self.inputs}
         text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -27,14 +27,14 @@ from relabel.store.manifest import MANIFEST, FileEntry
 class Work:
     """A folder in which an artefact grows.
 
-    `facts`, `runtime`: entries of the manifest to write.
+    `metadata`, `provenance`: entries of the manifest to write.
     `excluded`: names of files that are not part of the artefact. They are removed after the manifest is written, so
-        facts that were computed from them survive a kill.
+        metadata that were computed from them survive a kill.
     """
 
     folder: Path
-    facts: dict[str, Any] = field(default_factory=dict)
-    runtime: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
 
     def done(self, name: str) -> bool:
@@ -52,7 +52,7 @@ class Work:
 
     def subfolder(self, name: str) -> Work:
         """Return the work on a folder inside this one, for files that are needed only to build the artefact."""
-        return Work(self.folder / name, self.facts, self.runtime)
+        return Work(self.folder / name, self.metadata, self.provenance)
 
     def entries(self) -> dict[str, FileEntry]:
         """Return hash and size of the files of the artefact, by name."""
@@ -126,8 +126,8 @@ class Step:
 
 
 Steps = Iterator[Step]
-"""Steps in order, each requested when the one before it is complete. After the last one, the generator sets the facts
-of the work folder, and the names of files that are not part of the artefact, in the main process alone."""
+"""Steps in order, each requested when the one before it is complete. After the last one, the generator sets the
+metadata of the work folder, and the names of files that are not part of the artefact, in the main process alone."""
 
 
 def table_task(file: str, make: Callable[[], pa.Table], size: int = 1, plain: bool = False) -> Task:

@@ -20,7 +20,7 @@ F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 LANES = 32
 """Running sums of a dot product: enough to fill the widest vector registers."""
-CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
+CODES: dict[Pooling, int] = {"first": PAIRED, "max": MAX, "mean": MEAN}
 
 
 class ExactOperands(NamedTuple):
@@ -90,7 +90,7 @@ def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: i
     a score.
     """
     total: float = dot(vectors, members[lo], candidate)
-    # `paired` counts the first member alone, and a single member needs no pooling.
+    # `first` counts the first member alone, and a single member needs no pooling.
     if pooling == PAIRED or hi == lo + 1:
         return total
     for r in range(lo + 1, hi):

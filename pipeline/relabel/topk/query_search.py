@@ -60,7 +60,7 @@ class QuerySearch:
     """Exact search for the best candidates of any sets.
 
     The mean of dot products is the dot product of the mean, so the mean vector of a set prefilters for `mean`, and the
-    first vector for `paired`.
+    first vector for `first`.
 
     `vectors`: (N, D) float32.
     `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a

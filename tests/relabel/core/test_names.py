@@ -26,8 +26,8 @@ def test_plain_names_are_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_any_other_name_is_refused_with_the_pattern(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot name a plan") as error:
-        check_name("plan", name)
+    with pytest.raises(UsageError, match="cannot name a label") as error:
+        check_name("label", name)
     assert error.value.exit_code == 2
     assert len(str(error.value)) < 400
 

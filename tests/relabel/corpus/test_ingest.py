@@ -56,10 +56,10 @@ def test_corpus_holds_the_captions_as_written(tmp_path: Path, runtime: Runtime) 
     assert corpus.texts == ODD
     assert corpus.caption_ids == [f"d:{n}" for n in range(5)]
     assert corpus.tokens is None
-    assert manifest.facts["digest"] == corpus.digest
-    assert manifest.facts["rows"] == [0, 5]
-    assert manifest.facts["splits"] == {"test": [0, 5]}
-    assert manifest.facts["report"]["captions"] == 5
+    assert manifest.metadata["digest"] == corpus.digest
+    assert manifest.metadata["rows"] == [0, 5]
+    assert manifest.metadata["splits"] == {"test": [0, 5]}
+    assert manifest.metadata["report"]["captions"] == 5
     assert (manifest.kind, manifest.name) == ("corpus", "d")
     assert read_manifest(out, "corpus") == manifest
 
@@ -72,7 +72,7 @@ def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
         manifest, _ = ingest(params(path, rows_per_shard=size), out, runtime)
         assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == sizes
         assert Corpus.open(out).texts == [f"text {n}" for n in range(23)]
-        digests.add(manifest.facts["digest"])
+        digests.add(manifest.metadata["digest"])
     assert len(digests) == 1
 
 
@@ -82,9 +82,9 @@ def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, monkey
     manifest, _ = ingest(params(path, tokenizer="ptb", rows_per_shard=10), tmp_path / "corpus", runtime)
     corpus = Corpus.open(tmp_path / "corpus")
     assert corpus.tokens == [text.upper() for text in corpus.texts]
-    assert manifest.facts["digest"] == corpus.digest
+    assert manifest.metadata["digest"] == corpus.digest
     bare, _ = ingest(params(path), tmp_path / "bare", runtime)
-    assert bare.facts["digest"] != corpus.digest
+    assert bare.metadata["digest"] != corpus.digest
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
         (scan / f"{split}_caps.txt").write_text("".join(f"{corpus.texts[r]}\n" for r in rows))
         (scan / f"{split}_ids.txt").write_text("".join(f"{corpus.image_ids[corpus.image[r]]}\n" for r in rows))
     again, _ = ingest(params(tmp_path / "a", format="parquet", **common), tmp_path / "b", runtime)
-    assert again.facts["digest"] == manifest.facts["digest"]
+    assert again.metadata["digest"] == manifest.metadata["digest"]
     ingest(params(scan, format="scan", **common), tmp_path / "c", runtime)
     lines = Corpus.open(tmp_path / "c").table.select(["image_id", "image", "split", "position", "text"])
     assert lines.equals(corpus.table.select(lines.column_names))
@@ -168,9 +168,9 @@ def test_the_format_is_guessed_and_reported(tmp_path: Path) -> None:
     runtime = Runtime(progress=Notes())
     parameters = IngestParams(dataset="mine", path=folder, columns=("caption", "url"), tokenizer="none")
     manifest, _ = ingest(parameters, tmp_path / "corpus", runtime)
-    assert manifest.semantic["format"] == "csv"
+    assert manifest.config["format"] == "csv"
     assert "format csv\n  images: column url\n  captions: column caption" in notes[0]
-    assert manifest.facts["splits"] == {"train": [0, 1], "val": [1, 2]}
+    assert manifest.metadata["splits"] == {"train": [0, 1], "val": [1, 2]}
     (folder / "more.tsv").write_text("x\thttp://x.org/more\n")
     with pytest.raises(UsageError, match=r"more\.tsv names no split, and other files do.*Give --in-split"):
         ingest(parameters, tmp_path / "corpus", runtime)
@@ -181,5 +181,5 @@ def test_skipped_rows_of_img2dataset_are_in_the_report(tmp_path: Path, runtime: 
     pq.write_table(pa.table(table), tmp_path / "00000.parquet")
     parameters = IngestParams(dataset="mine", path=tmp_path / "00000.parquet", tokenizer="none")
     manifest, _ = ingest(parameters, tmp_path / "c" / "corpus", runtime)
-    assert manifest.facts["report"]["skipped"] == {"failed_to_download": 1}
-    assert ("skipped", "1 records (1 failed_to_download)") in report_lines(manifest.facts["report"])
+    assert manifest.metadata["report"]["skipped"] == {"failed_to_download": 1}
+    assert ("skipped", "1 records (1 failed_to_download)") in report_lines(manifest.metadata["report"])

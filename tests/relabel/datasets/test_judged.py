@@ -1,4 +1,4 @@
-"""Contract: each judged set of texts is found by the name of its module and read as its authors publish it. A
+"""Contract: each evaluation set of texts is found by the name of its module and read as its authors publish it. A
 malformed line is named, and a set without its file names the command or folder for it.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.datasets.judged import Judgements, judged_set, set_names
+from relabel.datasets.evaluation_sets import Judgements, evaluation_set, set_names
 
 CAPTIONS = "".join(f"{image}.jpg#{k}\t{image} caption {k} .\n" for image in "ab" for k in range(5))
 
@@ -19,7 +19,7 @@ CAPTIONS = "".join(f"{image}.jpg#{k}\t{image} caption {k} .\n" for image in "ab"
 def read(name: str, folder: Path, **files: str) -> Judgements:
     for file, text in files.items():
         (folder / file.replace("__", ".")).write_text(text)
-    return judged_set(name).read(lambda file: folder / file)
+    return evaluation_set(name).read(lambda file: folder / file)
 
 
 def test_flickr8k_expert_excludes_the_images_own_captions(tmp_path: Path) -> None:
@@ -103,16 +103,16 @@ def test_stsb_separates_its_splits(tmp_path: Path) -> None:
     assert pairs.ids == ["dev:1", "test:1", "test:2"]
     assert (pairs.references[2], pairs.candidates[2]) == (["a boat"], "a ship")
     assert pairs.both_orders
-    assert judged_set("stsb").group == "test"
+    assert evaluation_set("stsb").group == "test"
 
 
 def test_missing_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    with pytest.raises(UsageError, match=r"no judged set 'mine'"):
-        judged_set("mine")
+    with pytest.raises(UsageError, match=r"no evaluation set 'mine'"):
+        evaluation_set("mine")
     for name in set_names():
-        with pytest.raises(MissingError, match=f"relabel fetch {judged_set(name).dataset}"):
-            judged_set(name).open(tmp_path)
+        with pytest.raises(MissingError, match=f"relabel fetch {evaluation_set(name).dataset}"):
+            evaluation_set(name).open(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_missing_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_the_published_files(mirror: Path, name: str, pairs: int, judged: int) -> None:
     if not (mirror / "judged").is_dir():
-        pytest.skip("the mirror has no judged sets")
-    opened_set = judged_set(name).open(Path("nowhere"))
+        pytest.skip("the mirror has no evaluation sets")
+    opened_set = evaluation_set(name).open(Path("nowhere"))
     assert (len(opened_set.candidates), len(opened_set)) == (pairs, judged)
     assert len(opened_set.references) == pairs
     assert len(opened_set.clusters) == judged

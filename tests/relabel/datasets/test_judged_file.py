@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.datasets.judged_file import judged_file
+from relabel.datasets.evaluation_file import evaluation_file
 
 RECORDS: list[dict[str, Any]] = [
     {"references": ["a dog", "a puppy"], "candidate": "a dog runs", "human": 4.5, "group": "x"},
@@ -35,7 +35,7 @@ def write(folder: Path, ending: str) -> Path:
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
 def test_three_formats_are_equal(tmp_path: Path, ending: str) -> None:
-    judged = judged_file(write(tmp_path, ending), "tau_b")
+    judged = evaluation_file(write(tmp_path, ending), "tau_b")
     pairs = judged.open(tmp_path)
     assert pairs.references == [["a dog", "a puppy"], ["two cats"]]
     assert pairs.candidates == ["a dog runs"] * 2
@@ -48,5 +48,5 @@ def test_three_formats_are_equal(tmp_path: Path, ending: str) -> None:
 def test_one_reference_no_group_and_caption_ids(tmp_path: Path) -> None:
     path = tmp_path / "ids.jsonl"
     path.write_text('{"reference": "coco:1", "candidate": "coco:2", "human": 3}')
-    pairs = judged_file(path, texts={"coco:1": "a cat", "coco:2": "a dog"}).open(tmp_path)
+    pairs = evaluation_file(path, texts={"coco:1": "a cat", "coco:2": "a dog"}).open(tmp_path)
     assert (pairs.references, pairs.candidates, pairs.groups) == ([["a cat"]], ["a dog"], ["all"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError
-from relabel.datasets.judged.stsb import read_stsb
+from relabel.datasets.evaluation_sets.stsb import read_stsb
 
 
 def test_reads_quotes_commas_and_line_ends(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_datasets_loads_the_folder(small_project: Project, folder: Path, tmp_pat
     assert [row["text"] for row in rows] == corpus.texts
     assert [row["image_id"] for row in rows] == [corpus.image_ids[m] for m in corpus.image]
     vectors = np.array([row["vector"] for row in rows], np.float32)
-    np.testing.assert_allclose(vectors @ vectors.T, lookup.block(lookup.rows, pooling="paired"), atol=1e-6)
+    np.testing.assert_allclose(vectors @ vectors.T, lookup.block(lookup.rows, pooling="first"), atol=1e-6)
     near, scores, same = lookup.neighbours(lookup.rows)
     assert [row["neighbours"] for row in rows] == [lookup.caption_ids(line) for line in near]
     assert [row["neighbour_images"] for row in rows] == [lookup.image_ids(line) for line in near]
@@ -59,7 +59,7 @@ def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
     assert header["license"] == "other"
     assert "between -1 and 1" in text
     assert "Not recorded." in text
-    assert json.loads((folder / "manifest.json").read_text())["facts"]["bounds"] == [-1.0, 1.0]
+    assert json.loads((folder / "manifest.json").read_text())["metadata"]["bounds"] == [-1.0, 1.0]
 
 
 def test_the_card_states_the_licence(small_project: Project) -> None:

@@ -33,7 +33,7 @@ def clip_project(folder: Path, settings: tuple[str, ...] = (), captions: bool = 
         (folder / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
         vector_of |= dict(zip(ids, vectors, strict=True))
     files = {side: str(folder / f"{side}.npy") for side in ids_of}
-    sources = json.dumps({"clip": {"source": "vectors", **files}})
+    sources = json.dumps({"clip": {"source": "precomputed", **files}})
     config = load_config(None, [f"sources={sources}", "encode.rows_per_shard=8", *settings])
     project = Project(config, Runtime(threads=1), folder / "labels")
     project.__dict__["corpus"] = corpus  # the value of the cached property
@@ -53,10 +53,10 @@ def cosine(a: Any, b: Any) -> float:
 
 def expected(corpus: Corpus, drawn: dict[str, Any], row: int, column: int, pooling: str) -> float:
     target = drawn[corpus.caption_ids[column]]
-    if pooling == "refs":
+    if pooling == "set":
         return cosine(drawn[corpus.image_ids[corpus.image[row]]], target)
     first, stop = corpus.indptr[corpus.image[row]], corpus.indptr[corpus.image[row] + 1]
-    rows = [row] if pooling == "paired" else range(first, min(stop, first + 5))
+    rows = [row] if pooling == "first" else range(first, min(stop, first + 5))
     scores = [cosine(drawn[corpus.caption_ids[r]], target) for r in rows]
     return max(scores) if pooling == "max" else sum(scores) / len(scores)
 
@@ -64,10 +64,10 @@ def expected(corpus: Corpus, drawn: dict[str, Any], row: int, column: int, pooli
 def test_blocks_equal_a_loop_over_the_files_of_vectors(tmp_path: Path) -> None:
     project, vector_of = clip_project(tmp_path)
     lookup, corpus = exported(project), project.corpus
-    assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "refs")
+    assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "set")
     rows, columns = [20, 0, 7, 3, 9], [1, 20, 9, 4]
-    for pooling in (None, "refs", "paired", "max", "mean"):
-        loop = [[expected(corpus, vector_of, r, c, pooling or "refs") for c in columns] for r in rows]
+    for pooling in (None, "set", "first", "max", "mean"):
+        loop = [[expected(corpus, vector_of, r, c, pooling or "set") for c in columns] for r in rows]
         np.testing.assert_allclose(lookup.block(rows, columns, pooling), loop, atol=1e-6)  # type: ignore[arg-type]
     # Images are named by id, and by any of their captions.
     named = lookup.rows_of_images(["x:1", "x:3"])

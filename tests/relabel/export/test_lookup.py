@@ -42,7 +42,7 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     for name, entry in about.arrays.items():
         assert entry.sha256 == manifest.files[f"{name}.npy"].sha256
     assert about.params["source"] == small_project.config.sources[label].source
-    assert about.params["encoding"] == encoding.semantic
+    assert about.params["encoding"] == encoding.config
     assert (about.neighbours is None) == (label == "same_image")
 
 
@@ -61,11 +61,11 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
     assert (full_precision.about.dtype, half.about.dtype) == ("float32", "float16")
     assert full_precision.about.fingerprint != half.about.fingerprint
     rows = np.arange(len(full_precision))
-    difference = np.abs(half.block(rows, pooling="paired") - full_precision.block(rows, pooling="paired"))
+    difference = np.abs(half.block(rows, pooling="first") - full_precision.block(rows, pooling="first"))
     # Each number of two unit vectors changes by up to 2^-11 of itself.
     assert 0 < difference.max() < 2 * 2**-11 + 2**-22 + 1e-6
     stored = np.load(job.out / "vectors.npy").astype(np.float64)
-    product = half.block(rows, pooling="paired", dtype=np.float64)
+    product = half.block(rows, pooling="first", dtype=np.float64)
     np.testing.assert_allclose(product, stored @ stored.T, atol=1e-12)
 
 
@@ -76,17 +76,17 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     assert open_lookup(job.out).about.neighbours is None
 
     def fill(work: Work) -> None:
-        work.facts |= {"rows": [0, 0], "split": "all"}
+        work.metadata |= {"rows": [0, 0], "split": "all"}
 
-    other = Recipe("neighbours", "cbow", lambda: {"within": "all"}, {"encoding": "another"}, fill)
+    other = Recipe("neighbours", "cbow", lambda: {"candidates": "all"}, {"encoding": "another"}, fill)
     build(project.folder("neighbours", "all", "captions", "cbow"), other)
-    with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
+    with pytest.raises(CheckError, match="relabel neighbours --label cbow --candidates all"):
         stages.export_lookup(project, "cbow", "all").run()
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
     project = in_folder(small_project, tmp_path / "labels")
-    config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
+    config = load_config(None, ["neighbours.k=3", "neighbours.candidates=val", "neighbours.split=all"])
     near = project.config.model_copy(update={"neighbours": config.neighbours})
     project = replace(project, config=near)
     # The neighbours are of the encoding that the parameters name, although the split has one of its own.
@@ -141,9 +141,9 @@ def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, tmp_path: Path
         batch = rng.integers(0, len(corpus), 128, dtype=np.int32)
         batch[:20] = np.minimum(batch[20:40] + 1, len(corpus) - 1)
         for pooling, sets in (
-            ("refs", corpus.references(corpus.image[batch])),
+            ("set", corpus.references(corpus.image[batch])),
             ("max", corpus.references(corpus.image[batch])),
-            ("paired", References.single(batch)),
+            ("first", References.single(batch)),
         ):
             expected = relevance.block(sets, batch, pooling)  # type: ignore[arg-type]
             block = lookup.block(batch, pooling=pooling, dtype=np.float64)  # type: ignore[arg-type]

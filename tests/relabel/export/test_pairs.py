@@ -37,7 +37,7 @@ def test_pairs_have_the_labels_scores(small_project: Project, label: str) -> Non
     first, second = (pairs[f"caption_id{i}"].to_pylist() for i in (1, 2))
     assert pairs["sentence1"].to_pylist() == [corpus.texts[corpus.row_of[name]] for name in first]
     assert pairs["sentence2"].to_pylist() == [corpus.texts[corpus.row_of[name]] for name in second]
-    expected = lookup.block(lookup.rows_of(first), lookup.rows_of(second), "paired", dtype=np.float64).diagonal()
+    expected = lookup.block(lookup.rows_of(first), lookup.rows_of(second), "first", dtype=np.float64).diagonal()
     np.testing.assert_allclose(pairs["score"].to_numpy(), expected, atol=1e-6)
     assert all(a != b for a, b in zip(first, second, strict=True))
 
@@ -94,7 +94,7 @@ def test_tuples_have_the_labels_scores(small_project: Project) -> None:
     anchors = lookup.rows_of(tuples["anchor_id"].to_pylist())
     for i, name in enumerate(names):
         members = lookup.rows_of(tuples[f"{name}_id"].to_pylist())
-        np.testing.assert_allclose(scores[:, i], lookup.block(anchors, members, "paired").diagonal(), atol=1e-6)
+        np.testing.assert_allclose(scores[:, i], lookup.block(anchors, members, "first").diagonal(), atol=1e-6)
 
 
 def test_too_few_captions_are_refused(small_project: Project) -> None:

@@ -85,7 +85,7 @@ def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
 def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, tmp_path: Path) -> None:
     job = stages.export(with_params(project, "scan", dtype="float16"), "scan", "cbow", "all")
     manifest, _ = job.run()
-    assert manifest.facts["files"]["dev"] == {"images": 10, "lines": 50}
+    assert manifest.metadata["files"]["dev"] == {"images": 10, "lines": 50}
     assert np.load(job.out / "dev_relevance.npy").dtype == np.float16
     for path in job.out.glob("*_[ci][ad][ps]*.txt"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -113,6 +113,6 @@ def test_what_the_files_cannot_hold_is_refused(project: Project) -> None:
     other = with_params(project, "scan", captions_per_image=0, block=False)
     job = stages.export(replace(other, runtime=replace(other.runtime, replace=True)), "scan", "cbow", "test")
     manifest, _ = job.run()
-    lines = manifest.facts["files"]["test"]["lines"]
+    lines = manifest.metadata["files"]["test"]["lines"]
     assert len(lines_of(job.out / "test_ids.txt")) == lines == len(project.corpus.splits["test"])
     assert "test_relevance.npy" not in manifest.files

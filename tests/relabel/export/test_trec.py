@@ -25,7 +25,7 @@ ir_measures = pytest.importorskip("ir_measures")
 @pytest.fixture(scope="module")
 def exported(small_project: Project) -> tuple[Path, list[float]]:
     job = stages.export(with_params(small_project, "trec", quantiles=(0.5, 0.9)), "trec", "cbow", "all")
-    return job.out, job.run()[0].facts["levels"]
+    return job.out, job.run()[0].metadata["levels"]
 
 
 def test_ir_measures_reads_both_files(small_project: Project, exported: tuple[Path, list[float]]) -> None:
@@ -52,7 +52,7 @@ def test_ir_measures_reads_both_files(small_project: Project, exported: tuple[Pa
 
 def test_named_levels_replace_quantiles(small_project: Project) -> None:
     job = stages.export(with_params(small_project, "trec", levels=(0.5, 0.8)), "trec", "cbow", "val")
-    assert job.run()[0].facts["levels"] == [0.5, 0.8]
+    assert job.run()[0].metadata["levels"] == [0.5, 0.8]
     counts: dict[int, int] = defaultdict(int)
     for line in (job.out / "val.qrels").read_text(encoding="utf-8").splitlines():
         counts[int(line.split()[3])] += 1
@@ -63,8 +63,8 @@ def test_named_levels_replace_quantiles(small_project: Project) -> None:
 
 
 def test_missing_neighbours_are_refused(small_project: Project) -> None:
-    images: dict[str, Any] = {"of": "images"}
-    with pytest.raises(MissingError, match="relabel neighbours --label cbow --within all --of images"):
+    images: dict[str, Any] = {"queries": "images"}
+    with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries images"):
         stages.export(with_params(small_project, "trec", **images), "trec", "cbow", "all").run()
 
 
@@ -72,7 +72,7 @@ def test_images_are_queries(small_project: Project, tmp_path: Path) -> None:
     project = in_folder(small_project, tmp_path / "labels")
     table = stages.neighbours(project, "cbow", "all", "images")
     table.run()
-    job = stages.export(with_params(project, "trec", of="images"), "trec", "cbow", "val")
+    job = stages.export(with_params(project, "trec", queries="images"), "trec", "cbow", "val")
     job.run()
     corpus = project.corpus
     images = corpus.images(["val"])

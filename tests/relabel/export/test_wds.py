@@ -53,10 +53,10 @@ def keys(project: Project) -> list[str]:
 
 
 def exported(project: Project, images: Path | None = None, label: str = "cbow", **params: Any) -> tuple[Path, Any]:
-    """Export a side-car; return its folder and the facts of its manifest."""
+    """Export a side-car; return its folder and the metadata of its manifest."""
     given = params if images is None else params | {"shards": str(images)}
     job = stages.export_wds(with_params(project, "wds", **given), label, "all")
-    return job.out, job.run()[0].facts
+    return job.out, job.run()[0].metadata
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -66,9 +66,9 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_labels_follow_the_image_shards_by_id(project: Project, keys: list[str], tmp_path: Path, dtype: str) -> None:
     images = write_images(tmp_path / "images", keys)
-    out, facts = exported(project, images, dtype=dtype, k=3)
+    out, metadata = exported(project, images, dtype=dtype, k=3)
     lookup, corpus = open_lookup(project.folder("exports", "all", "lookup", "cbow")), project.corpus
-    assert (facts["keys"], facts["captions"], facts["missing"]) == (60, len(corpus), 0)
+    assert (metadata["keys"], metadata["captions"], metadata["missing"]) == (60, len(corpus), 0)
     sidecar = open_sidecar(out)
     assert sidecar.about.complete
     assert [entry.keys for entry in sidecar.about.shards.values()] == [25, 25, 10]
@@ -88,10 +88,10 @@ def test_labels_follow_the_image_shards_by_id(project: Project, keys: list[str],
 
 
 def test_a_label_without_vectors_has_rows_and_neighbours(project: Project, keys: list[str], tmp_path: Path) -> None:
-    out, facts = exported(project, write_images(tmp_path / "images", keys), "cider", k=2)
+    out, metadata = exported(project, write_images(tmp_path / "images", keys), "cider", k=2)
     labels = open_sidecar(out).find(keys[0], "00000.tar", neighbours=True)
     assert labels is not None
-    assert (facts["dtype"], labels.vectors) == (None, None)
+    assert (metadata["dtype"], labels.vectors) == (None, None)
     assert [len(row) for row in labels.neighbour_ids or ()] == [2] * len(labels.caption_ids)
 
 
@@ -138,9 +138,9 @@ def test_missing_keys_are_refused_or_marked_and_counted(
     with pytest.raises(CheckError, match=rf"2 of 61 keys .* {keys[0]} \(00000.tar\), unknown \(00002.tar\)"):
         exported(project, images)
     assert not project.folder("exports", "all", "wds", "cbow").exists()
-    out, facts = exported(project, images, allow_missing=True)
+    out, metadata = exported(project, images, allow_missing=True)
     sidecar = open_sidecar(out)
-    assert (facts["missing"], facts["captions"]) == (2, len(corpus) - failed.sum())
+    assert (metadata["missing"], metadata["captions"]) == (2, len(corpus) - failed.sum())
     assert [entry.missing for entry in sidecar.about.shards.values()] == [1, 0, 1]
     assert sidecar.find("unknown", "00002.tar") is sidecar.find(keys[0], "00000.tar") is None
     assert sidecar.shard("00002.tar").keys[-1] == "unknown"  # the order of the image shard stays
@@ -149,9 +149,9 @@ def test_missing_keys_are_refused_or_marked_and_counted(
 
 def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
     corpus = project.corpus
-    out, facts = exported(project, captions_per_shard=100)
+    out, metadata = exported(project, captions_per_shard=100)
     sidecar = open_sidecar(out)
-    assert facts["shards"] == len(sidecar.about.shards) == -(-len(corpus) // 100)
+    assert metadata["shards"] == len(sidecar.about.shards) == -(-len(corpus) // 100)
     assert not sidecar.about.complete
     for row in (0, 99, 100, len(corpus) - 1):
         labels = sidecar.find(corpus.caption_ids[row].removeprefix("coco:"))  # by the index of all keys

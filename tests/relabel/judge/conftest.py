@@ -39,7 +39,7 @@ class Odd(Relevance):
         self.calls.append(len(captions))
         partner = np.repeat(captions, np.diff(references.indptr))
         how = pooling or self.pooling
-        return pool(self.one(references.rows, partner), references.indptr, "mean" if how == "refs" else how)
+        return pool(self.one(references.rows, partner), references.indptr, "mean" if how == "set" else how)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         rows = [

@@ -1,10 +1,10 @@
-"""Pairs with three ratings each, and a judged set of such pairs, for the tests of figures and reports."""
+"""Pairs with three ratings each, and an evaluation set of such pairs, for the tests of figures and reports."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from relabel.datasets.judged import JudgedSet, Judgements
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 
 RNG = np.random.default_rng(3)
 P = 40
@@ -17,7 +17,7 @@ RATED = Judgements(
 )  # fmt: skip
 
 
-def judged(**changed: object) -> JudgedSet:
+def judged(**changed: object) -> EvaluationSet:
     fields: dict[str, object] = {
         "name": "mine",
         "title": "Mine",
@@ -26,4 +26,4 @@ def judged(**changed: object) -> JudgedSet:
         "read": None,
         "pair_ids": "n",
     }
-    return JudgedSet(**(fields | changed))  # type: ignore[arg-type]
+    return EvaluationSet(**(fields | changed))  # type: ignore[arg-type]

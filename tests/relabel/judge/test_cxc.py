@@ -21,7 +21,7 @@ from relabel.judge import cxc
 from relabel.judge.cxc import read_cxc, score_cxc
 from relabel.store.workdir import Work
 
-REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
+REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "set": lambda v: sum(v) / len(v), "first": lambda v: v[0]}
 
 
 @pytest.fixture
@@ -78,13 +78,13 @@ def by_hand(
     return (one(row, other) + one(other, row)) / 2
 
 
-@pytest.mark.parametrize("pooling", ["max", "mean", "refs", "paired"])
+@pytest.mark.parametrize("pooling", ["max", "mean", "set", "first"])
 @pytest.mark.parametrize("own", [True, False])
 def test_every_task_equals_its_definition(
     corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work, pooling: Pooling, own: bool
 ) -> None:
     relevance = odd.Relevance(corpus, range(len(corpus)), pooling)
-    score_cxc(corpus, relevance, False, "test", work, include_self=own)
+    score_cxc(corpus, relevance, False, "test", work, leave_one_out=not own)
     for task, pairs in read_cxc(work.folder, "test").items():
         human = few_pairs[task]
         assert (pairs.human.left, pairs.human.right) == (human.left, human.right)

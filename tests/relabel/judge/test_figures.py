@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from tests.relabel.judge.rated_pairs import GROUPS, RATED, RATINGS, SCORES, P, judged
 
-from relabel.datasets.judged import Judgements
+from relabel.datasets.evaluation_sets import Judgements
 from relabel.judge import JudgeParams
 from relabel.judge.figures import set_figures
 

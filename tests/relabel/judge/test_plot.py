@@ -1,5 +1,5 @@
-"""Contract: pictures are PNGs of every label, drawn without a display. In the picture of all judged sets, every label
-has a row in every panel, figures are printed, and labels that a set does not score are marked.
+"""Contract: pictures are PNGs of every label, drawn without a display. In the picture of all evaluation sets, every
+label has a row in every panel, figures are printed, and labels that a set does not score are marked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Contract: both orders of a pair are averaged if the judged set says so, and a function returns one number per pair.
-Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and errors
-name file and line.
+"""Contract: both orders of a pair are averaged if the evaluation set says so, and a function returns one number per
+pair. Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and
+errors name file and line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import human_scores
-from relabel.datasets.judged import JudgedSet, Judgements
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 from relabel.judge import JudgeParams
 from relabel.judge.cxc_figures import compare
 from relabel.judge.scores import read_cxc_scores, read_pair_scores, score_judgements, score_with_function
@@ -66,7 +66,7 @@ def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], m
     assert str(error.value.where).endswith("s.jsonl:2")
 
 
-SET = JudgedSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
+SET = EvaluationSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
 PAIRS = Judgements(
     ids=["p", "q", "r"], references=[["a"], ["b"], ["c"]], candidates=["x", "y", "c"], both_orders=True,
     ratings=np.ones((3, 1)), groups=["all"] * 3, clusters=["0", "1", "2"],

@@ -1,4 +1,4 @@
-"""Contract: every judged set has a table of one line per label. A published figure is shown only for the measure,
+"""Contract: every evaluation set has a table of one line per label. A published figure is shown only for the measure,
 model and protocol that it was published for; models that are no labels stand below them.
 
 A note holds for every label in the table, or names its labels. Notes state whether an image is represented by its
@@ -19,7 +19,7 @@ from relabel.config import Config
 from relabel.core.numeric.statistics import Interval
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Task
-from relabel.datasets.judged import JudgedSet
+from relabel.datasets.evaluation_sets import EvaluationSet
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores, compare
@@ -71,16 +71,16 @@ def label_of(source: str, name: str | None = None, own_model: bool = False, **ch
         ("sbert", {"model": "/models/sentence-transformers/all-MiniLM-L6-v2"}, "all", None),
         ("sbert", {"model": "someone/tuned-on-coco"}, "all", None),
         ("cbow", {}, "all", None),
-        ("vectors", {"captions": "c.npy", "images": "i.npy", "pooling": "refs"}, "all", None),
+        ("vectors", {"captions": "c.npy", "images": "i.npy", "pooling": "set"}, "all", None),
     ],
 )
 def test_published_figures_require_the_same_measure_and_protocol(
     source: str, changed: dict[str, object], subset: str, value: float | None
 ) -> None:
     label = label_of(source, **changed)
-    row = {"task": "sits", "subset": subset, "split": "test", "missing": 0, "include_self": True}
+    row = {"task": "sits", "subset": subset, "split": "test", "missing": 0, "leave_one_out": False}
     assert published_figure(label, row)["paper"] == value
-    for other in ({"split": "val"}, {"task": "sts"}, {"missing": 1}, {"include_self": False}):
+    for other in ({"split": "val"}, {"task": "sts"}, {"missing": 1}, {"leave_one_out": True}):
         assert published_figure(label, row | other)["paper"] is None
 
 
@@ -104,7 +104,7 @@ def scored(label: JudgedLabel) -> Judged:
 
 
 OF_IMAGES: dict[str, Any] = {"images": "i.npy"}
-OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "refs"}
+OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "set"}
 SBERT, CIDER, SAME = label_of("sbert"), label_of("cider"), label_of("same_image")
 CLIP = replace(label_of("vectors", "clip", **OF_BOTH), image_vectors=("clip",))
 FUSED = replace(label_of("fuse", "both"), image_vectors=("clip",))
@@ -128,7 +128,7 @@ def test_notes_say_what_an_image_is_compared_by() -> None:
 
 def test_no_published_figure_without_the_caption_itself() -> None:
     judged_without = [
-        replace(one, records=[record | {"include_self": False} for record in one.records])
+        replace(one, records=[record | {"leave_one_out": True} for record in one.records])
         for one in (scored(SBERT), scored(SAME))
     ]
     report = cxc_report(judged_without, PLAIN)
@@ -140,12 +140,12 @@ def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> Non
     from relabel.stages import Project
 
     sources = {
-        "clip": {"source": "vectors", **OF_IMAGES},
+        "clip": {"source": "precomputed", **OF_IMAGES},
         "behind": {"source": "bert_sts", "gate": "clip"},
         "plain": {"source": "bert_sts", "gate": "sbert"},
     }
     project = Project(Config(sources=sources), Runtime())
-    encoding: Any = SimpleNamespace(facts={}, runtime={})
+    encoding: Any = SimpleNamespace(metadata={}, provenance={})
     assert [describe(project, label, encoding).image_vectors for label in sources] == [["clip"], ["clip"], []]
 
 
@@ -238,7 +238,7 @@ def test_the_columns_of_all_sets_come_from_records() -> None:
     ("statistics", "group", "title"), [(("spearman",), "test", "test Spearman"), ((), "all", "mean accuracy")]
 )
 def test_the_column_of_a_set_names_its_group(statistics: Any, group: str, title: str) -> None:
-    one = JudgedSet(
+    one = EvaluationSet(
         name="s", title="S", dataset="s", read=None, statistics=statistics, group=group, pair_ids="n", protocol="P."
     )  # type: ignore[arg-type]  # fmt: skip
     name = statistics[0] if statistics else "accuracy"

@@ -50,27 +50,31 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
     return expected
 
 
-@pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize(
-    ("label", "pooling"), [("cbow", "max"), ("cbow", "mean"), ("cider", "refs"), ("cbow", "paired")]
-)
+@pytest.mark.parametrize("queries", ["captions", "images"])
+@pytest.mark.parametrize(("label", "pooling"), [("cbow", "max"), ("cbow", "mean"), ("cider", "set"), ("cbow", "first")])
 def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
     project = pooled(project, label, pooling)
-    job = searched(project, label, k=7, of=of, within="val")
+    job = searched(project, label, k=7, queries=of, candidates="val")
     assert rows_of(job) == by_loops(project, label, "val", of, 7)
     manifest = job.open()
     assert len(manifest.parts) > 1
-    facts = manifest.facts
-    assert [facts[name] for name in ("k", "of", "within", "pooling", "exact")] == [7, of, "val", pooling, True]
-    assert facts["symmetric"] is (label == "cbow" and of == "captions")
-    assert not searched(project, label, k=7, of=of, within="val").run()[1]
+    metadata = manifest.metadata
+    assert [metadata[name] for name in ("k", "queries", "candidates", "pooling", "exact")] == [
+        7,
+        of,
+        "val",
+        pooling,
+        True,
+    ]
+    assert metadata["symmetric"] is (label == "cbow" and of == "captions")
+    assert not searched(project, label, k=7, queries=of, candidates="val").run()[1]
 
 
 def test_k_may_be_larger_than_the_split(project: Project) -> None:
     for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
-        job = searched(project, "cbow", k=1000, of=of, index=index, within="test")
+        job = searched(project, "cbow", k=1000, queries=of, index=index, candidates="test")
         assert rows_of(job) == by_loops(project, "cbow", "test", of, 1000)
-        assert job.open().facts["width"] == len(project.corpus.splits["test"]) - (of == "captions")
+        assert job.open().metadata["width"] == len(project.corpus.splits["test"]) - (of == "captions")
 
 
 def test_one_caption_has_no_neighbours(small_project: Project, tmp_path: Path) -> None:
@@ -86,13 +90,13 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
         return searched(project, "cbow", **params).spec.inputs["encoding"]
 
     fingerprint = read_manifest(project.folder("encodings", "all", "cbow"), "encoding").fingerprint
-    assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}
+    assert {encoding(), encoding(candidates="test"), encoding(candidates="all")} == {fingerprint}
     stages.encode(project, "cbow", "test").run()
     test = read_manifest(project.folder("encodings", "test", "cbow"), "encoding").fingerprint
-    assert (encoding(), encoding(within="test"), encoding(within="train")) == (fingerprint, test, fingerprint)
-    assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
+    assert (encoding(), encoding(candidates="test"), encoding(candidates="train")) == (fingerprint, test, fingerprint)
+    assert (encoding(candidates="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
-        encoding(within="train", split="test")
+        encoding(candidates="train", split="test")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")

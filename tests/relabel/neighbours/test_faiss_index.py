@@ -22,22 +22,22 @@ def project(small_project: Project, tmp_path: Path) -> Project:
     return in_folder(small_project, tmp_path / "labels")
 
 
-@pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
+@pytest.mark.parametrize("queries", ["captions", "images"])
+@pytest.mark.parametrize("pooling", ["max", "mean", "first"])
 def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
     project = pooled(project, "cbow", pooling)
-    exact = rows_of(searched(project, "cbow", k=9, of=of, within="val"))
-    job = searched(project, "cbow", k=9, of=of, within="val", index="Flat")
+    exact = rows_of(searched(project, "cbow", k=9, queries=of, candidates="val"))
+    job = searched(project, "cbow", k=9, queries=of, candidates="val", index="Flat")
     # An index may choose any of equal texts.
     assert [row["scores"] for row in rows_of(job)] == [row["scores"] for row in exact]
-    facts = job.open().facts
-    assert (facts["exact"], facts["recall"]["value"], facts["recall"]["queries"]) == (False, 1.0, len(exact))
+    metadata = job.open().metadata
+    assert (metadata["exact"], metadata["recall"]["value"], metadata["recall"]["queries"]) == (False, 1.0, len(exact))
 
 
 def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
     best = rows_of(searched(project, "cbow", k=20))
     job = searched(project, "cbow", k=20, index="IVF16,Flat")
-    lists, facts, hits = rows_of(job), job.open().facts, []
+    lists, metadata, hits = rows_of(job), job.open().metadata, []
     for ours, theirs in zip(lists, best, strict=True):
         assert len(set(ours["neighbours"])) == 20
         assert ours["row"] not in ours["neighbours"]
@@ -46,8 +46,8 @@ def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
         found = zip(ours["neighbours"], ours["scores"], strict=True)
         assert all(scores.get(row, score) == score for row, score in found)
         hits += [score >= theirs["scores"][-1] for score in ours["scores"]]
-    assert 0.2 < facts["recall"]["value"] < 1.0
-    assert facts["recall"]["value"] == pytest.approx(np.mean(hits))
+    assert 0.2 < metadata["recall"]["value"] < 1.0
+    assert metadata["recall"]["value"] == pytest.approx(np.mean(hits))
     first = [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))]
     job.out.rename(project.labels / "elsewhere")
     searched(replace(project, runtime=Runtime(threads=2)), "cbow", k=20, index="IVF16,Flat").run()

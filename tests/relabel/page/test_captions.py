@@ -63,7 +63,7 @@ def captions(small_project: Project) -> PageCaptions:
 def all_scores(relevance: Relevance, captions: PageCaptions) -> NDArray[np.float64]:
     """Score every pair of captions; a caption with itself is below all others."""
     left, right = (np.asarray(captions.rows[i.ravel()]) for i in np.mgrid[: len(captions), : len(captions)])
-    scores = relevance.pairs(References.single(left), right, "paired").reshape(len(captions), -1)
+    scores = relevance.pairs(References.single(left), right, "first").reshape(len(captions), -1)
     np.fill_diagonal(scores, -np.inf)
     return scores
 

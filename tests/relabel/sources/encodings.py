@@ -9,7 +9,7 @@ from typing import Any
 from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import Encoding, Source
 from relabel.sources.finder import Finder
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
@@ -44,14 +44,14 @@ def encode(
     rows, runtime = rows or range(len(corpus)), runtime or Runtime(threads=1)
 
     def fill(work: Work) -> None:
-        work.facts |= {"rows": [rows.start, rows.stop], "split": "all"}
+        work.metadata |= {"rows": [rows.start, rows.stop], "split": "all"}
         make_steps(source.steps(corpus, rows, size, work, runtime), work)
 
-    def semantic() -> dict[str, Any]:
+    def config() -> dict[str, Any]:
         return source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "size": size}
 
-    manifest, _ = build(out, Recipe("encoding", source.spec.name, semantic, {"corpus": corpus.digest}, fill))
-    return source.open(OpenEncoding(corpus, out, manifest, runtime)), manifest
+    manifest, _ = build(out, Recipe("encoding", source.spec.name, config, {"corpus": corpus.digest}, fill))
+    return source.open(Encoding(corpus, out, manifest, runtime)), manifest
 
 
 def find(finder: Finder, folder: Path, queries: range | None = None) -> tuple[Rows, Scores]:

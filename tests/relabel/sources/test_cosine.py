@@ -21,7 +21,7 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work, part_name, part_ranges
 
 N, D = 40, 12
-REDUCE: dict[Pooling, Any] = {"paired": lambda x: x[0], "max": max, "mean": lambda x: sum(x) / len(x)}
+REDUCE: dict[Pooling, Any] = {"first": lambda x: x[0], "max": max, "mean": lambda x: sum(x) / len(x)}
 SETS = [[3, 4, 5, 6, 7], [10], [11, 3], [39, 38, 37, 36, 35, 34, 33], [9, 10]]
 
 

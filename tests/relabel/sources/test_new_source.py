@@ -62,7 +62,7 @@ def test_the_source_of_the_page_does_what_a_source_does(project: Project) -> Non
     stages.neighbours(project, "letters", "all").run()
     stages.export_lookup(project, "letters", "all").run()
     lookup = open_lookup(project.folder("exports", "all", "lookup", "letters"))
-    np.testing.assert_allclose(lookup.block(rows, pooling="paired"), pairs, atol=1e-6)
+    np.testing.assert_allclose(lookup.block(rows, pooling="first"), pairs, atol=1e-6)
     found, scores = lookup.neighbours(rows, 3)[:2]
     np.fill_diagonal(pairs, -1)
     order = np.argsort(-pairs, axis=1, kind="stable")[:, :3]

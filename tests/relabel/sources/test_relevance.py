@@ -30,7 +30,7 @@ class Differences(Relevance):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("pooling", ["paired", "max", "mean"])
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
 @pytest.mark.parametrize("most", [1, 7, 1 << 18])
 def test_a_block_equals_its_pairs(pooling: Pooling, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check steps of at most `most` single pairs, but at least one reference set."""
@@ -55,4 +55,4 @@ def test_positions_are_those_of_encoded_rows() -> None:
             relevance.positions(np.array([5, row], np.int32))
     sets = References(np.array([0, 2, 3]), np.array([4, 5, 9], np.int32))
     assert relevance.set_positions(sets, "max").rows.tolist() == [0, 1, 5]
-    assert relevance.set_positions(sets, "paired").rows.tolist() == [0, 5]
+    assert relevance.set_positions(sets, "first").rows.tolist() == [0, 5]

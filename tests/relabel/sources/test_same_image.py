@@ -32,7 +32,7 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
     return relevance
 
 
-@pytest.mark.parametrize("pooling", [None, "paired", "max", "mean", "refs"])
+@pytest.mark.parametrize("pooling", [None, "first", "max", "mean", "set"])
 def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevance, pooling: Pooling | None) -> None:
     owner = [m for m, n in enumerate(IMAGES) for _ in range(n)]
     sets = [*corpus.references(range(4)), np.array([7], np.int32), np.array([14, 13], np.int32)]

@@ -64,7 +64,7 @@ def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
     manifest, shards_made = run(tmp_path / "e", BAD)
     assert shards_made == ["2", "5", "8", "11", "sum"]
     assert manifest.failed == 2
-    assert manifest.facts["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
+    assert manifest.metadata["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
     assert read_failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
     assert pq.read_table(tmp_path / "e" / manifest.parts[1])["failed"].to_pylist() == [f"no {'x' * 6}", None, None]
     assert "failed" not in pq.read_schema(tmp_path / "e" / manifest.parts[0]).names
@@ -73,14 +73,14 @@ def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
 
 def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
     complete, every = run(tmp_path / "whole", set())
-    assert "failed" not in complete.facts
+    assert "failed" not in complete.metadata
     assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
     run(tmp_path / "e", BAD)
     assert run(tmp_path / "e", set())[1] == []
     second, shards_made = run(tmp_path / "e", {"x" * 12}, retry=True)
     assert (second.failed, shards_made) == (1, every)
     third, _ = run(tmp_path / "e", set(), retry=True)
-    assert (third.files, third.facts) == (complete.files, complete.facts)
+    assert (third.files, third.metadata) == (complete.files, complete.metadata)
     assert run(tmp_path / "e", set(), retry=True)[1] == []
 
 

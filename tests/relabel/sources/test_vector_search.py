@@ -150,7 +150,7 @@ def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
     exclude = np.array([s[0] if len(s) == 1 else -1 for s in sets], np.int32)
     if draw(st.booleans()):
         sets, exclude = [np.array([row]) for row in candidates], candidates
-    pooling: Pooling = draw(st.sampled_from(["max", "mean", "paired"]))
+    pooling: Pooling = draw(st.sampled_from(["max", "mean", "first"]))
     case = Case(vectors, first, Search(References.of(sets), exclude, candidates, draw(st.integers(1, 60))), pooling)
     threads, memory = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1 << 15, 1 << 18, 1 << 24]))
     finder = case.finder(threads=threads, memory=memory)

@@ -60,7 +60,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_from_captions_to_the_label(project: Project) -> None:
     models = stages.tune_best(project)
-    assert open_artefact(Path("data/fuse"), "fuse_model").facts["parts"] == ["tuned", "cbow", "cider"]
+    assert open_artefact(Path("data/fuse"), "fuse_model").metadata["parts"] == ["tuned", "cbow", "cider"]
     encoding = stages.build_encoding(project, "fuse", "val")
     assert encoding.kind == "encoding"
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}

@@ -40,7 +40,7 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
     stale = load_config(None, [], {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": "glove"})
     with pytest.raises((CheckError, MissingError)):
         stages.export(replace(project, config=stale), "hf", "cbow", "all").run()
-    with pytest.raises(MissingError, match="relabel neighbours --label cbow --within all --of captions"):
+    with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries captions"):
         stages.export_neighbours(project, "cbow", "all").run()
     stages.neighbours(project, "cbow", "all").run()
     config = project.config.model_copy(update={"neighbours": Config().neighbours})
@@ -48,7 +48,7 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
         stages.export_neighbours(replace(project, config=config), "cbow", "all").run()
 
 
-@pytest.mark.parametrize("of", ["captions", "images"])
+@pytest.mark.parametrize("queries", ["captions", "images"])
 def test_rows_of_neighbours_become_ids(of: Of, project: Project) -> None:
     corpus, table = project.corpus, stages.neighbours(project, "cbow", "all", of)
     table.run()

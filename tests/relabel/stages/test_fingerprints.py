@@ -37,14 +37,14 @@ from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MODELS, Spec, version_of
 from relabel_train.lookup.format import Description
-from relabel_train.plan import PlanDescription
+from relabel_train.precomputed import BatchesDescription
 from relabel_train.sidecar import SideCarDescription
 
 
 def fake(job: Job) -> None:
     """Write a folder that has the fingerprint of an artefact and none of its files."""
-    facts = {"width": 8, "kind": "vectors", "rows": [0, 6], "neighbours": None, "split": "train"}
-    recipe = dataclasses.replace(job.recipe, fill=lambda work: work.facts.update(facts))
+    metadata = {"width": 8, "kind": "vectors", "rows": [0, 6], "neighbours": None, "split": "train"}
+    recipe = dataclasses.replace(job.recipe, fill=lambda work: work.metadata.update(metadata))
     dataclasses.replace(job, recipe=recipe).run()
 
 
@@ -111,7 +111,7 @@ def _make() -> None:
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     project_of = project(base())
     stages.ingest(project_of).run()
-    near = Part("cbow", False, without_rows(stages.encode(project_of, "near", "train").spec.semantic))
+    near = Part("cbow", False, without_rows(stages.encode(project_of, "near", "train").spec.config))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Curve(Feature("near", "max"), (0.0, 1.0), (0.0, i + 1.0)),))
         model = FuseModel({"near": near}, {"set": head, "single": head})
@@ -223,18 +223,18 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
     if place == "export.lookup":
         return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
-    if place == "export.plan":
-        fake(stages.neighbours(project(with_value(config, "neighbours", "within", "train")), "cider"))
+    if place == "export.batches":
+        fake(stages.neighbours(project(with_value(config, "neighbours", "candidates", "train")), "cider"))
         samplers = [with_value(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
-        return [(each, lambda p: stages.export_plan(p, "cider", "train").spec) for each in samplers]
+        return [(each, lambda p: stages.export_batches(p, "cider", "train").spec) for each in samplers]
     if place == "export.wds":
         fake(stages.export_lookup(project(config), "near", "train"))
         each = [config, with_value(config, place, "shards", "shards")]
         return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in each]
     if (kind := place.removeprefix("export.")) in EXPORTS:
-        within = with_value(config, "neighbours", "within", "train")
+        within = with_value(config, "neighbours", "candidates", "train")
         for of in ("captions", "images"):
-            fake(stages.neighbours(project(with_value(within, "neighbours", "of", of)), "near"))
+            fake(stages.neighbours(project(with_value(within, "neighbours", "queries", of)), "near"))
         if kind == "scan":  # images of two captions
             config = with_value(config, place, "captions_per_image", 2)
         return [(config, lambda p: stages.export(p, kind, "near", "train").spec)]
@@ -298,7 +298,7 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     config = base()
     refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
-    value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
+    value = next(p for p in ("max", "mean", "first", "set") if p not in refused and p != now)
     before, after = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
     assert stages.encode(before, name, "train").spec == stages.encode(after, name, "train").spec
     assert stages.judge(before, name).spec.fingerprint != stages.judge(after, name).spec.fingerprint
@@ -371,5 +371,5 @@ def test_everything_that_is_written_has_a_version() -> None:
     assert {kind for kind in kinds if version_of(kind) is None} == set()
     assert {source for source in SOURCES if version_of("encoding", source) is None} == set()
     # relabel_train reads these without the file.
-    formats = {"lookup": Description.FORMAT, "plan": PlanDescription.FORMAT, "wds": SideCarDescription.FORMAT}
+    formats = {"lookup": Description.FORMAT, "batches": BatchesDescription.FORMAT, "wds": SideCarDescription.FORMAT}
     assert {kind: version_of(kind) for kind in formats} == formats

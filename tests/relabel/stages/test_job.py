@@ -39,12 +39,12 @@ class Folder:
     def job(self, *settings: str, corpus: Any = "abc", replace: bool = False, label: str = "cider") -> Job:
         config = load_config(self.path / "params.yaml", list(settings))
         runtime = Runtime(data=self.path, progress=self.notes, replace=replace)
-        semantic = {"sigma": getattr(config.params(label), "sigma", None), "sizes": (3, 4)}
+        made = {"sigma": getattr(config.params(label), "sigma", None), "sizes": (3, 4)}
 
         def fill(work: Work) -> None:
-            work.file("a.txt", lambda path: path.write_text(str(semantic["sigma"])))
+            work.file("a.txt", lambda path: path.write_text(str(made["sigma"])))
 
-        recipe = Recipe("encoding", label, lambda: semantic, {"corpus": corpus}, fill)
+        recipe = Recipe("encoding", label, lambda: made, {"corpus": corpus}, fill)
         out = self.path / "labels" / label
         return Job(Project(config, runtime, self.path), out, recipe, "`make it`", lambda c: label_values(c, label))
 
@@ -100,7 +100,7 @@ def test_other_inputs_build_again_also_with_options(folder: Folder) -> None:
 
 
 def test_a_reader_names_what_differs(folder: Folder) -> None:
-    assert folder.job().open().semantic == {"sigma": 6.0, "sizes": [3, 4]}
+    assert folder.job().open().config == {"sigma": 6.0, "sizes": [3, 4]}
     with pytest.raises(CheckError, match=r"sigma \(6\.0 there, 3\.0 here\).*Run `make it`"):
         folder.job(SET).open()
     with pytest.raises(CheckError, match="another corpus"):
@@ -131,7 +131,7 @@ def test_the_state_of_work(folder: Folder) -> None:
     def stop(_: Work) -> None:
         raise KeyboardInterrupt
 
-    object.__setattr__(job, "recipe", Recipe("encoding", "cider", job.recipe.semantic, job.recipe.inputs, stop))
+    object.__setattr__(job, "recipe", Recipe("encoding", "cider", job.recipe.config, job.recipe.inputs, stop))
     with pytest.raises(KeyboardInterrupt):
         job.run()
     assert folder.job(SET).state() == "partly"

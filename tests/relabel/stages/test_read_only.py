@@ -61,7 +61,7 @@ def test_finished_work_is_found_and_new_work_names_the_folder(read_only_folder: 
         stages.encode(one, "cider", "val"),
         stages.judge(one, "cbow"),
         stages.export_lookup(one, "cbow", "val"),
-        stages.export_plan(one, "cider", "val", "plan"),
+        stages.export_batches(one, "cider", "val", "batches"),
     ):
         assert not job.run()[1]
     assert datasets.fetch("eccv", Path("data"))

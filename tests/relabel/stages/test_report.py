@@ -78,7 +78,7 @@ def test_the_page_shows_captions_neighbours_and_judged_pairs_of_the_labels(folde
     relevance = stages.open_label(one, "cider", "val")
     for number, value in list(zip(trace["customdata"], trace["x"], strict=True))[:20]:
         a, b = (np.array([sample[side][number]], np.int32) for side in ("left", "right"))
-        score = relevance.pairs(References.single(a), b, "paired") + relevance.pairs(References.single(b), a, "paired")
+        score = relevance.pairs(References.single(a), b, "first") + relevance.pairs(References.single(b), a, "first")
         # Scores are rounded to 1e-5 of the largest, and then to four decimals.
         assert value == pytest.approx(float(score[0]) / 2, abs=3e-4)
     text = path.read_text(encoding="utf-8")

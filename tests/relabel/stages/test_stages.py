@@ -111,7 +111,7 @@ def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
         assert trial.paths == {}
         assert {r["label"] for r in trial.report.records} == {"same_image", "cider", *labels}
     # What the file describes is not replaced by options.
-    for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.include_self", "false")):
+    for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.leave_one_out", "true")):
         with pytest.raises(UsageError, match=name):
             correlate(Project(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
     assert {p: p.read_bytes() for p in before} == before
@@ -141,7 +141,7 @@ def test_the_table_of_all_sets_follows_the_figures_of_cxc(small: Path, monkeypat
     lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
     Path("mine.jsonl").write_text("\n".join(lines))
     figures = []
-    for changed in ("judge.include_self=true", "judge.include_self=false"):
+    for changed in ("judge.leave_one_out=false", "judge.leave_one_out=true"):
         found = records(correlate(project(changed), [], ["all", "mine.jsonl"]))["cider", "sits", "all"]["pearson"]
         with Path("labels/coco/report/val/judged/judged.csv").open(encoding="utf-8") as file:
             rows = {(row["label"], row["task"]): row for row in csv.DictReader(file)}

@@ -60,7 +60,7 @@ def test_an_intact_tree_has_no_faults(tree: Path) -> None:
         "report",
         "page",
         "lookup",
-        "plan",
+        "batches",
     }
     assert kinds == every
 

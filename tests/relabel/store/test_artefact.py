@@ -26,8 +26,8 @@ from relabel.store.workdir import Work, part_name, part_ranges
 ROWS = range(3, 10)
 
 
-def recipe(fill: Callable[[Work], None], corpus: str = "abc", **semantic: object) -> Recipe:
-    return Recipe("encoding", "demo", lambda: {"size": 3, **semantic}, {"corpus": corpus}, fill)
+def recipe(fill: Callable[[Work], None], corpus: str = "abc", **config: object) -> Recipe:
+    return Recipe("encoding", "demo", lambda: {"size": 3, **config}, {"corpus": corpus}, fill)
 
 
 def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
@@ -42,7 +42,7 @@ def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None
                 return pa.table({"row": pa.array(rows, pa.int32())})
 
             work.table(part_name(i, len(parts)), make)
-        work.facts["rows"] = [ROWS.start, ROWS.stop]
+        work.metadata["rows"] = [ROWS.start, ROWS.stop]
 
     return fill
 
@@ -121,7 +121,7 @@ def test_a_file_of_another_size_is_refused_by_name_and_rebuilt(tmp_path: Path, d
 def test_failed_rows_are_built_again_on_request_only(tmp_path: Path, rows: int) -> None:
     def fill(work: Work) -> None:
         filler([])(work)
-        work.facts["failed"] = {"rows": rows, "sha256": "abc"}
+        work.metadata["failed"] = {"rows": rows, "sha256": "abc"}
 
     out = tmp_path / "out"
     manifest, _ = build(out, recipe(fill))

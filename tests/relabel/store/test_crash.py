@@ -32,7 +32,7 @@ def recipe(size: int) -> Recipe:
             rows = pa.array(range(seed * i, seed * (i + 1)), pa.int32())
             work.table(part_name(i, SHARDS), lambda rows=rows: pa.table({"row": rows}))
         work.excluded.add("seed.txt")
-        work.facts["seed"] = seed
+        work.metadata["seed"] = seed
 
     return Recipe("encoding", "demo", lambda: {"size": size}, {"corpus": "abc"}, fill)
 
@@ -46,7 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def state_of(out: Path) -> int | None:
     """Return the size of the built artefact, or None if there is none; a partial artefact is an error."""
     try:
-        return int(open_artefact(out, "encoding").semantic["size"])
+        return int(open_artefact(out, "encoding").config["size"])
     except MissingError:
         return None
 
@@ -79,7 +79,7 @@ def test_the_next_run_ends_with_the_same_bytes_from_every_state(
         folder = lay_tree(tree, tmp_path / "left")
         states.add(state_of(folder / "out"))
         manifest, _ = build(folder / "out", recipe(5))
-        assert manifest.facts == {"seed": 5}
+        assert manifest.metadata == {"seed": 5}
         assert contents(folder) == complete, sorted(tree)
     assert states == {None, 5} | ({old} if old else set())
 

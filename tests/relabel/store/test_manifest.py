@@ -17,7 +17,7 @@ from relabel.store.workdir import Work
 
 def fill(work: Work) -> None:
     work.file("deep/a.txt", lambda path: path.write_text("a"))
-    work.facts |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
+    work.metadata |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
 
 
 def make(out: Path) -> Manifest:
@@ -28,7 +28,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     manifest = make(tmp_path / "out")
     read = read_manifest(tmp_path / "out", "encoding")
     assert read.to_json() == manifest.to_json() == (tmp_path / "out" / MANIFEST).read_text()
-    assert (read.semantic, read.facts) == ({"sizes": [3, 4]}, manifest.facts)
+    assert (read.config, read.metadata) == ({"sizes": [3, 4]}, manifest.metadata)
 
 
 def test_any_changed_byte_is_refused_with_the_path(tmp_path: Path) -> None:

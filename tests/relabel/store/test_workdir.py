@@ -48,7 +48,7 @@ def fill(work: Work) -> None:
     work.file("deep/b.txt", lambda path: path.write_text("b"))
 
 
-def recipe(fill: Callable[[Work], None] = fill, *, kind: str = "plan", name: str = "d", size: int = 1) -> Recipe:
+def recipe(fill: Callable[[Work], None] = fill, *, kind: str = "batches", name: str = "d", size: int = 1) -> Recipe:
     return Recipe(kind, name, lambda: {"size": size}, {"corpus": "abc"}, fill)
 
 
@@ -123,7 +123,7 @@ def notes_in_a_damaged_one(out: Path) -> None:
         (a_broken_link, "no artefact"),
         (a_link_to_notes, "no artefact"),
         (another_kind, "found lookup d"),
-        (another_name, "found plan e"),
+        (another_name, "found batches e"),
         (a_cut_manifest, "not a manifest"),
         (notes_beside_files, "notes.txt"),
         (notes_below_files, "deep/notes.txt"),
@@ -155,7 +155,7 @@ def test_older_artefacts_and_empty_folders_are_replaced(tmp_path: Path) -> None:
     out.mkdir()
     for size in (1, 2, 3):
         assert build(out, recipe(size=size))[1]
-        assert open_artefact(out, "plan").semantic == {"size": size}
+        assert open_artefact(out, "batches").config == {"size": size}
     assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
 
 
@@ -198,6 +198,6 @@ def test_a_linked_folder_is_replaced_and_its_target_stays(same: bool, tmp_path: 
     before = tree(cache)
     assert build(out, recipe())[1]
     assert not out.is_symlink()
-    open_artefact(out, "plan")
+    open_artefact(out, "batches")
     assert tree(cache) == before
     assert [p.name for p in (out.parent / ".work").iterdir()] == ["out.lock"]

@@ -17,7 +17,7 @@ def test_a_score_depends_on_its_pair_only(width: int) -> None:
     a, b = np.arange(25), np.arange(25, 50)
     scores = score_pairs(vectors, References.single(a), b, "max")
     one_by_one = [score_pairs(vectors, References.single(a[i : i + 1]), b[i : i + 1], "mean")[0] for i in range(25)]
-    swapped = score_pairs(vectors, References.single(b), a, "paired")
+    swapped = score_pairs(vectors, References.single(b), a, "first")
     assert scores.tolist() == one_by_one == swapped.tolist()
     for i in range(25):  # the order of additions that `dot` documents
         lanes = [0.0] * LANES
@@ -33,8 +33,8 @@ def test_a_set_is_pooled_and_nan_is_kept() -> None:
     vectors = np.array([[1, 0], [0, 1], [0.5, 0.25], [np.nan, 0]], np.float32)
     sets = References.of([[0, 1]] * 3)
     candidates = np.array([2, 2, 3])
-    assert score_pairs(vectors, sets, candidates, "paired")[:2].tolist() == [0.5, 0.5]
+    assert score_pairs(vectors, sets, candidates, "first")[:2].tolist() == [0.5, 0.5]
     assert score_pairs(vectors, sets, candidates, "max")[:2].tolist() == [0.5, 0.5]
     assert score_pairs(vectors, sets, candidates, "mean")[:2].tolist() == [0.375, 0.375]
-    for pooling in ("paired", "max", "mean"):
+    for pooling in ("first", "max", "mean"):
         assert np.isnan(score_pairs(vectors, sets, candidates, pooling)[2])  # type: ignore[arg-type]

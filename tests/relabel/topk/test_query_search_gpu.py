@@ -33,7 +33,7 @@ def draw_vectors(n: int, width: int, zeros: float = 0.0, copies: int = 0) -> Vec
     return vectors.astype(np.float32)
 
 
-@pytest.mark.parametrize("pooling", ["paired", "mean"])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize(("zeros", "copies"), [(0.0, 0), (0.1, 0), (0.0, 300)])
 def test_lists_equal_those_of_the_processor(
     pooling: Pooling, zeros: float, copies: int, monkeypatch: pytest.MonkeyPatch

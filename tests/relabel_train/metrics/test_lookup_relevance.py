@@ -10,7 +10,7 @@ from relabel_train.lookup import open_lookup
 from relabel_train.metrics import LookupRelevance, ReportSettings, retrieval_report
 
 
-@pytest.mark.parametrize("pooling", [None, "paired"])
+@pytest.mark.parametrize("pooling", [None, "first"])
 def test_a_report_with_a_lookup(small_project: Project, pooling: str | None) -> None:
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     rows = np.random.default_rng(0).permutation(len(lookup))[:40] + lookup.rows.start

@@ -56,9 +56,9 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Callable[..., 
             "namespace": "coco",
             "batch_size": 16,
             "epochs": 2,
-            "embed": 12,
-            "word": 6,
-            "least": 1,
+            "embed_dim": 12,
+            "word_dim": 6,
+            "min_count": 1,
             "log_every": 1,
         }
         return FitOptions(**values | changed)

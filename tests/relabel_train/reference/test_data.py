@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from relabel import stages
-from relabel.export.params import ExportPlanParams
+from relabel.export.params import ExportBatchesParams
 from relabel.stages import Project
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.plan import open_plan
+from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batch, Batches, read_split
 from relabel_train.reference.evaluate import _graded
 from relabel_train.reference.features import open_features
@@ -34,7 +34,7 @@ def batches(
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
     if labels is None and options.labels is not None:
         labels = open_lookup(options.labels)
-    plan = open_plan(options.plan) if options.plan is not None else None
+    plan = open_batches(options.batches) if options.batches is not None else None
     return Batches(options, split, features, model, labels, plan, paired, rank, world)
 
 
@@ -44,7 +44,7 @@ def batches(
 def test_a_batch_matches_its_rows(
     run: Callable[..., FitOptions], small_project: Project, sampler: str, given: tuple[str, ...]
 ) -> None:
-    options = run(sampler=sampler, sampler_set=given, scale=2.0)
+    options = run(sampler=sampler, sampler_kwargs=given, scale=2.0)
     loaded, corpus = batches(options, paired=True), small_project.corpus
     lookup, features = open_lookup(options.labels or ""), open_features(options.data, namespace="coco")
     todo = loaded.epoch(0)
@@ -54,7 +54,7 @@ def test_a_batch_matches_its_rows(
         assert batch.relevance is not None
         assert batch.paired is not None
         np.testing.assert_allclose(batch.relevance, lookup.block(rows) / 2)
-        np.testing.assert_allclose(batch.paired, lookup.block(rows, pooling="paired") / 2)
+        np.testing.assert_allclose(batch.paired, lookup.block(rows, pooling="first") / 2)
         np.testing.assert_array_equal(batch.same_image, lookup.same_image(rows))
         for i, row in enumerate(rows.tolist()):
             vectors, _ = features[[corpus.image_ids[corpus.image[row]]]]
@@ -120,13 +120,13 @@ def test_batches_without_labels_and_of_a_plan(
     assert batch.relevance is None
     assert batch.same_image.diagonal().all()
     settled = small_project.config.export.model_copy(
-        update={"plan": ExportPlanParams(batch_size=16, epochs=1, drop_last=False)}
+        update={"batches": ExportBatchesParams(batch_size=16, epochs=1, drop_last=False)}
     )
     project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
-    job = stages.export_plan(project, "cbow", "train")
+    job = stages.export_batches(project, "cbow", "train")
     job.run()
-    plan = open_plan(job.out)
-    planned = batches(run(labels=None, plan=job.out))
+    plan = open_batches(job.out)
+    planned = batches(run(labels=None, batches=job.out))
     todo = planned.epoch(0)
     assert len(todo) == len(plan) > 3
     for number in todo:
@@ -134,22 +134,22 @@ def test_batches_without_labels_and_of_a_plan(
     last = plan.epoch(0)[-1]
     rows = len(plan.rows(last))
     assert 2 < rows < 16, "the last batch must be shorter than the others"
-    shared = batches(run(labels=None, plan=job.out), rank=0, world=rows + 1)
+    shared = batches(run(labels=None, batches=job.out), rank=0, world=rows + 1)
     # A process without a share of the last batch would have nothing to encode.
     assert last in planned.epoch(0)
     assert last not in shared.epoch(0)
     assert len(shared) == len(shared.epoch(0)) == len(planned) - 1
-    (file,) = Path(shutil.copytree(job.out, tmp_path / "plan")).glob("blocks-*.npy")
+    (file,) = Path(shutil.copytree(job.out, tmp_path / "batches")).glob("blocks-*.npy")
     blocks = np.load(file)
     blocks[0, 1, 2] = np.nan
     np.save(file, blocks)
-    planned.plan = open_plan(tmp_path / "plan", verify=False)
+    planned.made = open_batches(tmp_path / "batches", verify=False)
     image, caption = (plan.names(0)[0][i] for i in (1, 2))
-    with pytest.raises(FitError, match=f"plan: the label of caption {caption} for the image of {image} is nan"):
+    with pytest.raises(FitError, match=f"batches: the label of caption {caption} for the image of {image} is nan"):
         planned.make(0)
-    everything = stages.export_plan(project, "cbow", "all")
+    everything = stages.export_batches(project, "cbow", "all")
     everything.run()
-    planned, plan = batches(run(labels=None, plan=everything.out)), open_plan(everything.out)
+    planned, plan = batches(run(labels=None, batches=everything.out)), open_batches(everything.out)
     split = set(small_project.corpus.splits["train"])
     outside = next(n for n in range(len(plan)) if not set(plan.rows(n).tolist()) <= split)
     with pytest.raises(FitError, match="has no features or is not of this split"):
@@ -164,7 +164,7 @@ def test_mismatches_are_named(run: Callable[..., FitOptions], tmp_path: Path) ->
     with pytest.raises(FitError, match="Do `namespace` and `ids` fit"):
         batches(run(namespace="other"))
     with pytest.raises(FitError, match=r"graded batches: group is 1"):
-        batches(run(sampler="graded", sampler_set=("group=1", "depth=8")))
+        batches(run(sampler="graded", sampler_kwargs=("group=1", "depth=8")))
     with pytest.raises(ValueError, match="need neighbours"):
         run(sampler="graded", labels=None)
     with pytest.raises(ValueError, match="batch_size"):

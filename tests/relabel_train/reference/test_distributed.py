@@ -26,9 +26,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "vse_inf": {"model": "vse_inf"},
     "sgr": {"model": "sgr"},
     "saf": {"model": "saf", "loss": ("bcls",)},
-    "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
+    "sam": {"loss": ("sam",), "loss_kwargs": ("sampling=random",)},
     "log_ratio": {"loss": ("log_ratio",)},
-    "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",)},
+    "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_kwargs": ("labels=cosine",)},
 }
 
 
@@ -46,7 +46,15 @@ def torchrun(*arguments: str, folder: Path | None = None) -> str:
 def fit_under_torchrun(options: FitOptions, **more: str) -> str:
     """Run `relabel fit` of a tiny model in two processes and return its output."""
     values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {"namespace": "coco", "batch_size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
+    values |= {
+        "namespace": "coco",
+        "batch_size": 15,
+        "epochs": 1,
+        "embed_dim": 12,
+        "word_dim": 6,
+        "min_count": 1,
+        **more,
+    }
     verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
     own = [f"--device={values.pop('device')}"] if "device" in values else []
     # The parameter file of this repository does not describe the labels.

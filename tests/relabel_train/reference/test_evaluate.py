@@ -45,7 +45,7 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert graded["labels.ndcg"].i2t is not None
     body = report.to_json()
     assert json.loads(json.dumps(body)) == body
-    assert body["stand_in"] is None
+    assert body["proxy"] is None
     assert "Against the label cider, 6 images" in report.text()
     others = evaluate(
         held(options, labels=(lookup, small_project.folder("exports", "all", "lookup", "cider_plain"), lookup)), "cpu"

@@ -33,7 +33,7 @@ def test_images_of_all_files_by_id(tmp_path: Path) -> None:
     scan(tmp_path, "train", train, ["7", "9", "1", "5"])
     scan(tmp_path, "dev", np.repeat(dev, 5, axis=0), ["30"] * 5 + ["20"] * 5)  # each image once per caption
     features = open_features(tmp_path, namespace="coco")
-    assert (len(features), features.most, features.width, features.stand_in) == (6, 3, 4, None)
+    assert (len(features), features.most, features.width, features.proxy) == (6, 3, 4, None)
     vectors, lengths = features[["coco:20", "coco:9", "coco:5", "coco:20"]]
     np.testing.assert_array_equal(vectors, np.stack([dev[1], train[1], train[3], dev[1]]))
     assert vectors.dtype == np.float32
@@ -108,7 +108,7 @@ def proxy(folder: Path, **changed: object) -> Features:
     np.save(folder / "lengths.npy", np.array([3, 1, 2]))
     body = {
         "format": 1,
-        "stand_in": "no image was seen",
+        "proxy": "no image was seen",
         "vectors": 3,
         "width": 4,
         "files": ["f0.npy", "f1.npy"],
@@ -121,7 +121,7 @@ def proxy(folder: Path, **changed: object) -> Features:
 
 def test_proxy_features_are_marked(tmp_path: Path) -> None:
     features = proxy(tmp_path)
-    assert features.stand_in == "no image was seen"
+    assert features.proxy == "no image was seen"
     vectors, lengths = features[["c", "b"]]
     np.testing.assert_array_equal(vectors[0], np.load(tmp_path / "f1.npy")[0].astype(np.float32))
     assert lengths.tolist() == [2, 1]

@@ -47,13 +47,13 @@ def test_training_reduces_the_loss_and_reports_it(run: Callable[..., FitOptions]
 @pytest.mark.parametrize(
     ("changed", "killed_at"),
     [
-        ({"loss": ("sam",), "loss_set": ("sampling=random",), "save_every": 2}, "step 5:"),
-        ({"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",), "weight_decay": 0.1}, "step 5:"),
+        ({"loss": ("sam",), "loss_kwargs": ("sampling=random",), "save_every": 2}, "step 5:"),
+        ({"loss": ("graded_sigmoid",), "loss_kwargs": ("labels=cosine",), "weight_decay": 0.1}, "step 5:"),
         pytest.param(
             {"model": "saf", "loss": ("smooth_ndcg_triplet",), "save_every": 2}, "step 5:", marks=pytest.mark.slow
         ),
         pytest.param(
-            {"model": "vse_inf", "sampler": "graded", "sampler_set": ("group=4", "depth=8"), "decay_at": 1},
+            {"model": "vse_inf", "sampler": "graded", "sampler_kwargs": ("group=4", "depth=8"), "decay_at": 1},
             "step 7:",
             marks=pytest.mark.slow,
         ),
@@ -108,8 +108,8 @@ def test_bfloat16_trains(run: Callable[..., FitOptions]) -> None:
 
 
 def test_warm_up_is_the_summed_triplet_loss(run: Callable[..., FitOptions]) -> None:
-    warm = run("warm", warm_up=1, epochs=1, loss=("soft_target",))
-    triplet = run("sum", epochs=1, loss_set=("negatives=sum",))
+    warm = run("warm", triplet_epochs=1, epochs=1, loss=("soft_target",))
+    triplet = run("sum", epochs=1, loss_kwargs=("negatives=sum",))
     fit(warm, "cpu")
     fit(triplet, "cpu")
     assert_same(state(warm)["model"], state(triplet)["model"])
@@ -117,18 +117,18 @@ def test_warm_up_is_the_summed_triplet_loss(run: Callable[..., FitOptions]) -> N
 
 def test_scale_and_bias_of_a_loss_are_trained_without_decay(run: Callable[..., FitOptions]) -> None:
     """Check that both move from SigLIP's start, stay fixed if not learnable, and are not drawn to 0 by weight decay."""
-    options = run(epochs=2, lr=0.01, loss=("graded_sigmoid",), loss_set=("labels=cosine",))
+    options = run(epochs=2, lr=0.01, loss=("graded_sigmoid",), loss_kwargs=("labels=cosine",))
     fit(options, "cpu")
     learned = state(options)["objective"]
     scale, bias = (learned[f"losses.graded_sigmoid.{name}"].item() for name in ("log_scale", "bias"))
     assert scale != pytest.approx(math.log(10), abs=1e-3)
     assert bias > -9.95  # random pairs have labels around 0.5
-    fixed = run("fixed", epochs=1, loss=("graded_sigmoid",), loss_set=("labels=cosine", "learnable=false"))
+    fixed = run("fixed", epochs=1, loss=("graded_sigmoid",), loss_kwargs=("labels=cosine", "learnable=false"))
     fit(fixed, "cpu")
     kept = state(fixed)["objective"]
     assert kept["losses.graded_sigmoid.bias"].item() == -10
     # At a learning rate of 0.01, a decay of 10 takes a tenth of a value per step; the rest of a step is at most 0.01.
-    decayed = run("decayed", epochs=1, lr=0.01, weight_decay=10.0, loss=options.loss, loss_set=options.loss_set)
+    decayed = run("decayed", epochs=1, lr=0.01, weight_decay=10.0, loss=options.loss, loss_kwargs=options.loss_kwargs)
     steps = fit(decayed, "cpu").step
     assert state(decayed)["objective"]["losses.graded_sigmoid.bias"].item() == pytest.approx(-10, abs=0.011 * steps)
 
@@ -144,7 +144,7 @@ def test_labels_out_of_a_losss_range_are_named_before_training(run: Callable[...
         ({"labels": None, "loss": ("bcls",)}, "give --labels"),
         ({"model": "scan"}, "no model 'scan'"),
         ({"model": "sgr", "loss": ("log_ratio",)}, "log_ratio and dense_triplet compare embeddings; sgr has a set"),
-        ({"batch_size": 1000, "sampler_set": ("drop_last=true",)}, "no batch of 1000"),
+        ({"batch_size": 1000, "sampler_kwargs": ("drop_last=true",)}, "no batch of 1000"),
     ],
 )
 def test_untrainable_inputs_are_named(run: Callable[..., FitOptions], changed: dict[str, Any], said: str) -> None:
@@ -217,7 +217,7 @@ def test_a_run_killed_before_its_first_step_resumes(
 @pytest.mark.parametrize("model", ["vsepp", "vse_inf", "sgr", "saf"])
 def test_a_gpu_trains_in_every_precision(model: str, precision: str, run: Callable[..., FitOptions]) -> None:
     """Check that the loss falls, that few steps of float16 overflow, and that a CPU agrees."""
-    options = run(model=model, precision=precision, epochs=12, embed=64, lr=0.002, loss_set=("negatives=sum",))
+    options = run(model=model, precision=precision, epochs=12, embed_dim=64, lr=0.002, loss_kwargs=("negatives=sum",))
     fit(options, "cuda")
     log = [line for line in lines(options) if line["kind"] == "train"]
     assert sum(line["loss"] for line in log[-5:]) < 0.9 * sum(line["loss"] for line in log[:5])

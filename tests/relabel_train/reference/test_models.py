@@ -25,7 +25,7 @@ TEXTS = ["A man's dog.", "two dogs, running!", "", "a a a a a a a a a a a dog"]
 
 @pytest.fixture
 def vocabulary() -> Vocabulary:
-    return Vocabulary.of(["a dog", "a man", "two dogs", "a dog running"], least=1)
+    return Vocabulary.of(["a dog", "a man", "two dogs", "a dog running"], min_count=1)
 
 
 def test_words_are_lower_case_letters_digits_and_apostrophes() -> None:
@@ -34,7 +34,7 @@ def test_words_are_lower_case_letters_digits_and_apostrophes() -> None:
 
 
 def test_a_vocabulary_is_ordered_by_frequency_and_restored_from_its_file(tmp_path: Path) -> None:
-    vocabulary_read = Vocabulary.of(["b b a", "a c", "b"], least=2)
+    vocabulary_read = Vocabulary.of(["b b a", "a c", "b"], min_count=2)
     assert vocabulary_read.words == ("<pad>", "<unk>", "<start>", "<end>", "b", "a")
     path = tmp_path / "vocabulary.json"
     path.write_text(vocabulary_read.to_json(), encoding="utf-8")
@@ -59,7 +59,7 @@ def test_a_damaged_vocabulary_is_refused_with_the_name_of_its_file(body: bytes, 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not model.sets])
 def test_unit_vectors_that_do_not_depend_on_the_batch_or_on_padding(name: str, vocabulary: Vocabulary) -> None:
     torch.manual_seed(0)
-    model = make_model(name, 6, vocabulary, embed=8, word=5).eval()
+    model = make_model(name, 6, vocabulary, embed_dim=8, word_dim=5).eval()
     features, regions = torch.randn(4, 7, 6), torch.tensor([7, 1, 3, 5])
     tokens, lengths = model.tokens(TEXTS)
     images, captions = model(features, regions, tokens, lengths)
@@ -78,7 +78,7 @@ def test_unit_vectors_that_do_not_depend_on_the_batch_or_on_padding(name: str, v
 
 def test_vsepp_is_linear_max_and_the_last_state(vocabulary: Vocabulary) -> None:
     torch.manual_seed(1)
-    model = VSEPP(6, vocabulary, embed=4, word=3)
+    model = VSEPP(6, vocabulary, embed_dim=4, word_dim=3)
     assert not model.fc.bias.any()
     assert float(model.words.weight.detach().abs().max()) <= 0.1
     bound = math.sqrt(6 / (6 + 4))
@@ -140,7 +140,7 @@ def test_dropped_regions_keep_the_order_and_at_least_one() -> None:
 
 def test_vse_infinity_drops_in_training_only_and_ignores_padding(vocabulary: Vocabulary) -> None:
     torch.manual_seed(3)
-    model = VSEInfinity(6, vocabulary, embed=8, word=5)
+    model = VSEInfinity(6, vocabulary, embed_dim=8, word_dim=5)
     features, regions = torch.randn(4, 7, 6), torch.tensor([7, 4, 3, 5])
     tokens, lengths = model.tokens(TEXTS)
     model.eval()
@@ -167,7 +167,7 @@ def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
 
 def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
     write_transformer(tmp_path)
-    model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path)).eval()
+    model = make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path)).eval()
     tokens, lengths = model.tokens(["a dog", "two"])
     encoded = model.encode_captions(tokens, lengths)
     torch.testing.assert_close(model.encode_captions(tokens[1:, :3], lengths[1:])[0], encoded[1])
@@ -179,7 +179,7 @@ def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, 
 def test_a_transformer_is_trained_in_float32(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """Check a checkpoint in bfloat16, which transformers loads as it is stored."""
     write_transformer(tmp_path, dtype=torch.bfloat16)
-    model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+    model = make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path))
     model.encode_captions(*model.tokens(["a dog", "dog"])).sum().backward()
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     # DistributedDataParallel refuses a parameter without a gradient, as the pooler's are.
@@ -216,9 +216,9 @@ def test_a_transformer_with_code_or_pickles_is_refused(
     (tmp_path / "evil.py").write_text("from pathlib import Path\nPath(__file__).with_name('mark').touch()\n")
     (tmp_path / "config.json").write_text('{"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}')
     with pytest.raises(ValueError, match="custom code"):
-        make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+        make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 6}')
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(OSError, match="safetensors"):
-        make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+        make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path))
     assert not (tmp_path / "mark").exists()

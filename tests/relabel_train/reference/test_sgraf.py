@@ -28,7 +28,7 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 def model(request: Any) -> SimilarityModel:
     """Make a small model whose biases and running statistics are not 0 and 1, so that a missing one shows."""
     torch.manual_seed(0)
-    made: Any = make_model(request.param, 6, Vocabulary.of(TEXTS, 1), embed=8, word=5).double().eval()
+    made: Any = make_model(request.param, 6, Vocabulary.of(TEXTS, 1), embed_dim=8, word_dim=5).double().eval()
     for parameter in made.parameters():
         if parameter.ndim == 1:
             torch.nn.init.uniform_(parameter, -0.5, 0.5)
@@ -173,7 +173,7 @@ def test_blocks_change_nothing(
 def test_gates_have_the_statistics_of_their_caption(features: Tensor) -> None:
     """Check mean and variance of a caption's gates over all images, and one step of the running statistics."""
     torch.manual_seed(0)
-    model: Any = make_model("saf", 6, Vocabulary.of(TEXTS, 1), embed=8, word=5).double()
+    model: Any = make_model("saf", 6, Vocabulary.of(TEXTS, 1), embed_dim=8, word_dim=5).double()
     images, captions = encode(model.eval(), features)
     model.train()
     nodes, mask = model.alignments(images, captions)
@@ -207,7 +207,7 @@ def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel, feat
 def test_a_step_keeps_no_tensor_of_pairs_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that tensors kept for the gradient are no larger than the encodings: blocks are computed again."""
     monkeypatch.setattr(module, "_CELLS", 1 << 10)
-    model: Any = make_model("sgr", 6, Vocabulary.of(TEXTS, 1), embed=16, word=5).double()
+    model: Any = make_model("sgr", 6, Vocabulary.of(TEXTS, 1), embed_dim=16, word_dim=5).double()
     images = torch.rand(8, 5, 16, dtype=torch.float64, requires_grad=True)
     captions = torch.rand(8, 7, 16, dtype=torch.float64, requires_grad=True)
     kept: list[int] = []

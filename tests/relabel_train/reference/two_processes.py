@@ -29,13 +29,13 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     split, labels = read_split(options.captions, "train", features), open_lookup(options.labels or "")
     torch.manual_seed(0)
     vocabulary = Vocabulary.of(split.texts, 1)
-    model: Any = make_model(options.model, features.width, vocabulary, options.embed, options.word)
+    model: Any = make_model(options.model, features.width, vocabulary, options.embed_dim, options.word_dim)
     # Processes draw different numbers for what they drop, so that only models without dropping can be compared.
     model.region_drop = model.word_drop = 0.0
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    objective = Objective(options.loss, options.loss_set)
+    objective = Objective(options.loss, options.loss_kwargs)
     learned = {**dict(model.named_parameters()), **dict(objective.named_parameters())}
     batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)
     wrapped = DistributedDataParallel(model) if here.world > 1 else model

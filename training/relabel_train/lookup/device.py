@@ -39,7 +39,7 @@ class DeviceLookup:
     >>> from relabel_train.lookup import open_lookup
     >>> from relabel_train.examples import write_lookup
     >>> labels = open_lookup(write_lookup("example")).to("cpu")  # or "cuda"
-    >>> labels.block([0, 2], pooling="paired")
+    >>> labels.block([0, 2], pooling="first")
     tensor([[1.0000, 0.8000],
             [0.8000, 1.0000]])
     """
@@ -71,7 +71,7 @@ class DeviceLookup:
         # Autocast of the training loop would multiply labels in half precision.
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False), full_float32():
             right = self.vectors[captions].float().T
-            if how == "refs":
+            if how == "set":
                 assert self._image_vectors is not None, "only a label with vectors of images has this pooling"
                 out = self._image_vectors[lookup.arrays["image"][images]].float() @ right
             elif how == "max":

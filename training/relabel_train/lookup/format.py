@@ -11,7 +11,7 @@ N captions, M images; *positions* are rows counted from the first row covered.
                             and `neighbours.scores` (float32); only if they were computed before the export
 ==========================  ====================================================================================
 
-The kind decides the others: `vectors` (N, D), and `image_vectors` (M, D) for the pooling `refs`, are read by
+The kind decides the others: `vectors` (N, D), and `image_vectors` (M, D) for the pooling `set`, are read by
 `VectorBlocks`; `features.*` and `siblings.*` by `CiderBlocks`, `scene_graphs.*` by `SpiceBlocks`. The kind `others` has
 the arrays of part i of a fused label after ``part{i}.``, and its curves in `params`. `baseline` needs none.
 """
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from relabel_train.files import ExportDescription
 
-Pooling = Literal["paired", "max", "mean", "refs"]
+Pooling = Literal["first", "max", "mean", "set"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 DESCRIPTION = "lookup.json"
 
@@ -49,7 +49,7 @@ class Description(ExportDescription):
     `rows`: corpus rows covered, first and one past the last; all captions of an image or none.
     `bounds`: smallest and largest relevance.
     `pooling`, `poolings`: the default, and all that the label supports.
-    `references`: number of an image's first captions that are its references (`paired`: the caption that names it).
+    `references`: number of an image's first captions that are its references (`first`: the caption that names it).
     `symmetric`: True if r(a, b) = r(b, a) for single captions.
     `sizes`: numbers that the reader of the kind needs. `failed`: captions without an encoding.
     `params`: of the source and its inputs: for a methods section, and to reproduce it.

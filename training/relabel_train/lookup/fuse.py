@@ -14,7 +14,7 @@ from relabel_train.lookup.format import Pooling
 
 F8 = NDArray[np.float64]
 Curve = tuple[int, Pooling, list[float], list[float]]
-"""Part, by number, its pooling of references (max, mean or refs), knots, and values at them."""
+"""Part, by number, its pooling of references (max, mean or set), knots, and values at them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class FuseBlocks:
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64."""
-        if pooling == "paired" or len(images.positions) == 1:
+        if pooling == "first" or len(images.positions) == 1:
             out[...] = self._singles(images.positions[:1], captions)[0]
-        elif pooling != "refs":
+        elif pooling != "set":
             out[...] = images.pool(self._singles(images.positions, captions), pooling)
         else:
             out[...] = self.set.score(self._set_features(images, captions))
@@ -58,7 +58,7 @@ class FuseBlocks:
     def _singles(self, positions: NDArray[np.int64], captions: NDArray[np.int64]) -> F8:
         """Score (W, B) single references: (W, B, C)."""
         return self.single.score(
-            self._part_scores(part, positions, captions, "refs" if how == "refs" else "paired")
+            self._part_scores(part, positions, captions, "set" if how == "set" else "first")
             for part, how, *_ in self.single.curves
         )
 
@@ -66,13 +66,13 @@ class FuseBlocks:
         """Yield the features of B sets, (B, C) each; several poolings of a part share its scores."""
         singles: dict[int, F8] = {}
         for part, how, *_ in self.set.curves:
-            if how == "refs":
+            if how == "set":
                 scores = np.empty((images.positions.shape[1], len(captions)))
-                self.parts[part].fill(images, captions, "refs", scores)
+                self.parts[part].fill(images, captions, "set", scores)
                 yield scores
                 continue
             if part not in singles:
-                singles[part] = self._part_scores(part, images.positions, captions, "paired")
+                singles[part] = self._part_scores(part, images.positions, captions, "first")
             # Averaging may overwrite the scores, which other poolings read.
             yield images.pool(singles[part].copy(), how)
 

@@ -89,7 +89,7 @@ class Lookup:
     array([[1.  , 0.94, 0.54],
            [0.8 , 1.  , 0.94],
            [0.28, 0.8 , 1.  ]], dtype=float32)
-    >>> lookup.block(rows[:1], rows[1:], pooling="paired").round(2)  # one caption against two
+    >>> lookup.block(rows[:1], rows[1:], pooling="first").round(2)  # one caption against two
     array([[0.8 , 0.28]], dtype=float32)
     >>> lookup.same_image([0, 1, 2], [0])
     array([[ True],
@@ -141,10 +141,10 @@ class Lookup:
     def captions(self, pooling: Pooling | None = None) -> Captions:
         """Return the captions whose relevance is a number, for samplers.
 
-        Unless the pooling, by default the label's, is "paired", all captions of an image are left out if one of its
+        Unless the pooling, by default the label's, is "first", all captions of an image are left out if one of its
         references has no encoding.
         """
-        paired = (pooling or self.about.pooling) == "paired"
+        paired = (pooling or self.about.pooling) == "first"
         usable = mark_usable(self._image, self.arrays["failed"], None if paired else self.about.references)
         return Captions.of(self._image, usable, self.rows.start)
 
@@ -166,7 +166,7 @@ class Lookup:
             (``about.references`` first captions).
         columns : (B_captions,) int, optional
             The captions; `rows` by default.
-        pooling : "paired", "max", "mean" or "refs", optional
+        pooling : "first", "max", "mean" or "set", optional
             The label's default if omitted.
         out : (B_images, B_captions) float32 or float64, optional
             Filled and returned.
@@ -221,7 +221,7 @@ class Lookup:
     def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> References:
         """Return the references that stand for the images of captions."""
         most = self.about.references
-        return References.of(self._image, self._indptr, positions, most, pooling == "paired")
+        return References.of(self._image, self._indptr, positions, most, pooling == "first")
 
     def _check_failed(self, positions: NDArray[np.int64], missing: Missing) -> NDArray[np.bool_]:
         """Mark the columns of (W, B) positions in which one has no encoding, or raise for the first one."""

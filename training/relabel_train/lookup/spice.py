@@ -48,8 +48,8 @@ class SpiceBlocks:
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; F1 is computed in float64."""
-        # "refs" compares with the merged tuples of all references; other poolings with each reference alone.
-        if pooling == "refs":
+        # "set" compares with the merged tuples of all references; other poolings with each reference alone.
+        if pooling == "set":
             chosen = self.image[images.positions[0]]
             matched = self._count(self.image_indptr, self.image_matches, chosen, captions)
             out[...] = self._f1(matched, self.image_size[chosen], captions)

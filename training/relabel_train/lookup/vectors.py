@@ -25,7 +25,7 @@ class VectorBlocks:
 
     `vectors`: (N, D) float32 or float16; unit vectors; zero for a text without known words, NaN for a caption without
         an encoding.
-    `image_vectors`: (M, D) float32 or float16; unit vectors of images. The pooling "refs" compares them with those of
+    `image_vectors`: (M, D) float32 or float16; unit vectors of images. The pooling "set" compares them with those of
         the captions.
     `image`: (N,) int32; image number of each caption; given with `image_vectors`.
     """
@@ -37,11 +37,11 @@ class VectorBlocks:
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; products are computed in its type."""
         positions = images.positions
-        if pooling == "refs" and self.image_vectors is not None and self.image is not None:
+        if pooling == "set" and self.image_vectors is not None and self.image is not None:
             left = _gather(self.image_vectors, self.image[positions[0]], out.dtype)
             _product(left, _gather(self.vectors, captions, out.dtype), out)
             return
-        if pooling == "paired" and _same_memory(positions[0], captions):
+        if pooling == "first" and _same_memory(positions[0], captions):
             # One gather, and a product with itself: a symmetric product (syrk) is half of a general one (gemm).
             right = left = _gather(self.vectors, captions, out.dtype)
         else:

@@ -76,8 +76,8 @@ class LookupRelevance:
         For each row of the scores, the corpus row of one caption of its image, as ``Lookup.rows_of_images`` returns it.
     caption_rows : (N,) int
         For each column, the corpus row of its caption, as ``Lookup.rows_of`` returns it.
-    pooling : "paired", "max", "mean" or "refs", optional
-        The label's default if omitted. "paired" takes image_rows[i] itself: labels of captions against captions, as in
+    pooling : "first", "max", "mean" or "set", optional
+        The label's default if omitted. "first" takes image_rows[i] itself: labels of captions against captions, as in
         Ladder's CS@K.
 
     Examples

@@ -19,10 +19,17 @@ from relabel_train.lookup import Lookup
 from relabel_train.reference.features import Features
 from relabel_train.reference.models import Model
 from relabel_train.reference.options import FitError, FitOptions, parse_settings
-from relabel_train.samplers import Captions, GradedBatches, NeighbourBatches, RandomBatches, Sampler, quantile_levels
+from relabel_train.samplers import (
+    Captions,
+    GradedBatchSampler,
+    NeighbourBatchSampler,
+    RandomBatchSampler,
+    Sampler,
+    quantile_levels,
+)
 
 if TYPE_CHECKING:
-    from relabel_train.plan import Plan
+    from relabel_train.precomputed import PrecomputedBatches
 
 QUANTILES = (0.05, 0.2, 0.5)
 """Default levels of graded batches: the best twentieth, fifth and half of all neighbours' scores."""
@@ -81,10 +88,10 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
     return Split(table["caption_id"], table["text"], names, image, features.rows_of(names))
 
 
-def check_corpus(captions: Path, labels: Lookup | Plan) -> None:
+def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches) -> None:
     """Raise if labels were made of another corpus: other texts may have the same ids."""
     manifest = json.loads((captions / MANIFEST).read_bytes())
-    if manifest["facts"]["digest"] != labels.about.corpus:
+    if manifest["metadata"]["digest"] != labels.about.corpus:
         raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
 
 
@@ -123,20 +130,20 @@ class Batches:
         features: Features,
         model: Model,
         labels: Lookup | None,
-        plan: Plan | None,
+        made: PrecomputedBatches | None,
         paired: bool,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.split, self.features, self.labels, self.plan = split, features, labels, plan
+        self.split, self.features, self.labels, self.made = split, features, labels, made
         self.rank, self.world, self.paired = rank, world, paired
         self.pooling, self.scale = options.pooling, options.scale
         self._tokens = model.tokens
         if labels is not None:
             check_not_held_out(labels, features)
             rows = labels.rows_of(split.caption_ids)
-        elif plan is not None:
-            rows = (plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row).astype(np.int32)
+        elif made is not None:
+            rows = (made.caption_ids.find(split.caption_ids, "caption") + made.first_row).astype(np.int32)
         else:
             rows = np.arange(len(split.caption_ids), dtype=np.int32)
         # Samplers expect ascending rows; self._order leads back to the split's captions.
@@ -146,14 +153,14 @@ class Batches:
             order = order[labels.captions(options.pooling).positions_of(rows[order]) >= 0]  # type: ignore[arg-type]
         self._order, self.left_out = order, len(rows) - len(order)
         self.captions = Captions(rows[order], split.image[order].astype(np.int32))
-        self.sampler = None if plan is not None else make_sampler(options, self.captions, labels)
+        self.sampler = None if made is not None else make_sampler(options, self.captions, labels)
         if not len(self):
             raise FitError(
                 f"no batch of {options.batch_size}: the split has {len(self.captions):,} captions with labels"
             )
 
     def __len__(self) -> int:
-        if self.plan is not None:
+        if self.made is not None:
             return len(self.epoch(0))
         assert self.sampler is not None
         return len(self.sampler)
@@ -163,23 +170,23 @@ class Batches:
         """Everything that determines the batches."""
         if self.sampler is not None:
             return {**self.sampler.parameters, "captions": len(self.captions)}
-        assert self.plan is not None
-        return {"plan": self.plan.about.fingerprint, "captions": len(self.captions)}
+        assert self.made is not None
+        return {"batches": self.made.about.fingerprint, "captions": len(self.captions)}
 
     def epoch(self, epoch: int) -> list[Any]:
-        """List an epoch's batches: caption rows, or the numbers of a plan's batches."""
+        """List an epoch's batches: caption rows, or the numbers of precomputed batches."""
         least = max(2, self.world)  # a batch of one has no negative, and every process needs a share
-        if self.plan is not None:
-            numbers = self.plan.epoch(epoch % self.plan.epochs)
-            return [number for number in numbers if len(self.plan.rows(number)) >= least]
+        if self.made is not None:
+            numbers = self.made.epoch(epoch % self.made.epochs)
+            return [number for number in numbers if len(self.made.rows(number)) >= least]
         assert self.sampler is not None
         return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= least]
 
     def make(self, batch: Any) -> Batch:
         """Read one batch, in a worker if there are any."""
         relevance = paired = None
-        if self.plan is not None:
-            planned = self.plan.tensors(int(batch))
+        if self.made is not None:
+            planned = self.made.tensors(int(batch))
             rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
         else:
             rows = np.asarray(batch)
@@ -188,13 +195,13 @@ class Batches:
         if self.labels is not None:
             relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
             if self.paired:
-                paired = torch.from_numpy(self.labels.block(rows, pooling="paired"))
+                paired = torch.from_numpy(self.labels.block(rows, pooling="first"))
         if self.scale != 1:
             relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
         positions = self.captions.positions_of(rows)
         if (positions < 0).any():
             raise FitError(
-                f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"
+                f"the precomputed caption in row {rows[positions < 0][0]} has no features or is not of this split"
             )
         # Here, on the CPU: on a GPU the check would wait for the step before.
         for labels in (relevance, paired):
@@ -211,7 +218,7 @@ class Batches:
         """Raise for the first label of a batch that is NaN or infinite."""
         row, column = (~labels.isfinite()).nonzero()[0].tolist()
         image, caption = (self.split.caption_ids[self._order[positions[i]]] for i in (row, column))
-        source, value = self.plan if self.labels is None else self.labels, labels[row, column].item()
+        source, value = self.made if self.labels is None else self.labels, labels[row, column].item()
         assert source is not None
         raise FitError(
             f"{source.folder}: the label of caption {caption} for the image of {image} is {value}. "
@@ -221,17 +228,17 @@ class Batches:
 
 def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
     """Make the sampler named in the options."""
-    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **parse_settings(options.sampler_set)}
+    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **parse_settings(options.sampler_kwargs)}
     try:
         if options.sampler == "random":
-            return RandomBatches(captions, options.batch_size, **more)
+            return RandomBatchSampler(captions, options.batch_size, **more)
         assert labels is not None
         more.setdefault("depth", int((labels.about.neighbours or {}).get("width", 100)))
         if options.sampler == "neighbour":
-            return NeighbourBatches(captions, labels, options.batch_size, **more)
+            return NeighbourBatchSampler(captions, labels, options.batch_size, **more)
         if "levels" not in more:
             more["levels"] = quantile_levels(captions, labels, QUANTILES, depth=more["depth"], seed=options.seed)
-        return GradedBatches(captions, labels, options.batch_size, **more)
+        return GradedBatchSampler(captions, labels, options.batch_size, **more)
     except (ValueError, TypeError, IndexError) as error:
         raise FitError(f"{options.sampler} batches: {error}") from error
 

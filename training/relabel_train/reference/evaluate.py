@@ -35,23 +35,23 @@ class Evaluation:
 
     `retrieval`: of all images that were evaluated; with positives `eccv` if given.
     `graded`: by label, or by folder if a label has another lookup before, of the first images.
-    `stand_in`: caveat to show with these figures: the features are proxies of images.
+    `proxy`: caveat to show with these figures: the features are proxies of images.
     """
 
     retrieval: RetrievalReport
     graded: dict[str, RetrievalReport]
-    stand_in: str | None = None
+    proxy: str | None = None
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         graded = {name: report.to_json() for name, report in self.graded.items()}
-        head = {"stand_in": self.stand_in, "notes": self.notes}
+        head = {"proxy": self.proxy, "notes": self.notes}
         return {**head, "retrieval": self.retrieval.to_json(), "graded": graded}
 
     def text(self) -> str:
         """Return tables."""
-        parts = [*([self.stand_in] if self.stand_in else []), self.retrieval.table()]
+        parts = [*([self.proxy] if self.proxy else []), self.retrieval.table()]
         for name, report in self.graded.items():
             parts += [f"Against the label {name}, {report.images:,} images:", report.table()]
         return "\n\n".join([*parts, *self.notes])
@@ -96,7 +96,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
         notify(f"metrics of labels: {name}")
         graded[name] = _graded(lookup, split, scores, options.graded)
-    return Evaluation(retrieval, graded, features.stand_in, notes)
+    return Evaluation(retrieval, graded, features.proxy, notes)
 
 
 def positives_without_held_out(folder: Path, split: Split, features: Features) -> tuple[Positives, str]:

@@ -30,7 +30,7 @@ class Features:
 
     `arrays`: sequence of (M_i, R, D) float. `ids`: image ids of the M_1 + M_2 + ... rows of all arrays, in order.
     `lengths`: (M,) int; number of an image's R vectors that count; all by default. `about`: description of the files;
-    `stand_in` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
+    `proxy` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
     process. `width`, `most`: D and R.
     """
 
@@ -64,9 +64,9 @@ class Features:
         return list(self._row)
 
     @property
-    def stand_in(self) -> str | None:
+    def proxy(self) -> str | None:
         """Caveat to show with figures from these features; None for features of images."""
-        return self.about.get("stand_in")
+        return self.about.get("proxy")
 
     def digest(self) -> str:
         """Return a sha256 of the ids and shapes, and of the vectors of 64 images spread over the files."""
@@ -141,7 +141,7 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
     if len(set(all_ids)) < len(all_ids):
         twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
         raise LookupFileError(f"{folder}: image {twice} occurs twice")
-    about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "stand_in": None}
+    about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "proxy": None}
     reopen = partial(open_features, str(folder), namespace=namespace, ids=ids)
     return Features(list(arrays.values()), all_ids, None, about, reopen)
 

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from relabel_train.lookup import open_lookup
-from relabel_train.plan import open_plan
+from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batch, Batches, check_corpus, read_split
 from relabel_train.reference.distributed import Processes, join_processes
 from relabel_train.reference.features import open_features
@@ -74,22 +74,22 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     train = read_split(options.captions, options.split, features)
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.labels) if options.labels is not None else None
-    plan = open_plan(options.plan) if options.plan is not None else None
-    for part in (labels, plan):
+    made = open_batches(options.batches) if options.batches is not None else None
+    for part in (labels, made):
         if part is not None:
             check_corpus(options.captions, part)
-    bounds = labels.about.bounds if labels is not None else plan.about.bounds if plan is not None else (0.0, 1.0)
+    bounds = labels.about.bounds if labels is not None else made.about.bounds if made is not None else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers of this step come from the seed.
     # The objective needs the label's largest value after scaling, to turn labels into distances.
-    objective = Objective(options.loss, options.loss_set, float(bounds[1]) / options.scale)
-    warm_up = Objective(("triplet",), ("negatives=sum",)) if options.warm_up else objective
-    _check_labels(objective, labels is not None, plan is not None)
+    objective = Objective(options.loss, options.loss_kwargs, float(bounds[1]) / options.scale)
+    triplet_epochs = Objective(("triplet",), ("negatives=sum",)) if options.triplet_epochs else objective
+    _check_labels(objective, labels is not None, made is not None)
     objective.check_bounds(float(bounds[0]) / options.scale, float(bounds[1]) / options.scale)
     torch.manual_seed(options.seed)
     # From the training captions alone: words of val and test stay unknown.
-    vocabulary = Vocabulary.of(train.texts, options.least)
-    model = make_model(options.model, features.width, vocabulary, options.embed, options.word, options.text)
+    vocabulary = Vocabulary.of(train.texts, options.min_count)
+    model = make_model(options.model, features.width, vocabulary, options.embed_dim, options.word_dim, options.text)
     if model.sets and objective.needs_paired:
         raise FitError(f"log_ratio and dense_triplet compare embeddings; {options.model} has a set of vectors per item")
     model.to(processes.device)
@@ -100,7 +100,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _rate(options, epoch))
     scaler = torch.amp.GradScaler(processes.device.type, enabled=options.precision == "float16")
     batches = Batches(
-        options, train, features, model, labels, plan, objective.needs_paired, processes.rank, processes.world
+        options, train, features, model, labels, made, objective.needs_paired, processes.rank, processes.world
     )
 
     # Progress: the start, or the last checkpoint.
@@ -131,7 +131,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     def save(name: str, now: TrainState, logged: int = 0) -> None:
         """Write a checkpoint: `best.pt` holds the model alone, `last.pt` all that resuming needs."""
         if processes.first:
-            body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
+            body = {"options": options.identity(), "proxy": features.proxy, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
@@ -143,8 +143,8 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     log = Log(options.out if processes.first else None, notify, size, progress.step)
     if processes.first:
         (options.out / VOCABULARY).write_text(vocabulary.to_json(), encoding="utf-8")
-        if features.stand_in is not None:
-            log.note(features.stand_in)
+        if features.proxy is not None:
+            log.note(features.proxy)
         if batches.left_out:
             log.note(f"{batches.left_out:,} captions have no label and are left out")
         if progress.step:
@@ -169,7 +169,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # Training.
     started = time.perf_counter() - progress.seconds
     while not progress.finished:
-        loss_of = warm_up if progress.epoch < options.warm_up else objective
+        loss_of = triplet_epochs if progress.epoch < options.triplet_epochs else objective
         # A pure function of the epoch: a resumed run skips the batches that are done.
         todo = batches.epoch(progress.epoch)
         for batch in _loader(batches, todo[progress.done :], options.workers):
@@ -235,7 +235,7 @@ def _step(
     scaler.scale(loss).backward()
     # Clipping compares the true norm, so float16's loss scale is taken out first.
     scaler.unscale_(optimizer)
-    norm = nn.utils.clip_grad_norm_([*model.parameters(), *objective.parameters()], options.clip)
+    norm = nn.utils.clip_grad_norm_([*model.parameters(), *objective.parameters()], options.max_grad_norm)
     scaler.step(optimizer)
     scaler.update()
     return loss.detach(), norm
@@ -269,13 +269,13 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
     return ((seed * 1_000_003 + step) * 1_009 + rank + 1) % (1 << 63)
 
 
-def _check_labels(objective: Objective, lookup: bool, plan: bool) -> None:
+def _check_labels(objective: Objective, lookup: bool, batches: bool) -> None:
     """Raise if the loss needs labels that the options do not bring."""
-    if objective.needs_relevance and not (lookup or plan):
-        raise FitError("this loss reads labels: give --labels (a lookup) or --plan (a batch plan)")
-    if objective.needs_paired and plan:
+    if objective.needs_relevance and not (lookup or batches):
+        raise FitError("this loss reads labels: give --labels (a lookup) or --batches (precomputed batches)")
+    if objective.needs_paired and batches:
         raise FitError(
-            "log_ratio and dense_triplet read labels of captions among themselves: give --labels, not --plan"
+            "log_ratio and dense_triplet read labels of captions among themselves: give --labels, not --batches"
         )
 
 
@@ -291,7 +291,7 @@ def load_model(folder: Path, name: str = BEST) -> tuple[Model, dict[str, Any]]:
     """Load the model of a run in evaluation mode, and the rest of its checkpoint."""
     state = load_checkpoint(folder / name)
     options, vocabulary = state["options"], Vocabulary.read(folder / VOCABULARY)
-    shape = (state["width"], vocabulary, options["embed"], options["word"], options["text"])
+    shape = (state["width"], vocabulary, options["embed_dim"], options["word_dim"], options["text"])
     model = make_model(options["model"], *shape)
     model.load_state_dict(state.pop("model"))
     return model.eval(), state

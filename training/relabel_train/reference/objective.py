@@ -99,7 +99,7 @@ class Objective(nn.Module):
                 if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
                     raise FitError(
                         f"{name} reads labels in {bounds[0]:g}..{bounds[1]:g}, and these are in {low:g}..{high:g}. "
-                        f"Give --scale, or --set 'loss_set=[{name}.labels=cosine]' for cosines."
+                        f"Give --scale, or --set 'loss_kwargs=[{name}.labels=cosine]' for cosines."
                     )
 
     def forward(self, pairs: Pairs) -> Tensor:

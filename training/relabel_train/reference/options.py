@@ -64,19 +64,21 @@ class FitOptions(_Options):
         Path("runs/fit"), "Folder of the run: checkpoints, log, vocabulary. The same command resumes it."
     )
     labels: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
-    plan: Path | None = option(None, "Batch plan of `relabel export plan`, which replaces the lookup and the sampler.")
+    batches: Path | None = option(
+        None, "Precomputed batches of `relabel export batches`, which replace lookup and sampler."
+    )
     model: str = option("vsepp", "vsepp, vse_inf, sgr or saf.")
     text: str = option("gru", "vse_inf: gru, or a transformers model by name or folder.")
     loss: tuple[str, ...] = option(
         ("triplet",), "Loss by name, with an optional weight: triplet, bcls:0.5. Repeatable."
     )
-    loss_set: tuple[str, ...] = option((), "Parameter of a loss: margin=0.1, or triplet.margin=0.1. Repeatable.")
+    loss_kwargs: tuple[str, ...] = option((), "Parameter of a loss: margin=0.1, or triplet.margin=0.1. Repeatable.")
     pooling: str | None = option(
-        None, "Pooling of references: paired, max, mean or refs; the label's default if omitted."
+        None, "Pooling of references: first, max, mean or set; the label's default if omitted."
     )
     scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
     sampler: Sampler = option("random", "random, neighbour or graded.")
-    sampler_set: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
+    sampler_kwargs: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
     split: str = option("train", "Split to train on.")
     val: str = option("val", "Split whose RSUM selects the model and stops the run.")
     namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
@@ -90,13 +92,13 @@ class FitOptions(_Options):
         None, "Epoch (from 0) at which the rate falls to a tenth; never if omitted.", 0, 1_000_000
     )
     weight_decay: float = option(0.0, "Weight decay; above 0 AdamW replaces Adam.", 0, 1000)
-    warm_up: int = option(
+    triplet_epochs: int = option(
         0, "Epochs of the summed triplet loss before the loss itself; 1 in the paper of vse_inf.", 0, 1_000_000
     )
-    clip: float = option(2.0, "Largest norm of the gradient.", 1e-9, 1e9)
-    embed: int = option(1024, "Width of embeddings.", 1, 100_000)
-    word: int = option(300, "Width of word vectors.", 1, 100_000)
-    least: int = option(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
+    max_grad_norm: float = option(2.0, "Largest norm of the gradient.", 1e-9, 1e9)
+    embed_dim: int = option(1024, "Width of embeddings.", 1, 100_000)
+    word_dim: int = option(300, "Width of word vectors.", 1, 100_000)
+    min_count: int = option(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
     seed: int = option(0, "Seed of weights, batches and all other random numbers.", 0, 2**32 - 1)
     precision: Precision = option("float32", "Precision of matrix products: float32, bfloat16, or float16 (on a GPU).")
     evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", 0, 10**12)
@@ -109,17 +111,18 @@ class FitOptions(_Options):
     def _check_labels(self) -> FitOptions:
         if self.sampler != "random" and self.labels is None:
             raise ValueError(f"{self.sampler} batches need neighbours: give --labels, a lookup that has them")
-        if self.labels is not None and self.plan is not None:
-            raise ValueError("--labels and --plan both bring labels; give one of them")
+        if self.labels is not None and self.batches is not None:
+            raise ValueError("--labels and --batches both bring labels; give one of them")
         return self
 
     def identity(self) -> dict[str, Any]:
         """Return the options that identify a run: a checkpoint resumes only under the same ones.
 
-        Features, captions, labels and plans are identified by their content, which `relabel_train.reference.fit` adds.
+        Features, captions, labels and batches are identified by their content, which `relabel_train.reference.fit`
+        adds.
         """
         # These change where and how often files are written, and how long the run is, but no step.
-        free = {"out", "workers", "log_every", "save_every", "epochs", "data", "captions", "labels", "plan"}
+        free = {"out", "workers", "log_every", "save_every", "epochs", "data", "captions", "labels", "batches"}
         return self.model_dump(mode="json", exclude=free)
 
 

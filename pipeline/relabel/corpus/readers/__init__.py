@@ -54,7 +54,7 @@ class Input:
     """Captions that can be read.
 
     `files`: every file by its name.
-    `semantic`: parameters that affect the captions.
+    `config`: parameters that affect the captions.
     `read`: returns the captions.
     `sha256`: returns the identity of what a file holds.
     `note`: columns and splits that were chosen, for a line that is printed.
@@ -62,7 +62,7 @@ class Input:
     """
 
     files: dict[str, Path]
-    semantic: dict[str, Any]
+    config: dict[str, Any]
     read: Callable[[], Iterable[Caption]]
     sha256: Callable[[Path], str] = input_sha256
     note: str = ""
@@ -123,10 +123,10 @@ def _open_scan(params: IngestParams, path: Path) -> Input:
 
     paths = scan_files(path)
     ids = [] if params.ids == "position" else [ids_file(p) for p in paths]
-    semantic = {"format": params.format, "ids": params.ids, "captions_per_image": params.captions_per_image}
+    config = {"format": params.format, "ids": params.ids, "captions_per_image": params.captions_per_image}
     read = partial(read_scan, namespace=params.prefix, ids=params.ids, captions_per_image=params.captions_per_image)
     files = _by_name([*paths, *(p for p in ids if p.is_file())])
-    return Input(files, semantic, lambda: chain.from_iterable(map(read, paths)))
+    return Input(files, config, lambda: chain.from_iterable(map(read, paths)))
 
 
 def _open_table(params: IngestParams, path: Path) -> Input:
@@ -138,8 +138,8 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         in_split=params.in_split,
         image_per_row=params.image_per_row,
     )
-    semantic: dict[str, Any] = {"ids": params.ids, "delimiter": params.delimiter, "quotes": params.quotes}
-    semantic |= {"format": params.format, "columns": list(params.columns)}
+    config: dict[str, Any] = {"ids": params.ids, "delimiter": params.delimiter, "quotes": params.quotes}
+    config |= {"format": params.format, "columns": list(params.columns)}
     skipped: Counter[str] = Counter()
     named = {_name(file, path): check_regular(file) for file in files}
     sha256: Callable[[Path], str] = input_sha256
@@ -153,7 +153,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         note = columns.describe()
     splits = _splits_of_names(files, path) if params.in_split is None and columns.split is None else {}
     if len(set(splits.values())) > 1:
-        note, semantic["splits"] = f"{note.partition('; splits')[0]}; splits: names of files", "names of files"
+        note, config["splits"] = f"{note.partition('; splits')[0]}; splits: names of files", "names of files"
 
     def captions() -> Iterator[Caption]:
         counts: dict[str, int] = {}
@@ -164,7 +164,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
             else:
                 yield from open_table(file, params, skipped).captions(chosen, params.prefix, counts)
 
-    return Input(named, {**semantic, "chosen": columns.__dict__}, captions, sha256, note, skipped)
+    return Input(named, {**config, "chosen": columns.__dict__}, captions, sha256, note, skipped)
 
 
 def guess_format(path: Path) -> Format:

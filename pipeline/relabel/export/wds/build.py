@@ -96,9 +96,9 @@ class SideCarWork:
         )
         write_text(work.folder / sidecar.DESCRIPTION, description.to_json())
         totals = np.sum(list(counts.values()), axis=0).tolist()
-        work.facts |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
-        work.facts |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
-        work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
+        work.metadata |= dict(zip(("keys", "captions", "missing"), totals, strict=True))
+        work.metadata |= {"shards": len(self.shards), "meaning of keys": self.keys, "layout": self.params.layout}
+        work.metadata |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
 
     def _count_keys(self) -> tuple[dict[str, tuple[int, int, int]], bool]:
         """Return keys, captions and missing keys of each shard, and whether all have every caption of their image."""

@@ -20,7 +20,7 @@ from typing_extensions import override
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceSpec
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.models.files import ModelFiles, find_model
@@ -40,7 +40,7 @@ class BertSts(Source[BertStsParams]):
         bounds=(0.0, 1.0),
         symmetric=True,
         params=BertStsParams,
-        refused_poolings={"refs": "a cross-encoder reads two captions, not a set"},
+        refused_poolings={"set": "a cross-encoder reads two captions, not a set"},
     )
 
     def __init__(self, params: BertStsParams) -> None:
@@ -62,7 +62,7 @@ class BertSts(Source[BertStsParams]):
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Raise if the gate is not a label of vectors."""
         for label, manifest in inputs.items():
-            if manifest.facts.get("kind") != "vectors":
+            if manifest.metadata.get("kind") != "vectors":
                 message = f"{label} cannot be the gate: it is not a label of vectors"
                 raise UsageError(message, todo="Set `gate` to a label of cbow or sbert, or to null.")
 
@@ -77,24 +77,30 @@ class BertSts(Source[BertStsParams]):
         """Load and check the model. Nothing is stored of a caption: pairs are scored when needed."""
         files = self._files(runtime)
         scorer = self._scorer(files, runtime)
-        work.facts |= {"model": files.name, "max_length": scorer.limit, "output": scorer.output, "scale": scorer.scale}
-        work.runtime |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
-        work.runtime["model"] = files.record()
-        work.facts |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})
+        work.metadata |= {
+            "model": files.name,
+            "max_length": scorer.limit,
+            "output": scorer.output,
+            "scale": scorer.scale,
+        }
+        work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
+        work.provenance["model"] = files.record()
+        work.metadata |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})
         return iter(())
 
     @override
-    def open(self, encoding: OpenEncoding) -> BertStsRelevance:
+    def open(self, encoding: Encoding) -> BertStsRelevance:
         """Return the relevance, which loads the model for the first pair that passes the gate."""
         coarse = None if self.params.gate is None else encoding.inputs[self.params.gate]
+        runtime = encoding.runtime
         return BertStsRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
             params=self.params,
             coarse=coarse,
-            scorer=cache(lambda: self._scorer(self._files(encoding.runtime), encoding.runtime)),
-            runtime=encoding.runtime,
+            scorer=cache(lambda: self._scorer(self._files(runtime).check_unchanged(encoding.manifest), runtime)),
+            runtime=runtime,
             failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
         )
 

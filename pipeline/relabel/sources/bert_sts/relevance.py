@@ -52,7 +52,7 @@ class BertStsRelevance(Relevance):
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption; each distinct pair of texts is scored once per call."""
         how = pooling or self.pooling
-        sets = references.first() if how == "paired" else references
+        sets = references.first() if how == "first" else references
         keys, inverse = self._distinct_pairs(sets, captions)
         scores, refined = self.gated(keys)
         scores[refined] = self.refine(keys[refined])
@@ -60,7 +60,7 @@ class BertStsRelevance(Relevance):
 
     @override
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        sets = references.first() if self.pooling == "paired" else references
+        sets = references.first() if self.pooling == "first" else references
         _, refined = self.gated(self._distinct_pairs(sets, captions)[0])
         count = round(int(refined.sum()) * total / max(1, len(captions)))
         self.check_limit(count)
@@ -107,7 +107,7 @@ class BertStsRelevance(Relevance):
     def gated(self, keys: Keys) -> tuple[Scores, Mask]:
         """Return the relevance of D pairs of texts as if none passed the gate, and a mask of those to refine."""
         one, two = rows_of(keys)
-        coarse = None if self.coarse is None else self.coarse.pairs(References.single(one), two, "paired")
+        coarse = None if self.coarse is None else self.coarse.pairs(References.single(one), two, "first")
         return self._apply_gate(coarse, one == two)
 
     def refine(self, keys: Keys) -> Scores:

@@ -42,7 +42,7 @@ class GatedFinder(Finder):
         self._texts = np.unique(texts)
         indptr, order = group(texts, relevance.rows.stop)
         self._captions = References(indptr, encoded[order])  # candidates with each text
-        counted = search.queries.first() if pooling == "paired" else search.queries
+        counted = search.queries.first() if pooling == "first" else search.queries
         self._sets = References(counted.indptr, relevance.text_rows(counted.rows))
         self._queries = np.setdiff1d(self._sets.rows, relevance.failed)
         self._table: csr_array | None = None

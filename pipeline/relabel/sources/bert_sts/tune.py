@@ -24,7 +24,7 @@ from relabel.core.numeric.threads import inner_threads
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets import locate
-from relabel.datasets.judged.stsb import FILES, SentencePair, read_stsb
+from relabel.datasets.evaluation_sets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.models.loading import fast_type, load_from_folder, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
@@ -44,7 +44,7 @@ class TuneBertStsParams(Parameters):
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
     batch_size: int = Field(32, ge=1, le=100_000, description="Pairs per step.")
-    rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
+    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
     warmup: float = Field(
         0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; then it falls to 0."
     )
@@ -60,18 +60,18 @@ def tune_bert_sts(params: TuneBertStsParams, runtime: Runtime) -> Recipe:
     """Return the recipe of a cross-encoder that is tuned on STS-B: the model's files, as `bert_sts` loads them."""
     paths = cache(partial(find_stsb_files, runtime))
     find_base = cache(partial(find_model, params.base, params.revision, runtime.progress))
-    semantic = partial(params.model_dump, mode="json", exclude={"base", "revision"})
+    config = partial(params.model_dump, mode="json", exclude={"base", "revision"})
     inputs: Inputs = {"base": lambda: find_base().sha256()}
     inputs |= {f"stsb {split}": lambda split=split: sha256_file(paths()[split]) for split in FILES}  # type: ignore[misc]
 
     def fill(work: Work) -> None:
         base = find_base()
         pairs = {split: read_stsb(path) for split, path in paths().items()}
-        facts = train(params, base.folder, pairs, work, runtime)
-        work.facts |= {"base": base.name, "pairs": {split: len(rows) for split, rows in pairs.items()}} | facts
-        work.runtime["base"] = base.record()
+        metadata = train(params, base.folder, pairs, work, runtime)
+        work.metadata |= {"base": base.name, "pairs": {split: len(rows) for split, rows in pairs.items()}} | metadata
+        work.provenance["base"] = base.record()
 
-    return Recipe(KIND, f"{Path(params.base).name} on stsb", semantic, inputs, fill)
+    return Recipe(KIND, f"{Path(params.base).name} on stsb", config, inputs, fill)
 
 
 def find_stsb_files(runtime: Runtime) -> dict[str, Path]:
@@ -84,8 +84,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a cross-encoder, starting from the encoder in `base`, and write its files.
 
-    `pairs`: pairs of the splits train, dev and test. Returns dict: facts of the manifest: agreement with people on dev
-    and test, precision, device and steps.
+    `pairs`: pairs of the splits train, dev and test. Returns dict: metadata of the manifest: agreement with people on
+    dev and test, precision, device and steps.
     """
     import torch
     from transformers import get_linear_schedule_with_warmup
@@ -99,7 +99,7 @@ def train(
     scores = torch.tensor([p.score / 5 for p in pairs["train"]] * 2, device=device)
     lengths, rng = np.array([len(a) + len(b) for a, b in texts]), np.random.default_rng(params.seed)
     batches = [batch for _ in range(params.epochs) for batch in epoch_batches(lengths, params.batch_size, rng)]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=params.rate, weight_decay=params.weight_decay)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay)
     warmup = round(len(batches) * params.warmup)
     schedule = get_linear_schedule_with_warmup(optimizer, warmup, len(batches))  # type: ignore[no-untyped-call]
     with quiet(), inner_threads(runtime.threads):

@@ -28,7 +28,7 @@ from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_tokens, tokenize_text
-from relabel.sources.base import OpenEncoding
+from relabel.sources.base import Encoding
 from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
@@ -124,12 +124,12 @@ class Cbow(VectorSource[CbowParams]):
             # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         table = record_vectors(work, file, self.params.tokenizer if self.params.weighting == "mean" else "spacy")
-        work.facts |= coverage(counts(), set(table["word"].to_pylist()), zeros)
+        work.metadata |= coverage(counts(), set(table["word"].to_pylist()), zeros)
         # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 
     @override
-    def open(self, encoding: OpenEncoding) -> VectorRelevance:
+    def open(self, encoding: Encoding) -> VectorRelevance:
         """Open the vectors. The file of word vectors is read for new texts only."""
         return VectorRelevance(
             encoding.corpus,
@@ -146,9 +146,9 @@ class Cbow(VectorSource[CbowParams]):
         words = list(noun_weights(list(number), self.params.tagger, runtime.progress, weighted))
         return WordBags.from_weighted_words(words, np.array([number[text] for text in texts], np.int64))
 
-    def _text_encoder(self, encoding: OpenEncoding) -> Callable[[str], NDArray[np.float32]]:
+    def _text_encoder(self, encoding: Encoding) -> Callable[[str], NDArray[np.float32]]:
         """Return the function from a new text to its (D,) unit vector; zeros if no word is known."""
-        runtime, width = encoding.runtime, int(encoding.manifest.facts["width"])
+        runtime, width = encoding.runtime, int(encoding.manifest.metadata["width"])
         known: dict[str, NDArray[np.float64]] = {}
 
         def encode(text: str) -> NDArray[np.float32]:

@@ -82,7 +82,7 @@ def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recip
     def fill(work: Work) -> None:
         documents = _documents(params, corpus, rows)
         work.file(file, lambda path: _write(path, *_train(params, documents, runtime)))
-        work.facts |= {
+        work.metadata |= {
             "rows": [rows.start, rows.stop],
             "documents": len(documents),
             "tokens": sum(document.count(" ") + 1 for document in documents),
@@ -91,8 +91,8 @@ def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recip
         }
 
     name = f"word2vec {trained_on} {params.width}d"
-    semantic = partial(params.model_dump, mode="json")
-    return Recipe("word_vectors", name, semantic, {"corpus": corpus.digest}, fill)
+    config = partial(params.model_dump, mode="json")
+    return Recipe("word_vectors", name, config, {"corpus": corpus.digest}, fill)
 
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:

@@ -27,7 +27,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.features import BOUNDS, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
@@ -42,7 +42,7 @@ class CiderParams(SourceParams):
     """Parameters of cider."""
 
     source: Literal["cider"] = "cider"
-    pooling: Pooling = Field("refs", description="refs and mean are the same: CIDEr of a set is a mean over it.")
+    pooling: Pooling = Field("set", description="refs and mean are the same: CIDEr of a set is a mean over it.")
     variant: Literal["cider_d", "cider"] = Field(
         "cider_d", description="cider_d clips counts and punishes a difference in length; cider does neither."
     )
@@ -117,7 +117,7 @@ class Cider(Source[CiderParams]):
         yield Step(f"vocabulary ({p.tokenizer})", "captions", [task])
         yield shards.step(f"n-grams ({p.tokenizer})", make_shard)
         empty = sum(int((words.to_numpy() == 0).sum()) for words in shards.read_column(work, "words"))
-        work.facts |= {
+        work.metadata |= {
             "tokenizer": p.tokenizer,
             "variant": p.variant,
             "documents": len(documents),
@@ -126,12 +126,12 @@ class Cider(Source[CiderParams]):
         }
 
     @override
-    def open(self, encoding: OpenEncoding) -> CiderRelevance:
+    def open(self, encoding: Encoding) -> CiderRelevance:
         table = read_parts(encoding.folder, encoding.manifest, ["ngrams", "counts", "words"])
         vocabulary = read_columns(encoding.folder / VOCABULARY, ["order", "df"])
         order = view_column(vocabulary["order"])
         starts = np.searchsorted(order, np.arange(1, self.params.n + 2)).astype(np.int64)
-        documents = int(encoding.manifest.facts["documents"])
+        documents = int(encoding.manifest.metadata["documents"])
         idf = idf_of(view_column(vocabulary["df"]), documents)
         words = view_column(table["words"])
         clip = self.params.variant == "cider_d"

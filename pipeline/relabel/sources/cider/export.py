@@ -161,7 +161,7 @@ def _sibling_scores(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iter
         pair = np.arange((n**2).sum()) - np.repeat(np.cumsum(n**2) - n**2, n**2)
         size, start = np.repeat(n, n**2), np.repeat(first[a:b], n**2)
         candidate, reference = (start + pair // size).astype(np.int32), (start + pair % size).astype(np.int32)
-        yield relevance.pairs(References.single(reference), candidate, "paired")
+        yield relevance.pairs(References.single(reference), candidate, "first")
 
 
 def _count_holders(

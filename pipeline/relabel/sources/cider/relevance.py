@@ -27,7 +27,7 @@ _FEW_SETS = 8  # sets that are scored pair by pair: an index of the captions wou
 class CiderRelevance(Relevance):
     """CIDEr-D or CIDEr of encoded captions, in 0..10.
 
-    `refs` and `mean` are the same number, since CIDEr of a set is the mean over its captions. `Cider` shows an example.
+    `set` and `mean` are the same number, since CIDEr of a set is the mean over its captions. `Cider` shows an example.
 
     `features`: the encoded rows.
     `open_vocabulary`: reads the vocabulary; called for the first new text.
@@ -78,7 +78,7 @@ class CiderRelevance(Relevance):
         # The text may be longer than every caption: the table of penalties must cover the difference.
         longest = max(len(self.weighting.gauss), ngrams.ids.shape[1])
         weighting = self.weighting._replace(gauss=gauss_of(self.sigma, longest))
-        return self._score(refs, weighting, sets, self.positions(captions), "paired")
+        return self._score(refs, weighting, sets, self.positions(captions), "first")
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:

@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Paths, Source, SourceParams, SourceSpec
+from relabel.sources.base import Encoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.store.manifest import Manifest
@@ -30,7 +30,9 @@ class FuseParams(SourceParams):
 
     paths: ClassVar[Paths] = {"model": {None: "fuse"}}
     source: Literal["fuse"] = "fuse"
-    pooling: Pooling = Field("refs", description="refs scores the set; paired, max and mean score single references.")
+    pooling: Pooling = Field(
+        "set", description="set scores all references together; first, max and mean score single references."
+    )
     model: str | None = Field(
         None, description="Folder that `relabel tune fuse` wrote; null for the folder `fuse` among the fetched files."
     )
@@ -79,7 +81,7 @@ class Fuse(Source[FuseParams]):
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Check that the parts are encoded with the parameters of the fit."""
         for label, part in self._parts.items():
-            current, fitted = without_rows(inputs[label].semantic), part.semantic
+            current, fitted = without_rows(inputs[label].config), part.config
             if current != fitted:
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
                 message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
@@ -87,7 +89,7 @@ class Fuse(Source[FuseParams]):
                 raise CheckError(message, where=str(self.model_folder()), todo=todo)
 
     @override
-    def open(self, encoding: OpenEncoding) -> FuseRelevance:
+    def open(self, encoding: Encoding) -> FuseRelevance:
         # A row that failed in any part has no score.
         failed = [np.empty(0, np.int32), *(part.failed for part in encoding.inputs.values())]
         return FuseRelevance(

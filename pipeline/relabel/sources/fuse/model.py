@@ -27,8 +27,8 @@ MODEL = "model.json"
 BOUNDS = (0.0, 1.0)
 """Range of relevance: human scores 0..5, divided by 5."""
 
-FeaturePooling = Literal["max", "mean", "refs"]
-"""`max` and `mean` pool the part's scores of single references, and `refs` is the part's own score of the set."""
+FeaturePooling = Literal["max", "mean", "set"]
+"""`max` and `mean` pool the part's scores of single references, and `set` is the part's own score of the set."""
 HeadName = Literal["set", "single"]
 _STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no value
 
@@ -76,12 +76,12 @@ class Part:
     """Description of a label that a model was fitted with.
 
     `pair_by_pair`: see Source.is_pairwise.
-    `semantic`: parameters of its encoding, without its rows (see `without_rows`).
+    `config`: parameters of its encoding, without its rows (see `without_rows`).
     """
 
     source: str
     pair_by_pair: bool
-    semantic: dict[str, Any]
+    config: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def model_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def without_rows(semantic: Mapping[str, Any]) -> Any:
+def without_rows(config: Mapping[str, Any]) -> Any:
     """Return an encoding's parameters and version without its rows and its storage, as JSON-able values."""
-    version = version_of("encoding", semantic.get("source"))
-    kept = {k: v for k, v in semantic.items() if k not in _STORAGE} | {"version": version}
+    version = version_of("encoding", config.get("source"))
+    kept = {k: v for k, v in config.items() if k not in _STORAGE} | {"version": version}
     # Sorted, since the order in which a source names its parameters may differ between runs, and bytes may not.
     return json.loads(json.dumps(kept, sort_keys=True))

@@ -37,11 +37,11 @@ def compute_features(
     singles: dict[str, Scores] = {}
     for part, pooling in features:
         score = parts[part].block if block else parts[part].pairs
-        if pooling == "refs":
-            yield score(sets, captions, "refs")
+        if pooling == "set":
+            yield score(sets, captions, "set")
             continue
         if part not in singles:
-            singles[part] = score(References.single(sets.rows), each, "paired")
+            singles[part] = score(References.single(sets.rows), each, "first")
         yield pool(singles[part], sets.indptr, pooling)
 
 
@@ -49,7 +49,7 @@ def compute_features(
 class FuseRelevance(Relevance):
     """Relevance that a model computes from its parts' scores.
 
-    `refs` scores a set by the model's set head, or by its single head if the set is one caption. `paired` scores the
+    `set` scores a set by the model's set head, or by its single head if the set is one caption. `first` scores the
     first reference by the single head. `max` and `mean` pool the single head's scores of all references.
 
     `parts`: by label, opened for the same rows.
@@ -78,8 +78,8 @@ class FuseRelevance(Relevance):
         """Score each set against its caption or, in a block, against all captions."""
         if pooling in ("max", "mean"):
             each = captions if block else np.repeat(captions, np.diff(sets.indptr))
-            return pool(self._score(References.single(sets.rows), each, "paired", block), sets.indptr, pooling)
-        sets = sets.first() if pooling == "paired" else sets
+            return pool(self._score(References.single(sets.rows), each, "first", block), sets.indptr, pooling)
+        sets = sets.first() if pooling == "first" else sets
         sizes, width = np.diff(sets.indptr), len(captions) if block else 1
         out = np.empty((len(sets), width) if block else len(sets))
         # As many sets at a time as have `_CELLS` scores of single references, and at least one.
@@ -124,8 +124,8 @@ class FuseRelevance(Relevance):
         for i, label in enumerate(labels):
             if isinstance(self.parts[label], FuseRelevance):
                 message = f"part {label} of this fuse is a fuse itself, and the reader does not nest lookups"
-                raise UsageError(message, todo="Use a batch plan: `relabel export plan`.")
-            arrays = self.parts[label].write_lookup(_PrefixedWork(work.folder, work.facts, prefix=f"part{i}."))
+                raise UsageError(message, todo="Use precomputed batches: `relabel export batches`.")
+            arrays = self.parts[label].write_lookup(_PrefixedWork(work.folder, work.metadata, prefix=f"part{i}."))
             bounds = source_class(self.model.parts[label].source).spec.bounds
             parts.append({"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)})
         heads = {

@@ -52,21 +52,21 @@ _SAME_STEP = 5  # every fifth altered caption is also paired with itself
 class FuseInput:
     """Label that a fuse is fitted with.
 
-    `semantic`: parameters of its encoding of val.
+    `config`: parameters of its encoding of val.
     `identity`: identity of that encoding as an input of an artefact.
     `opened`: opens the encoding.
     `tuned`: file of out-of-fold predictions, or None (see `find_out_of_fold`).
     """
 
     source: Source[Any]
-    semantic: dict[str, Any]
+    config: dict[str, Any]
     identity: str
     opened: Callable[[], Relevance]
     tuned: Path | None = None
 
     def part(self) -> Part:
         """Return the label's description in the model."""
-        return Part(self.source.spec.name, self.source.is_pairwise(), without_rows(self.semantic))
+        return Part(self.source.spec.name, self.source.is_pairwise(), without_rows(self.config))
 
     def poolings(self, task: Task) -> tuple[FeaturePooling, ...]:
         """Return the poolings of the label's features."""
@@ -74,9 +74,9 @@ class FuseInput:
         # score in place of the mean, and by nothing else if it scores pair by pair, which is slow.
         if task == "sts":
             return ("max",)
-        if "refs" in self.source.spec.refused_poolings:
+        if "set" in self.source.spec.refused_poolings:
             return ("max", "mean")
-        return ("refs",) if self.source.is_pairwise() else ("refs", "max")
+        return ("set",) if self.source.is_pairwise() else ("set", "max")
 
 
 def find_out_of_fold(source: Source[Any]) -> Path | None:
@@ -102,7 +102,7 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
         message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
         raise UsageError(message, where="tune.fuse.free_parts", todo="Name parts of the fuse, or none.")
     described = {label: one.part() for label, one in parts.items()}
-    semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
+    config = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {label}": one.identity for label, one in parts.items()}}
     inputs |= {f"cxc {task} {SPLIT}": partial(cxc.sha256, task, SPLIT) for task in TASKS}
     inputs |= {f"out of fold {label}": partial(sha256_file, one.tuned) for label, one in parts.items() if one.tuned}
@@ -123,9 +123,9 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
             tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, used))
             heads[name] = fit_head(sample, used)
         FuseModel(described, heads).write(work)
-        work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": tasks}
+        work.metadata |= {"parts": list(parts), "split": SPLIT, "tasks": tasks}
 
-    return Recipe(KIND, f"fuse of {', '.join(parts)}", lambda: semantic, inputs, fill)
+    return Recipe(KIND, f"fuse of {', '.join(parts)}", lambda: config, inputs, fill)
 
 
 def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, runtime: Runtime) -> Sample:

@@ -24,7 +24,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.shards import Shards
@@ -41,7 +41,7 @@ class MeteorParams(SourceParams):
     """Parameters of meteor. Those after `language` change no score and enter no fingerprint."""
 
     source: Literal["meteor"] = "meteor"
-    pooling: Pooling = "refs"
+    pooling: Pooling = "set"
     language: Literal["en"] = Field("en", description="Language; pycocoevalcap has the paraphrases of this one.")
     heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
     processes: int | None = Field(None, ge=1, le=4096, description="Java processes; none: one a CPU thread.")
@@ -83,10 +83,10 @@ class Meteor(Source[MeteorParams]):
             return pa.table({"row": row, "words": pa.array(words, pa.string())})
 
         yield Shards(corpus, rows, rows_per_shard).step("METEOR's words", make_shard)
-        work.facts["tokenizer"] = "ptb"
+        work.metadata["tokenizer"] = "ptb"
 
     @override
-    def open(self, encoding: OpenEncoding) -> MeteorRelevance:
+    def open(self, encoding: Encoding) -> MeteorRelevance:
         """Open an encoding; Java starts with the first pair."""
         # Number 0 is the empty text, which is scored without Java.
         words = {"": 0}
@@ -127,9 +127,9 @@ class MeteorRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs; `max` equals `refs`, because METEOR takes the best of several references."""
+        """Score P pairs; `max` equals `set`, because METEOR takes the best of several references."""
         mode = pooling or self.pooling
-        if mode == "paired":
+        if mode == "first":
             references = references.first()
         if mode != "mean":
             return self._best(references, captions)

@@ -63,8 +63,7 @@ class SentenceEncoder:
             )
         self.width = expected.shape[1]
         if dtype == "int8" and self._forward is None:
-            todo = "Use dtype float32 or bfloat16."
-            raise UsageError(f"this model cannot run in int8 ({'; '.join(self.left_out)})", todo=todo)
+            raise UsageError(f"no int8 with this model ({'; '.join(self.left_out)})", todo="Use float32 or bfloat16.")
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode texts, stripped of white space around them, each distinct text once."""

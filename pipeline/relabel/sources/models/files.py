@@ -13,10 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, loaded_files, read_modules
 from relabel.store.files import input_sha256
+from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -43,6 +44,12 @@ class ModelFiles:
         """Return the sha256 over the sha256 and relative path of every file that can change a vector."""
         lines = [f"{input_sha256(self.folder / name)}  {name}\n" for name in value_files(self.folder)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def check_unchanged(self, manifest: Manifest) -> ModelFiles:
+        """Raise if an encoding was made with another model."""
+        if self.sha256() != manifest.config["model"]["sha256"]:
+            raise CheckError("the encoding was made with another model", where=str(self.folder), todo="Encode again.")
+        return self
 
     def record(self) -> dict[str, str | None]:
         """Return the entry of the model in a manifest."""

@@ -20,7 +20,7 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Paths, SourceParams
+from relabel.sources.base import Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
     StoredType,
@@ -105,15 +105,16 @@ class Sbert(VectorSource[SbertParams]):
         shards.record_failed(work)
         cut = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
         warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
-        work.facts |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
-        work.facts |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
-        work.runtime |= {"model": files.record()}
-        work.runtime |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
+        work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
+        work.metadata |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
+        work.provenance |= {"model": files.record()}
+        work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
 
     @override
-    def open(self, encoding: OpenEncoding) -> VectorRelevance:
+    def open(self, encoding: Encoding) -> VectorRelevance:
         """Open the vectors. The model is loaded for the first new text only."""
-        encoder = cache(lambda: self._encoder(self._files(encoding.runtime), encoding.runtime))
+        runtime = encoding.runtime
+        encoder = cache(lambda: self._encoder(self._files(runtime).check_unchanged(encoding.manifest), runtime))
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,

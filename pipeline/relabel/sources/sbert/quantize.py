@@ -20,7 +20,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.models.loading import save_model
-from relabel.sources.sbert.tune_data import Pairs, read_judged_set, texts_of
+from relabel.sources.sbert.tune_data import Pairs, read_judged_pairs, texts_of
 from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
 
@@ -41,7 +41,7 @@ def int8_recipe(
     If the corpus holds COCO's val split, the model is checked against human scores. `dataset`: name of the corpus.
     """
     method = f"nncf post-training, transformer, {_CAPTIONS} captions"
-    semantic = {"prompt": prompt, "max_length": max_length, "method": method}
+    config = {"prompt": prompt, "max_length": max_length, "method": method}
 
     def fill(work: Work) -> None:
         from relabel.sources.models.encoder import SentenceEncoder
@@ -55,11 +55,11 @@ def int8_recipe(
         texts = [corpus.texts[row] for row in rows.tolist()]
         model = quantize_model(encoder.convert(), encoder.tokens(texts)[0])
         int8 = SentenceEncoder(files.folder, prompt, max_length, "int8", runtime, model)
-        work.facts |= {"calibrated_on": dataset} | _check(encoder, int8, texts, corpus, files.name)
-        work.runtime["model"] = files.record()
+        work.metadata |= {"calibrated_on": dataset} | _check(encoder, int8, texts, corpus, files.name)
+        work.provenance["model"] = files.record()
         save_model(lambda folder: import_openvino().save_model(model, folder / MODEL, compress_to_fp16=False), work)
 
-    return Recipe(KIND, f"{files.name} in int8", lambda: semantic, {"base": files.sha256}, fill)
+    return Recipe(KIND, f"{files.name} in int8", lambda: config, {"base": files.sha256}, fill)
 
 
 def quantize_model(model: Any, tokens: list[list[int]]) -> Any:
@@ -81,7 +81,7 @@ def _check(encoder: Any, int8: Any, texts: list[str], corpus: Corpus, name: str)
     measured = [("mean cosine with float32", float(cosines.mean()), _LEAST_COSINE)]
     # Captions that nobody has judged have the cosine alone.
     with suppress(MissingError):
-        judged, measured = read_judged_set(corpus, {}), []
+        judged, measured = read_judged_pairs(corpus, {}), []
         for task in ("sts", "sits"):
             draw = np.random.default_rng(0).permutation(len(judged.pairs[task].score))[:_PAIRS]
             pairs = judged.pairs[task].take(draw)

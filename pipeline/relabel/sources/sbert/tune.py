@@ -44,7 +44,7 @@ from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.models.loading import default_prompt, fast_type, load_model, quiet, save_model
 from relabel.sources.sbert import tune_data
-from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedSet, Numbers, Pairs, SentenceSet, correlations
+from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedPairs, Numbers, Pairs, SentenceSet, correlations
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.files import sha256_file
 from relabel.store.workdir import Work
@@ -74,9 +74,9 @@ class TuneSbertParams(Parameters):
     folds: int | None = Field(None, ge=2, le=1000, description="Models to train, each without a fold, and to average.")
     layers: int = Field(3, ge=0, le=1000, description="Number of layers that learn, counted from the last; 0 for all.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
-    rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate.")
+    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate.")
     sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images; those of captions have 1.")
-    also: tuple[SentenceSet, ...] = Field((), description="Further pairs to learn from: train splits of stsb and sick.")
+    extra_datasets: tuple[SentenceSet, ...] = Field((), description="Train splits to learn from as well: stsb, sick.")
     seed: Seed = Field(1, description="Seed of batches and folds.")
 
 
@@ -88,17 +88,17 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
     `corpus`: all of COCO, or at least its val images.
     """
     base = cache(lambda: find_model(params.base, params.revision, runtime.progress))
-    sentences = cache(lambda: {name: tune_data.find_sentence_pairs(name, runtime) for name in params.also})
+    sentences = cache(lambda: {name: tune_data.find_sentence_pairs(name, runtime) for name in params.extra_datasets})
     inputs: Inputs = {"base": lambda: base().sha256(), "corpus": corpus.digest}
     inputs |= {f"cxc {t} val": partial(sha256, t, "val") for t in ("sts", "sits", *(("sis",) if params.sis else ()))}
-    inputs |= {f"{name} train": lambda name=name: sha256_file(sentences()[name]) for name in params.also}  # type: ignore[misc]
+    inputs |= {f"{name} train": lambda name=name: sha256_file(sentences()[name]) for name in params.extra_datasets}  # type: ignore[misc]
 
     def fill(work: Work) -> None:
-        judged = tune_data.read_judged_set(corpus, sentences())
-        work.facts["base"], work.runtime["model"] = base().name, base().record()
+        judged = tune_data.read_judged_pairs(corpus, sentences())
+        work.metadata["base"], work.provenance["model"] = base().name, base().record()
         encoder = UpperLayers(base().folder, judged.texts, params.layers, None, runtime)
         whole = np.zeros(judged.images, np.int64)
-        work.facts["val"] = {"base": correlations(_table(judged, [base().folder], whole, runtime))}
+        work.metadata["val"] = {"base": correlations(_table(judged, [base().folder], whole, runtime))}
         if params.folds:
             fold = tune_data.cut_folds(judged, params.folds, params.seed)
             parts = [work.subfolder(f"fold-{k}") for k in range(params.folds)]
@@ -106,27 +106,27 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
                 _train(params, encoder, judged, np.flatnonzero(fold != k), part, runtime.progress)
             _merge(parts, work)
             work.table(OUT_OF_FOLD, lambda: _table(judged, [part.folder for part in parts], fold, runtime))
-            work.facts["val"]["out_of_fold"] = correlations(pq.read_table(work.folder / OUT_OF_FOLD))
+            work.metadata["val"]["out_of_fold"] = correlations(pq.read_table(work.folder / OUT_OF_FOLD))
         else:
             _train(params, encoder, judged, np.arange(judged.images), work, runtime.progress)
             # The model has seen these pairs, so that its figures are too high.
-            work.facts["val"]["seen"] = correlations(_table(judged, [work.folder], whole, runtime))
+            work.metadata["val"]["seen"] = correlations(_table(judged, [work.folder], whole, runtime))
 
-    semantic = partial(params.model_dump, mode="json", exclude={"base", "revision"})
-    return Recipe(KIND, f"{Path(params.base).name} on cxc-val", semantic, inputs, fill)
+    config = partial(params.model_dump, mode="json", exclude={"base", "revision"})
+    return Recipe(KIND, f"{Path(params.base).name} on cxc-val", config, inputs, fill)
 
 
 def _train(
-    params: TuneSbertParams, encoder: UpperLayers, judged: JudgedSet, images: Numbers, work: Work, progress: Progress
+    params: TuneSbertParams, encoder: UpperLayers, judged: JudgedPairs, images: Numbers, work: Work, progress: Progress
 ) -> None:
     """Train on the pairs among some images and write the model, unless it exists."""
     # This file is written after the model's: a model without it is trained again.
     if work.done(TRAINING):
         return
     kinds = {"sts": 1.0, "sits": _SITS_WEIGHT, OTHER_IMAGES: _SITS_WEIGHT}
-    kinds |= ({"sis": params.sis} if params.sis else {}) | dict.fromkeys(params.also, _SENTENCES_WEIGHT)
+    kinds |= ({"sis": params.sis} if params.sis else {}) | dict.fromkeys(params.extra_datasets, _SENTENCES_WEIGHT)
     epochs = (tune_data.epoch_batches(judged, kinds, images, params.seed, epoch) for epoch in range(params.epochs))
-    losses = train(encoder, list(chain.from_iterable(epochs)), kinds, params.rate, progress)
+    losses = train(encoder, list(chain.from_iterable(epochs)), kinds, params.learning_rate, progress)
     save_model(encoder.save, work)
     text = json.dumps({"dtype": encoder.dtype, "losses": losses})
     work.file(TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
@@ -142,7 +142,7 @@ def _merge(parts: Sequence[Work], work: Work) -> None:
     save_model(lambda folder: models[0].save(str(folder), create_model_card=False), work)
 
 
-def _table(judged: JudgedSet, folders: Sequence[Path], fold: Numbers, runtime: Runtime) -> pa.Table:
+def _table(judged: JudgedPairs, folders: Sequence[Path], fold: Numbers, runtime: Runtime) -> pa.Table:
     """Score the pairs inside each fold with the model in its folder (see `cosine_table`)."""
     from relabel.sources.models.encoder import SentenceEncoder
 

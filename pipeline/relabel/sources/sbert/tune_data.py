@@ -26,8 +26,8 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets import fetch
 from relabel.datasets.cxc import METHODS, SIDES, Task, human_scores
-from relabel.datasets.judged.sick import TRAIN_FILE, read_relatedness
-from relabel.datasets.judged.stsb import FILES, read_stsb
+from relabel.datasets.evaluation_sets.sick import TRAIN_FILE, read_relatedness
+from relabel.datasets.evaluation_sets.stsb import FILES, read_stsb
 
 SentenceSet = Literal["stsb", "sick"]
 Numbers = NDArray[np.int64]
@@ -71,7 +71,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class JudgedSet:
+class JudgedPairs:
     """Captions of M images and other sentences, and the pairs of them that people have judged.
 
     `image`: (N,) int64; image of each caption. The first N texts are the captions, the others the sentences.
@@ -84,7 +84,7 @@ class JudgedSet:
     pairs: dict[str, Pairs]
 
 
-def read_judged_set(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> JudgedSet:
+def read_judged_pairs(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> JudgedPairs:
     """Read the judged pairs of CxC's val images, the corpus's val split, and those of files of sentence pairs."""
     if "val" not in corpus.splits:
         raise MissingError("the corpus has no val split, whose captions people judged", todo=_INGEST)
@@ -118,7 +118,7 @@ def read_judged_set(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> Ju
         texts += at
         a, b = (np.array([[at[text]] for text in side], np.int64) for side in (first, second))
         pairs[name] = Pairs(a, b, score, np.full((len(score), 2), -1))
-    return JudgedSet(texts, image, len(images), pairs)
+    return JudgedPairs(texts, image, len(images), pairs)
 
 
 def find_sentence_pairs(name: SentenceSet, runtime: Runtime) -> Path:
@@ -135,7 +135,7 @@ def _read_sentence_pairs(name: SentenceSet, path: Path) -> tuple[list[str], list
     return first, second, (np.array(relatedness) - 1) / 4
 
 
-def group_images(judged: JudgedSet, images: Numbers, size: int, rng: np.random.Generator) -> Numbers:
+def group_images(judged: JudgedPairs, images: Numbers, size: int, rng: np.random.Generator) -> Numbers:
     """Divide images into groups of `size` that share many pairs; the last group may have fewer.
 
     A group grows one image at a time, always by the image with the largest share of its pairs inside the group.
@@ -163,7 +163,7 @@ def group_images(judged: JudgedSet, images: Numbers, size: int, rng: np.random.G
     return group
 
 
-def cut_folds(judged: JudgedSet, count: int, seed: int) -> Numbers:
+def cut_folds(judged: JudgedPairs, count: int, seed: int) -> Numbers:
     """Return the fold of each image, (M,) int64. Few pairs cross folds of CxC: 4% of STS's and 3% of SITS's with 3."""
     images = np.arange(judged.images)
     return group_images(judged, images, -(-len(images) // count), np.random.default_rng([seed, count]))
@@ -179,7 +179,7 @@ class Batch(NamedTuple):
     pairs: dict[str, Pairs]
 
 
-def epoch_batches(judged: JudgedSet, kinds: Collection[str], images: Numbers, seed: int, epoch: int) -> list[Batch]:
+def epoch_batches(judged: JudgedPairs, kinds: Collection[str], images: Numbers, seed: int, epoch: int) -> list[Batch]:
     """Return the batches of an epoch, from images in new groups, and a share of each set of sentence pairs.
 
     `kinds`: of pairs. `images`: images to learn from; no batch holds a pair with another image.
@@ -209,7 +209,7 @@ def texts_of(pairs: Iterable[Pairs]) -> Numbers:
     return np.unique(np.concatenate([side.ravel() for one in pairs for side in (one.left, one.right)]))
 
 
-def cosine_table(judged: JudgedSet, vectors: NDArray[np.float32], fold: Numbers) -> pa.Table:
+def cosine_table(judged: JudgedPairs, vectors: NDArray[np.float32], fold: Numbers) -> pa.Table:
     """Score the pairs of captions and of caption and image whose images lie in one fold, in the human scores' order.
 
     `vectors`: (N, D); unit vectors of the captions. `fold`: (M,); fold of each image.

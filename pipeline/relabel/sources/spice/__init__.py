@@ -25,7 +25,7 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import Shards, read_failed_rows
 from relabel.sources.spice.encode import SHARD, WORDS, collapsed, encoding_steps, spelled, words_table
 from relabel.sources.spice.parse_cache import cached_parser
@@ -44,7 +44,7 @@ class SpiceParams(SourceParams):
     """Parameters of spice. `heap` and `silence` change no tuple and enter no fingerprint."""
 
     source: Literal["spice"] = "spice"
-    pooling: Pooling = Field("refs", description="refs merges the references into one graph: that is SPICE.")
+    pooling: Pooling = Field("set", description="refs merges the references into one graph: that is SPICE.")
     text: Literal["raw", "ptb"] = Field(
         "raw",
         description="Text that the parser reads: captions as written, or their PTB tokens (needs Java at ingest).",
@@ -84,7 +84,7 @@ class Spice(Source[SpiceParams]):
         yield from encoding_steps(shards, texts, parser, work, runtime.progress)
 
     @override
-    def open(self, encoding: OpenEncoding) -> SceneGraphRelevance:
+    def open(self, encoding: Encoding) -> SceneGraphRelevance:
         from relabel.sources.spice.load import scenes_of
         from relabel.sources.spice.relevance import SceneGraphRelevance
 

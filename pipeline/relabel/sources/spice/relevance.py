@@ -39,7 +39,7 @@ _QUERIES = 128  # queries per task of a thread
 class SceneGraphRelevance(Relevance):
     """SPICE of encoded captions: F1 of the caption's tuples, in 0..1.
 
-    `refs` merges all references into one graph, which is SPICE; `max` and `mean` score the references one by one. If
+    `set` merges all references into one graph, which is SPICE; `max` and `mean` score the references one by one. If
     the references or the caption have no tuples, relevance is 0, as in the jar.
 
     `scenes`: the encoded rows.
@@ -110,7 +110,7 @@ class SceneGraphRelevance(Relevance):
         return LookupArrays("scene_graphs", "int32", self.failed, write_scene_graphs(self, work))
 
     def mode(self, pooling: Pooling) -> int:
-        """Return the kernels' code of a pooling; `paired` is the merge of a single reference."""
+        """Return the kernels' code of a pooling; `first` is the merge of a single reference."""
         codes: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
         return codes.get(pooling, MERGED)
 
@@ -214,7 +214,7 @@ def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, 
     images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
     captions = References.single(np.arange(rows.start, rows.stop, dtype=np.int32))
     for name, references in (("caption", captions), ("image", corpus.references(images))):
-        sets = relevance.set_positions(references, "refs")
+        sets = relevance.set_positions(references, "set")
         _, graph = relevance.graph(sets, MERGED, 0, len(sets))
         sizes, counts, matches = list_matches(sets.indptr, sets.rows, scenes.captions, table, graph)
         write_array(work, f"scene_graphs.{name}_indptr", indptr_of(counts))

@@ -39,7 +39,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
-from relabel.sources.base import OpenEncoding, Paths, Source, SourceSpec
+from relabel.sources.base import Encoding, Paths, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.shards import Shards
 from relabel.sources.wmd.distance import Bags
@@ -79,7 +79,7 @@ class WmdParams(WordVectorParams):
     pooling: Pooling = Field(
         "max",
         description="How the distances of an image's references become one: max takes the least (the greatest "
-        "relevance); refs is the set distance of the log-ratio paper.",
+        "relevance); set is the distance of sets of the log-ratio paper.",
     )
     stop_words: str = Field(
         "english", description="Words left out: english (function words), none, or a text file with one word per line."
@@ -101,7 +101,7 @@ class Wmd(Source[WmdParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return {
             **self.params.model_dump(include={"source", "tokenizer", "unit_vectors"}),
-            "stop_words": StopWords.of(self.params.stop_words).semantic(),
+            "stop_words": StopWords.of(self.params.stop_words).config(),
             "vectors": self.params.file_fingerprint(runtime.data),
         }
 
@@ -150,7 +150,7 @@ class Wmd(Source[WmdParams]):
         counts, table = counted(), record_vectors(work, file, p.tokenizer)
         left_out = {word: count for word, count in counts.items() if word in stop_words}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
-        work.facts |= {
+        work.metadata |= {
             "reach": reach_of(vectors_from_table(table)),
             "vocabulary": len(table),
             "stop_words": {"list": stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
@@ -158,7 +158,7 @@ class Wmd(Source[WmdParams]):
         }
 
     @override
-    def open(self, encoding: OpenEncoding) -> WmdRelevance:
+    def open(self, encoding: Encoding) -> WmdRelevance:
         """Open an encoding; the file of word vectors is needed only for new texts."""
         table = read_parts(encoding.folder, encoding.manifest, ["words", "counts"])
         indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
@@ -189,7 +189,7 @@ class _TextEncoder:
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
         """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
         counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in self._stop_words)
-        vectors, number = np.empty((0, int(self.manifest.facts["width"])), np.float32), self._index
+        vectors, number = np.empty((0, int(self.manifest.metadata["width"])), np.float32), self._index
         if new := sorted(counts.keys() - number.keys()):
             # New words are numbered after those of the encoding; words without a vector are left out.
             table = _read_vectors(self.params.find_file(self.data, self.manifest), new, self.params)
@@ -236,7 +236,7 @@ class StopWords:
                 raise CheckError(message, where=f"{path}, line {number}", todo="Write one word per line.")
         return cls(path.name, frozenset(line.strip().lower() for line in lines if line.strip()))
 
-    def semantic(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         """Return the entry of a fingerprint: name, number of words and sha256 of the sorted words."""
         digest = hashlib.sha256("\n".join(sorted(self.words)).encode()).hexdigest()
         return {"name": self.name, "words": len(self.words), "sha256": digest}

@@ -29,7 +29,7 @@ I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 _PAIRS = 1024  # pairs per task of a thread
 _PAIRED, _MAX, _MEAN, _REFS = 0, 1, 2, 3
-CODES: dict[Pooling, int] = {"paired": _PAIRED, "max": _MAX, "mean": _MEAN, "refs": _REFS}
+CODES: dict[Pooling, int] = {"first": _PAIRED, "max": _MAX, "mean": _MEAN, "set": _REFS}
 """Codes of poolings in the kernels. The names refer to relevance: `max` takes the least distance."""
 
 
@@ -63,19 +63,19 @@ class Bags(NamedTuple):
 
 
 def distances(
-    bags: Bags, vectors: F8, left: References, right: References, pooling: Pooling = "paired", threads: int = 1
+    bags: Bags, vectors: F8, left: References, right: References, pooling: Pooling = "first", threads: int = 1
 ) -> F8:
     """Compute the distances of P pairs of sets of captions, which are symmetric.
 
-    `paired` takes the distance of the first captions, `max` the least of all pairs of captions, and `mean` their mean.
-    `refs` is the set distance W(X, Y) = sum_x min_y W(x, y) + sum_y min_x W(x, y).
+    `first` takes the distance of the first captions, `max` the least of all pairs of captions, and `mean` their mean.
+    `set` is the set distance W(X, Y) = sum_x min_y W(x, y) + sum_y min_x W(x, y).
 
     The bits are the same for (a, b) and (b, a) if both are captions, and for any number of threads.
 
     `vectors`: (V, D) float64; vectors of all words. `left`, `right`: P sets of captions each, by number; no set is
     empty. Returns (P,) float64 in [0, inf]; infinite if all captions of a set have empty bags.
     """
-    if pooling == "paired":
+    if pooling == "first":
         left, right = left.first(), right.first()
     out, code = np.empty(len(left)), CODES[pooling]
 

@@ -76,7 +76,7 @@ class WmdRelevance(Relevance):
         every = np.vstack([self.wide, vectors.astype(np.float64)])
         text_bag = References.single(np.full(len(captions), len(self.rows), np.int32))
         others = References.single(self.positions(captions).astype(np.int32))
-        return self.relevance_of(distances(bags, every, text_bag, others, "paired", self.threads))
+        return self.relevance_of(distances(bags, every, text_bag, others, "first", self.threads))
 
     def distances(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
         """Compute the distances of P pairs of sets of rows, (P,) float64 in [0, inf]; symmetric.
@@ -92,15 +92,13 @@ class WmdRelevance(Relevance):
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> WmdFinder:
         return WmdFinder(self, search, pooling or self.pooling, runtime)
 
-    def relevance_of(
-        self, distances: Scores, sizes: NDArray[np.int64] | int = 2, pooling: Pooling = "paired"
-    ) -> Scores:
+    def relevance_of(self, distances: Scores, sizes: NDArray[np.int64] | int = 2, pooling: Pooling = "first") -> Scores:
         """Convert distances to relevance: 1 - d / reach, in [0, 1].
 
         `distances`: (P,) float64. `sizes`: (P,) int64 or int; captions of both sets; each adds one term to the set
-        distance `refs`, which is at most `reach`.
+        distance `set`, which is at most `reach`.
         """
-        return np.maximum(0.0, 1.0 - distances / (self.reach * (sizes if pooling == "refs" else 1)))
+        return np.maximum(0.0, 1.0 - distances / (self.reach * (sizes if pooling == "set" else 1)))
 
     @cached_property
     def reach(self) -> float:

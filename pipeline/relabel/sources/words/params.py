@@ -35,7 +35,7 @@ class WordVectorParams(SourceParams):
     def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
         """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding."""
         file = find_vectors(self.vectors, data)
-        if manifest is not None and file.sha256() != manifest.semantic["vectors"]["sha256"]:
+        if manifest is not None and file.sha256() != manifest.config["vectors"]["sha256"]:
             message = "these are not the word vectors that the encoding was made with"
             raise CheckError(message, where=file.where, todo="Encode again.")
         return file

@@ -123,8 +123,8 @@ def record_vectors(work: Work, file: WordVectorsFile, tokenizer: str) -> pa.Tabl
     """Record the vectors in the manifest, and return their table."""
     table = pq.read_table(work.folder / VECTORS_FILE)
     metadata: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
-    work.runtime["vectors"] = file.where
-    work.facts |= {
+    work.provenance["vectors"] = file.where
+    work.metadata |= {
         "tokenizer": tokenizer,
         "vectors": {"name": file.name, "words": metadata["words"], "duplicates": metadata["duplicates"]},
         "width": metadata["width"],

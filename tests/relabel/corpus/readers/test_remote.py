@@ -89,7 +89,7 @@ def test_a_url_gives_the_corpus_of_the_local_files(
     assert left.digest == right.digest
     manifests = [read_manifest(tmp_path / f"labels/{dataset}/corpus") for dataset in ("url", "path")]
     assert manifests[0].inputs == manifests[1].inputs
-    assert manifests[0].semantic == manifests[1].semantic
+    assert manifests[0].config == manifests[1].config
     # Later commands name the dataset alone.
     run = CliRunner().invoke(app, ["encode", "--label", "same_image", "--split", "all", "--dataset", "url"])
     assert run.exit_code == 0, run.output

@@ -47,7 +47,7 @@ def loop(project: Project, cross: Path) -> np.ndarray:
     out = np.zeros((n, n))
     for i in range(n):
         row = np.full(n, i, np.int32)
-        coarse = near.pairs(References.single(row), np.arange(n, dtype=np.int32), "paired") if near else np.ones(n)
+        coarse = near.pairs(References.single(row), np.arange(n, dtype=np.int32), "first") if near else np.ones(n)
         for j in range(n):
             if texts[i] == texts[j]:
                 out[i, j] = 1
@@ -68,7 +68,7 @@ def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, 
     relevance, expected = opened(project), loop(project, make_cross())
     n = len(project.corpus)
     left, right = np.indices((n, n), np.int32).reshape(2, -1)
-    scores = relevance.pairs(References.single(left), right, "paired").reshape(n, n)
+    scores = relevance.pairs(References.single(left), right, "first").reshape(n, n)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     if params.get("gate", "near") is not None and params.get("threshold", 0) < 1:
         assert 0.1 < np.mean(scores == 0) < 0.9 or params.get("below") == "gate", "the gate decides nothing"
@@ -76,7 +76,7 @@ def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, 
         np.testing.assert_array_equal(scores, scores.T)
     sets = project.corpus.references(range(len(project.corpus.image_ids)))
     captions = np.arange(0, n, 3, dtype=np.int32)
-    how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("paired", lambda x, axis: x[0])]
+    how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("first", lambda x, axis: x[0])]
     for pooling, reduce in how:
         block = relevance.block(sets, captions, pooling)
         for m in range(len(sets)):
@@ -96,7 +96,7 @@ def test_each_distinct_pair_is_scored_once_per_call(gated: MakeGated, monkeypatc
 
     monkeypatch.setattr(PairScorer, "score", score)
     left, right = np.indices((len(project.corpus),) * 2, np.int32).reshape(2, -1)
-    opened(project).pairs(References.single(left), right, "paired")
+    opened(project).pairs(References.single(left), right, "first")
     assert len(set(requests)) == len(requests) > 100
 
 
@@ -111,7 +111,7 @@ def test_a_text_stands_for_all_its_rows_that_have_not_failed(gated: MakeGated) -
     vectors[failed] = np.nan
     rows, every = np.array([failed], np.int32), np.arange(n, dtype=np.int32)
     relevance = replace(relevance, coarse=replace(relevance.coarse, vectors=vectors, failed=rows), failed=rows)
-    block = relevance.block(References.single(every), every, "paired")
+    block = relevance.block(References.single(every), every, "first")
     assert np.isnan(block[failed]).all()
     assert np.isnan(block[:, failed]).all()
     for row in same[1:]:
@@ -124,7 +124,7 @@ def test_a_new_text(gated: MakeGated, make_cross: Any) -> None:
     relevance, n = opened(project), len(project.corpus)
     rows = np.arange(n, dtype=np.int32)
     for i in (0, 5, 9):
-        expected = relevance.pairs(References.single(np.full(n, i, np.int32)), rows, "paired")
+        expected = relevance.pairs(References.single(np.full(n, i, np.int32)), rows, "first")
         np.testing.assert_allclose(relevance.query(project.corpus.texts[i], rows), expected, atol=1e-6)
     assert relevance.query(f" {project.corpus.texts[5]} ", rows)[5] == 1
 
@@ -140,7 +140,7 @@ def test_bad_input_is_a_one_line_error(gated: MakeGated) -> None:
     project = gated()
     assert BertSts(BertStsParams(orders="one")).spec.symmetric is False
     with pytest.raises(UsageError, match="reads two captions"):
-        BertSts(BertStsParams(pooling="refs"))
+        BertSts(BertStsParams(pooling="set"))
     with pytest.raises(MissingError, match="relabel tune bert_sts"):
         stages.encode(changed(project, model="tuned"), "fine", "all").run()
     twice = changed(project, gate="again")
@@ -161,11 +161,11 @@ def test_a_model_other_than_the_encodings_is_refused(gated: MakeGated, make_cros
 
 def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
     project = gated(threshold=0.0)
-    plan = project.config.export.plan.model_copy(update={"batch_size": 8, "batches": 4})
-    config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"plan": plan})})
+    plan = project.config.export.batches.model_copy(update={"batch_size": 8, "batches_per_epoch": 4})
+    config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"batches": plan})})
     project = replace(project, config=config)
     strict = changed(project, max_pairs=3)
     assert stages.encode(strict, "fine", "all").spec == stages.encode(project, "fine", "all").spec
-    stages.export_plan(project, "fine", "all").run()
+    stages.export_batches(project, "fine", "all").run()
     with pytest.raises(UsageError, match="max_pairs is 3"):
-        stages.export_plan(strict, "fine", "all", "strict").run()
+        stages.export_batches(strict, "fine", "all", "strict").run()

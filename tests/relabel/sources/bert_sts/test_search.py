@@ -67,7 +67,7 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
     searches = [
         (Search(References.single(every), every, every, 6), "max"),
         (Search(References.single(every), every, every, n), "max"),
-        (Search(References.single(every[:9]), every[:9], every[4:40], 50), "paired"),
+        (Search(References.single(every[:9]), every[:9], every[4:40], 50), "first"),
         (Search(images, nobody, every, 11), "max"),
         (Search(images, nobody, every, 4), "mean"),
         (Search(images, nobody, every, n + 5), "mean"),

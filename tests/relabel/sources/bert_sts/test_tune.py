@@ -16,7 +16,7 @@ from tests.relabel.sources.sbert.tiny_encoder import tiny_encoder
 
 from relabel.core.runtime import Runtime
 from relabel.datasets import locate
-from relabel.datasets.judged.stsb import read_stsb
+from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.sources.bert_sts import tune as tuning
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
@@ -26,7 +26,7 @@ from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
 
 WORDS = ("dog", "man", "bus", "cats", "street")
-PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "rate": 1e-2, "precision": "float32"}
+PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "precision": "float32"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     manifest, built = tune(base, tmp_path / "whole")
     assert "".join(capfd.readouterr()) == ""
     assert built
-    assert manifest.facts["steps"] == 12
+    assert manifest.metadata["steps"] == 12
     assert manifest == open_artefact(tmp_path / "whole", "cross_encoder")
     assert tune(base, tmp_path / "whole") == (manifest, False)
 
@@ -69,7 +69,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
         pairs = read_stsb(stsb / f"{split}.csv")
         scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False)
         expected = pearsonr(scores, [p.score for p in pairs])[0]
-        assert manifest.facts["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-3)
+        assert manifest.metadata["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-3)
     scorer = PairScorer(find_model(str(tmp_path / "whole")).folder, BertStsParams(), Runtime(threads=1))
     assert scorer.output == "sigmoid"
 
@@ -88,8 +88,8 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
 def test_training_learns_the_scores(base: Path, stsb: Path, tmp_path: Path) -> None:
     """Check the agreement on pairs that the model has seen."""
     (stsb / "dev.csv").write_bytes((stsb / "train.csv").read_bytes())
-    manifest, _ = tune(base, tmp_path / "out", epochs=80, rate=3e-3)
-    assert manifest.facts["stsb"]["dev"]["pearson"] > 0.6
+    manifest, _ = tune(base, tmp_path / "out", epochs=80, learning_rate=3e-3)
+    assert manifest.metadata["stsb"]["dev"]["pearson"] > 0.6
 
 
 def test_batches_hold_each_pair_once_and_need_little_padding() -> None:
@@ -110,6 +110,6 @@ def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:
         pytest.skip("no STS-B in the mirror")
     runtime = Runtime(data=tmp_path / "data", device="cpu")
     manifest, _ = build(tmp_path / "out", tune_bert_sts(TuneBertStsParams(epochs=1), runtime))
-    assert manifest.facts["pairs"] == {"train": 5749, "dev": 1500, "test": 1379}
-    assert manifest.facts["stsb"]["dev"]["pearson"] > 0.8
-    assert manifest.facts["stsb"]["test"]["pearson"] > 0.75
+    assert manifest.metadata["pairs"] == {"train": 5749, "dev": 1500, "test": 1379}
+    assert manifest.metadata["stsb"]["dev"]["pearson"] > 0.8
+    assert manifest.metadata["stsb"]["test"]["pearson"] > 0.75

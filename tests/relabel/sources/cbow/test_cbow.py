@@ -18,7 +18,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.sources.base import OpenEncoding
+from relabel.sources.base import Encoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
 from relabel.sources.cosine import VectorRelevance
 from relabel.store.manifest import Manifest
@@ -76,11 +76,11 @@ def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
     n = len(TEXTS)
     every = np.arange(n, dtype=np.int32)
-    block = relevance.block(References.single(every), every, "paired")
+    block = relevance.block(References.single(every), every, "first")
     np.testing.assert_allclose(block, expected @ expected.T, atol=1e-6)
     assert -1 - 1e-6 <= block.min() <= block.max() <= 1 + 1e-6
     references = corpus().references(range(n // 2))
-    for pooling, reduce in (("paired", lambda x: x[0]), ("max", max), ("mean", np.mean)):
+    for pooling, reduce in (("first", lambda x: x[0]), ("max", max), ("mean", np.mean)):
         computed = relevance.block(references, every, pooling)  # type: ignore[arg-type]
         loop = [[reduce([expected[r] @ expected[j] for r in references[i]]) for j in every] for i in range(n // 2)]
         np.testing.assert_allclose(computed, loop, atol=1e-6)
@@ -92,10 +92,10 @@ def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_p
     assert not relevance.vectors[3].any()
     every = np.arange(len(TEXTS), dtype=np.int32)
     assert not relevance.block(References.single(every), every)[3].any()
-    facts = manifest.facts
-    assert facts["without_vector"] == 1
-    assert facts["warnings"][0] == "1 captions have no known word: their relevance is 0"
-    assert facts["oov"] == {
+    metadata = manifest.metadata
+    assert metadata["without_vector"] == 1
+    assert metadata["warnings"][0] == "1 captions have no known word: their relevance is 0"
+    assert metadata["oov"] == {
         "tokens": 3,
         "of_tokens": sum(len(t.split()) for t in PTB),
         "rate": round(3 / sum(len(t.split()) for t in PTB), 6),
@@ -115,7 +115,7 @@ def test_a_new_text_scores_as_a_caption(tmp_path: Path) -> None:
         np.testing.assert_allclose(relevance.query(text, at), complete.vectors[:2] @ complete.vectors[row], atol=1e-7)
     assert not relevance.query("qwx \udc80", at).any()
     source = Cbow(CbowParams(vectors=str(path), tokenizer="lower_split"))
-    reopened = source.open(OpenEncoding(captions, tmp_path / "encoding", manifest, Runtime()))
+    reopened = source.open(Encoding(captions, tmp_path / "encoding", manifest, Runtime()))
     glove(tmp_path, seed=1)[0].replace(path)
     with pytest.raises(CheckError, match="not the word vectors that the encoding was made with"):
         reopened.query("a new dog", at)
@@ -130,8 +130,8 @@ def test_missing_vectors_name_the_command_that_gets_them(tmp_path: Path, monkeyp
         encoded(tmp_path, corpus(), vectors="glove")
     with pytest.raises(MissingError, match=r"no PTB tokens.*lower_split"):
         encoded(tmp_path, corpus(None), vectors=str(path))
-    with pytest.raises(UsageError, match="no pooling 'refs'"):
-        Cbow(CbowParams(pooling="refs"))
+    with pytest.raises(UsageError, match="no pooling 'set'"):
+        Cbow(CbowParams(pooling="set"))
 
 
 class FakeSpacy(ModuleType):
@@ -180,8 +180,8 @@ def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
     doubled = [[w for w in t.split() for _ in range(2 if w in ("dog", "cats", "sofa") else 1)] for t in PTB]
     expected = np.array([mean_vector(words, vectors_of) for words in doubled])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
-    assert manifest.facts["tokenizer"] == "spacy"
-    assert manifest.semantic["tagger"] == "tagger 1.0, spacy 0"
+    assert manifest.metadata["tokenizer"] == "spacy"
+    assert manifest.config["tagger"] == "tagger 1.0, spacy 0"
     at = np.arange(len(TEXTS), dtype=np.int32)
     np.testing.assert_allclose(relevance.query(TEXTS[5], at), expected @ expected[5], atol=1e-6)
 

@@ -74,8 +74,8 @@ def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
     assert manifest == open_artefact(tmp_path / "word2vec", "word_vectors")
     train = corpus.rows(["train"])
     counts = Counter(w for t in corpus.texts[train.start : train.stop] for w in t.lower().split())
-    assert manifest.facts["tokens"] == counts.total()
-    assert manifest.facts["documents"] == 1350
+    assert manifest.metadata["tokens"] == counts.total()
+    assert manifest.metadata["documents"] == 1350
     table = read_word_vectors(find_vectors(str(tmp_path / "word2vec"), tmp_path))
     assert table.index.keys() == counts.keys()
     frequencies = [counts[w] for w in table.index]

@@ -1,4 +1,4 @@
-"""Contract: the source cider writes the documented files and facts. It rejects missing PTB tokens and an absent df
+"""Contract: the source cider writes the documented files and metadata. It rejects missing PTB tokens and an absent df
 split, and handles one image, captions without words and odd characters.
 """
 
@@ -80,22 +80,22 @@ def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected:
     corpus = small_corpus()
     manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df=df)
     frequencies = vocabulary(tmp_path / "e")
-    assert (manifest.facts["documents"], manifest.facts["warnings"]) == (documents, [])
+    assert (manifest.metadata["documents"], manifest.metadata["warnings"]) == (documents, [])
     assert {word: frequencies.get(word) for word in expected} == expected
 
 
 def test_one_image_warns_and_has_relevance_0(tmp_path: Path) -> None:
     corpus = small_corpus({"test": [["a b c d", "a b c d"]]})
     manifest, relevance = encoded(corpus, tmp_path / "e", range(2))
-    assert manifest.facts["documents"] == 1
-    assert "one image" in manifest.facts["warnings"][0]
+    assert manifest.metadata["documents"] == 1
+    assert "one image" in manifest.metadata["warnings"][0]
     assert relevance.pairs(corpus.references([0]), np.array([1], np.int32)).tolist() == [0]
 
 
 def test_captions_without_words_are_counted(tmp_path: Path) -> None:
     corpus = small_corpus().with_tokens(["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"])
     manifest, relevance = encoded(corpus, tmp_path / "e", range(12))
-    assert manifest.facts["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
+    assert manifest.metadata["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
     assert relevance.block(corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
 
 

@@ -59,7 +59,7 @@ def test_equals_explicit_loops_on_any_small_corpus(
     relevance = opened(images, variant=variant, n=n, sigma=sigma)
     documents = [[c.split() for c in image] for image in images]
     sets, rows = relevance.corpus.references(range(len(images))), everything(relevance)
-    pairs, block = block_of_pairs(relevance, sets, rows, None), by_index(relevance, sets, rows, "refs")
+    pairs, block = block_of_pairs(relevance, sets, rows, None), by_index(relevance, sets, rows, "set")
     for m, j in np.ndindex(*block.shape):
         words = relevance.corpus.texts[j].split()
         expected = loop_cider(documents[m], words, documents, n, sigma if variant == "cider_d" else None)
@@ -67,7 +67,7 @@ def test_equals_explicit_loops_on_any_small_corpus(
         assert block[m, j] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("pooling", ["refs", "mean", "max", "paired"])
+@pytest.mark.parametrize("pooling", ["set", "mean", "max", "first"])
 @pytest.mark.parametrize("variant", ["cider_d", "cider"])
 def test_the_bits_of_a_pair_depend_on_no_other_pair_and_blocks_agree(opened: Open, pooling: Any, variant: str) -> None:
     rng = np.random.default_rng(5)
@@ -84,7 +84,7 @@ def test_the_bits_of_a_pair_depend_on_no_other_pair_and_blocks_agree(opened: Ope
     assert relevance.block(sets, captions, pooling) == pytest.approx(pairs.reshape(150, 200), abs=1e-12)
 
 
-@pytest.mark.parametrize("pooling", ["refs", "max"])
+@pytest.mark.parametrize("pooling", ["set", "max"])
 def test_a_block_is_the_same_in_pieces(opened: Open, pooling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     relevance = opened(TANGLED * 5)
     rows, sets = everything(relevance), relevance.corpus.references(range(20))
@@ -101,9 +101,9 @@ def test_poolings(opened: Open) -> None:
     for m in range(4):
         mine = singles[bounds[m] : bounds[m + 1]]
         assert relevance.block(sets, rows, "max")[m] == pytest.approx(mine.max(0), abs=1e-12)
-        assert relevance.block(sets, rows, "paired")[m] == pytest.approx(mine[0], abs=1e-12)
+        assert relevance.block(sets, rows, "first")[m] == pytest.approx(mine[0], abs=1e-12)
         assert relevance.block(sets, rows, "mean")[m] == pytest.approx(mine.mean(0), abs=1e-12)
-    assert np.array_equal(relevance.block(sets, rows, "mean"), relevance.block(sets, rows, "refs"))
+    assert np.array_equal(relevance.block(sets, rows, "mean"), relevance.block(sets, rows, "set"))
 
 
 def test_a_caption_of_2000_words(opened: Open, loop_cider: Callable[..., float]) -> None:

@@ -27,7 +27,7 @@ from relabel.sources.finder import Search
 from relabel.store.workdir import Work
 
 Open = Callable[..., CiderRelevance]
-POOLINGS: list[Pooling] = ["refs", "mean", "max", "paired"]
+POOLINGS: list[Pooling] = ["set", "mean", "max", "first"]
 CAPTIONS = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 
 
@@ -142,7 +142,7 @@ def test_result_is_independent_of_omitted_sums_and_tasks(
     count = len(search.queries)
     cuts = [0, 1, 60, count // 2, count]
     for memory in (4 << 30, 600_000):
-        finder = CiderFinder(relevance, search, "refs", Runtime(threads=2, memory=memory), leave_out)
+        finder = CiderFinder(relevance, search, "set", Runtime(threads=2, memory=memory), leave_out)
         progress: list[int] = []
         parts = [finder.find(Work(Path()), range(a, b), progress.append) for a, b in pairwise(cuts)]
         assert sum(progress) == count

@@ -25,7 +25,7 @@ class Table(Relevance):
     """
 
     def __init__(self, corpus: Corpus, seed: int = 0) -> None:
-        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "refs"
+        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "set"
         self.values = np.random.default_rng(seed).random((len(corpus), len(corpus)))
         self.requests = 0
 
@@ -33,7 +33,7 @@ class Table(Relevance):
         self.requests += len(captions)
         how, sizes = pooling or self.pooling, np.diff(references.indptr)
         each = self.values[references.rows, np.repeat(captions, sizes)]
-        return pool(each, references.indptr, "max") + sizes if how == "refs" else pool(each, references.indptr, how)
+        return pool(each, references.indptr, "max") + sizes if how == "set" else pool(each, references.indptr, how)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         every = [self.pairs(references, np.full(len(references), c, np.int32), pooling) for c in captions]
@@ -78,7 +78,7 @@ def linear_head(weights: dict[Feature, float], intercept: float = 0.0) -> Head:
 
 def small_model(seed: int = 0) -> FuseModel:
     """Return a model with both heads, over all poolings."""
-    looks = [("near", "max"), ("near", "mean"), ("far", "refs"), ("far", "max")]
+    looks = [("near", "max"), ("near", "mean"), ("far", "set"), ("far", "max")]
     heads: dict[HeadName, Head] = {
         "set": some_head(tuple(Feature(*look) for look in looks), seed),
         "single": some_head((Feature("near", "max"), Feature("far", "max")), seed + 1),
@@ -86,7 +86,7 @@ def small_model(seed: int = 0) -> FuseModel:
     return FuseModel(PART, heads)
 
 
-def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int = 1000) -> FuseRelevance:
+def small_fuse(pooling: Pooling = "set", gate: str | None = None, gate_top: int = 1000) -> FuseRelevance:
     """Return the model over the corpus."""
     corpus = small_corpus()
     parts = opened(corpus)

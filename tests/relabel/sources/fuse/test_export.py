@@ -32,9 +32,9 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     parts = {}
     for label in labels:
         source, manifest = small_project.config.source(label), stages.encode(small_project, label, "all").open()
-        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.semantic))
-    looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "mean"), ("cider", "refs"), ("cider", "max")]
-    looks.append(("same_image", "refs"))
+        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.config))
+    looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "mean"), ("cider", "set"), ("cider", "max")]
+    looks.append(("same_image", "set"))
     heads: dict[HeadName, Head] = {
         "set": some_head(tuple(Feature(*look) for look in looks)),
         "single": some_head(tuple(Feature(label, "max") for label in labels), 1),
@@ -46,7 +46,7 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     return fuse
 
 
-@pytest.mark.parametrize("pooling", ["refs", "paired", "max", "mean"])
+@pytest.mark.parametrize("pooling", ["set", "first", "max", "mean"])
 def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) -> None:
     """Compare images with 1 to 7 captions, a batch of one, float32 and float64."""
     lookup = open_lookup(project.folder("exports", "all", "lookup", "lookedup"), verify=True)
@@ -55,7 +55,7 @@ def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) 
     for count in (1, 3, 64):
         rows, columns = random.integers(0, len(corpus), (2, count))
         block = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)
-        paired = pooling == "paired"
+        paired = pooling == "first"
         references = References.single(rows.astype(np.int32)) if paired else corpus.references(corpus.image[rows])
         expected = block_of_pairs(fuse, references, columns.astype(np.int32), pooling)
         assert block == pytest.approx(expected, abs=1e-9)
@@ -70,7 +70,7 @@ def test_a_fuse_of_a_fuse_is_named(tmp_path: Path) -> None:
 
 
 def test_a_part_that_scores_pair_by_pair_is_refused(small_project: Project, tmp_path: Path) -> None:
-    head = linear_head({Feature("meteor", "refs"): 1.0})
+    head = linear_head({Feature("meteor", "set"): 1.0})
     write_fuse_model(tmp_path, FuseModel({"meteor": Part("meteor", True, {})}, {"set": head, "single": head}))
     project = fuse_project(tmp_path, small_project, {"slow": {"source": "fuse", "model": str(tmp_path)}})
     with pytest.raises(UsageError, match="scores pair by pair"):

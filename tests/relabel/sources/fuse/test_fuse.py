@@ -26,22 +26,22 @@ from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.stages import Project
 
-POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
+POOLINGS: tuple[Pooling, ...] = ("set", "first", "max", "mean")
 
 
 def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling: str) -> float:
     """Return r of one set and caption from the parts' scores of single references."""
-    if pooling == "paired":
-        references, pooling = references[:1], "refs"
+    if pooling == "first":
+        references, pooling = references[:1], "set"
     if pooling in ("max", "mean"):
-        each = [one_score(fuse, [r], caption, "refs") for r in references]
+        each = [one_score(fuse, [r], caption, "set") for r in references]
         return max(each) if pooling == "max" else sum(each) / len(each)
     head = fuse.model.heads["single" if len(references) == 1 else "set"]
     values = []
     for part, look in head.features:
-        sets = References.of([references] if look == "refs" else [[r] for r in references])
+        sets = References.of([references] if look == "set" else [[r] for r in references])
         captions = np.full(len(sets), caption, np.int32)
-        scores = fuse.parts[part].pairs(sets, captions, "refs" if look == "refs" else "paired")
+        scores = fuse.parts[part].pairs(sets, captions, "set" if look == "set" else "first")
         values.append(scores.mean() if look == "mean" else scores.max())
     return float(head.score([np.array([value]) for value in values])[0])
 
@@ -76,7 +76,7 @@ def test_a_new_text_is_a_single_reference() -> None:
     assert np.array_equal(fuse.query("abc", captions), head.score(values))
 
 
-@pytest.mark.parametrize(("pooling", "gate"), [("refs", None), ("max", None), ("refs", "near"), ("paired", "near")])
+@pytest.mark.parametrize(("pooling", "gate"), [("set", None), ("max", None), ("set", "near"), ("first", "near")])
 @pytest.mark.parametrize("of", ["captions", "images"])
 def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: str | None, of: str) -> None:
     """Check that neighbours behind a gate that passes every pair are exact."""
@@ -104,7 +104,7 @@ def test_equal_scores_at_the_end_of_a_list_are_ordered_by_row(tmp_path: Path) ->
     far: Any = fuse.parts["far"]
     far.values = far.values.round(1)
     rows = np.arange(len(fuse.corpus), dtype=np.int32)
-    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "refs", Runtime(threads=1)), tmp_path)
+    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "set", Runtime(threads=1)), tmp_path)
     for q in rows:
         assert found[q].tolist() == [r for r in np.argsort(-far.values[q], kind="stable").tolist() if r != q][:7]
 
@@ -113,7 +113,7 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     fuse = small_fuse(gate="near", gate_top=4)
     rows = np.arange(len(fuse.corpus), dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 3)
-    finder = fuse.finder(search, "refs", Runtime(threads=1))
+    finder = fuse.finder(search, "set", Runtime(threads=1))
     fuse.parts["far"].requests = 0  # type: ignore[attr-defined]
     rows_found, _ = find(finder, tmp_path)
     assert fuse.parts["far"].requests == 4 * len(rows)  # type: ignore[attr-defined]
@@ -151,7 +151,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     parts = {}
     for label in labels:
         source, manifest = small.config.source(label), stages.encode(small, label, "all").open()
-        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.semantic))
+        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.config))
     head = linear_head({Feature(label, "max"): 0.05 for label in labels}, 0.1)
     model = FuseModel(parts, {"set": head, "single": head})
     write_fuse_model(folder, model)

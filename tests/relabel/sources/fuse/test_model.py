@@ -15,7 +15,7 @@ from relabel.sources.fuse.model import KIND, Feature, read_model
 
 
 def test_a_head_is_a_sum_of_curves_between_0_and_its_cap() -> None:
-    head = some_head((Feature("a", "max"), Feature("a", "mean"), Feature("b", "refs")))
+    head = some_head((Feature("a", "max"), Feature("a", "mean"), Feature("b", "set")))
     values = np.random.default_rng(1).random((500, 3)) * 3 - 1
     values[7, 1] = np.nan
     scores = head.score(values.T)

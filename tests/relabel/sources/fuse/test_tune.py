@@ -72,8 +72,8 @@ def judged_corpus(monkeypatch: pytest.MonkeyPatch) -> Corpus:
 
 
 def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> FuseInput:
-    semantic, opened = {"source": source.spec.name, "rows": [0, 9]}, extra.get("opened", lambda: Table(corpus, seed))
-    return FuseInput(source, semantic, f"finger-{seed}", opened, find_out_of_fold(source))
+    config, opened = {"source": source.spec.name, "rows": [0, 9]}, extra.get("opened", lambda: Table(corpus, seed))
+    return FuseInput(source, config, f"finger-{seed}", opened, find_out_of_fold(source))
 
 
 def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
@@ -92,9 +92,9 @@ def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_pa
     assert not build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))[1]
     model = read_model(tmp_path / "fuse")
     assert [label for label, p in model.parts.items() if p.pair_by_pair] == ["meteor"]
-    assert model.parts["cider"].semantic == {"source": "cider", "version": version_of("encoding", "cider")}
+    assert model.parts["cider"].config == {"source": "cider", "version": version_of("encoding", "cider")}
     looks = [" ".join(f) for f in model.heads["set"].features]
-    assert looks == ["cider refs", "cider max", "meteor refs", "sbert max", "sbert mean"]
+    assert looks == ["cider set", "cider max", "meteor set", "sbert max", "sbert mean"]
     assert [f.part for f in model.heads["single"].features] == ["cider", "meteor", "sbert"]
     relevance, sits = Table(judged_corpus, 3), judged_pairs("sits", parts, judged_corpus, Runtime(threads=1))
     human = tune.human_scores("sits", "val")
@@ -107,9 +107,9 @@ def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_pa
     left, right = (np.array([judged_corpus.row_of[i] for i in side]) for side in (human.left, human.right))
     assert sts.values[:, 0, 2] == pytest.approx(relevance.values[left, right])
     assert sts.values[:, 1, 2] == pytest.approx(relevance.values[right, left])
-    facts = manifest.facts["tasks"]["sits"]
-    assert facts["pairs"] == 200
-    assert set(facts["cross_validated"]) == {"all", "c2i_original", "c2i_intrasim"}
+    metadata = manifest.metadata["tasks"]["sits"]
+    assert metadata["pairs"] == 200
+    assert set(metadata["cross_validated"]) == {"all", "c2i_original", "c2i_intrasim"}
     assert set(manifest.inputs) >= {"cxc sits val", "cxc sts val", "encoding sbert"}
     assert not any("test" in name for name in manifest.inputs)
 
@@ -150,7 +150,7 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
     assert set(np.flatnonzero(np.isnan(values))) <= set(range(0, 200, 3))
     assert values[1:3].tolist() == [1 / 200, 2 / 200]
     missing = int(np.isnan(values).sum())
-    assert manifest.facts["tasks"]["sits"]["left_out"] == missing > 50
+    assert manifest.metadata["tasks"]["sits"]["left_out"] == missing > 50
     assert manifest.inputs["out of fold tuned"] == sha256_file(tmp_path / "tuned" / OUT_OF_FOLD)
 
 

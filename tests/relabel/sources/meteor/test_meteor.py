@@ -126,7 +126,7 @@ def test_poolings(corpus: Corpus, meteor: MeteorRelevance) -> None:
         meteor.pairs(References.single(group), np.full(len(group), c, np.int32))
         for group, c in zip(references, captions, strict=True)
     ]
-    for pooling, by_hand in (("refs", np.max), ("max", np.max), ("mean", np.mean), ("paired", lambda s: s[0])):
+    for pooling, by_hand in (("set", np.max), ("max", np.max), ("mean", np.mean), ("first", lambda s: s[0])):
         expected = [by_hand(s) for s in single]
         np.testing.assert_allclose(meteor.pairs(references, captions, pooling), expected, rtol=0, atol=1e-15)  # type: ignore[arg-type]
     assert not np.array_equal(meteor.pairs(references, captions, "mean"), meteor.pairs(references, captions, "max"))

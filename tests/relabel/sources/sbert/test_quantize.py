@@ -46,8 +46,8 @@ def test_one_model_serves_all_datasets(make_model: Any, tmp_path: Path) -> None:
         sbert.fingerprint_params(corpus(), ROWS, runtime)
     manifest, made = built(sbert, corpus(), "mine", runtime)
     assert made
-    assert manifest.facts["calibrated_on"] == "mine"
-    assert 0.9 < manifest.facts["cosine"]["least"] <= manifest.facts["cosine"]["mean"] < 1
+    assert manifest.metadata["calibrated_on"] == "mine"
+    assert 0.9 < manifest.metadata["cosine"]["least"] <= manifest.metadata["cosine"]["mean"] < 1
     assert built(sbert, corpus(["two dogs", "a cat"]), "yours", runtime) == (manifest, False)
     before = sbert.fingerprint_params(corpus(), ROWS, runtime)["int8"]
     # Another calibration of the same model: its encodings are others.
@@ -80,7 +80,7 @@ def test_minilm_keeps_its_agreement_with_people(coco: Corpus, minilm: Path, tmp_
     sbert, runtime = source(minilm), Runtime(data=tmp_path)
     manifest, _ = built(sbert, coco, "coco", runtime)
     for task in ("sts", "sits"):
-        assert abs(manifest.facts[task]["float32"] - manifest.facts[task]["int8"]) < 0.002
+        assert abs(manifest.metadata[task]["float32"] - manifest.metadata[task]["int8"]) < 0.002
     texts = [coco.texts[row] for row in coco.rows(("test",))[:500]]
     plain = SentenceEncoder(minilm, None, None, "float32", runtime).encode(texts).vectors
     int8 = sbert._encoder(sbert._files(runtime), runtime).encode(texts).vectors

@@ -54,7 +54,7 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     references = corpus().references(range(5))
     np.testing.assert_allclose(relevance.block(references, EVERY), np.maximum(block[::2], block[1::2]), atol=1e-6)
     np.testing.assert_allclose(relevance.query(TEXTS[7], EVERY), block[7], atol=1e-6)
-    assert manifest.facts["warnings"] == ["1 captions are longer than 256 tokens: the rest is not seen"]
+    assert manifest.metadata["warnings"] == ["1 captions are longer than 256 tokens: the rest is not seen"]
     columns = [pq.read_table(tmp_path / "e" / name)["truncated"].to_pylist() for name in manifest.parts]
     assert [flag for column in columns for flag in column] == [i == 5 for i in range(10)]
 
@@ -62,8 +62,8 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
 def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
     _, manifest = encoded(tmp_path / "e", dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
     expected = {"model": DEFAULT_MODEL, "width": 384, "prompt": "q: ", "max_length": 16, "truncated": 1}
-    assert manifest.facts.items() >= expected.items()
-    assert (manifest.runtime["backend"], manifest.runtime["device"]) == ("openvino", "cpu")
+    assert manifest.metadata.items() >= expected.items()
+    assert (manifest.provenance["backend"], manifest.provenance["device"]) == ("openvino", "cpu")
     schema = pq.read_schema(tmp_path / "e" / manifest.parts[0])
     assert str(schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
 
@@ -82,7 +82,7 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
         patch.setattr(SentenceEncoder, "encode", broken)
         relevance, manifest = encoded(tmp_path / "e", model=model)
     failed = np.array(["bike" in text for text in TEXTS])
-    assert manifest.facts["failed"]["first"] == [["t:6", "the model gives no finite vector"]]
+    assert manifest.metadata["failed"]["first"] == [["t:6", "the model gives no finite vector"]]
     assert relevance.failed.tolist() == [6]
     block = relevance.block(References.single(EVERY), EVERY)
     np.testing.assert_array_equal(np.isnan(block), failed[:, None] | failed)

@@ -18,12 +18,12 @@ from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.sources.sbert import tune as sbert_tune
 from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
-from relabel.sources.sbert.tune_data import cut_folds, read_judged_set
+from relabel.sources.sbert.tune_data import cut_folds, read_judged_pairs
 from relabel.stages.verify import verify
 from relabel.store.artefact import build
 from relabel.store.manifest import Manifest, open_artefact, read_manifest
 
-PARAMS: dict[str, Any] = {"epochs": 3, "rate": 3e-3, "layers": 2, "seed": 5}
+PARAMS: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-3, "layers": 2, "seed": 5}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_model_learns(base: Path, tmp_path: Path) -> None:
     assert built
     assert manifest == open_artefact(out, "sentence_encoder")
     assert manifest.inputs.keys() == {"base", "corpus", "cxc sts val", "cxc sits val"}
-    val = manifest.facts["val"]
+    val = manifest.metadata["val"]
     assert val["seen"]["sts"]["all"] > val["base"]["sts"]["all"]
     assert tune(base, out) == (manifest, False)
     before = weights(out)
@@ -67,7 +67,7 @@ class KilledError(Exception):
 def test_a_killed_run_resumes_to_the_same_bytes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the training of the second of three folds; every fold learns from the images of the others alone."""
     tune(base, tmp_path / "whole", folds=3)
-    judged, learn, seen, kill = read_judged_set(small_corpus(), {}), sbert_tune.train, list[set[int]](), [1]
+    judged, learn, seen, kill = read_judged_pairs(small_corpus(), {}), sbert_tune.train, list[set[int]](), [1]
 
     def train(encoder: Any, batches: Any, *rest: Any) -> Any:
         seen.append({int(judged.image[c]) for batch in batches for c in batch.texts})
@@ -91,13 +91,13 @@ def test_folds(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     manifest, _ = tune(base, out, folds=3)
     assert not verify([out]).problems
-    assert set(manifest.facts["val"]) == {"base", "out_of_fold"}
+    assert set(manifest.metadata["val"]) == {"base", "out_of_fold"}
     merged, *folds = (load_file(out / name / "model.safetensors") for name in ("", "fold-0", "fold-1", "fold-2"))
     for name, values in merged.items():
         np.testing.assert_allclose(values, sum(fold[name] for fold in folds) / 3, atol=1e-7)
     assert len({weights(out / f"fold-{k}") for k in range(3)} | {weights(out)}) == 4
     table = iter(pq.read_table(out / "out_of_fold.parquet").to_pylist())
-    corpus, judged = small_corpus(), read_judged_set(small_corpus(), {})
+    corpus, judged = small_corpus(), read_judged_pairs(small_corpus(), {})
     image_of = {c: corpus.image_ids[i] for c, i in zip(corpus.caption_ids, corpus.image, strict=True)}
     fold = dict(zip(corpus.image_ids, cut_folds(judged, 3, PARAMS["seed"]).tolist(), strict=False))
     vectors = [_vectors(out / f"fold-{k}", corpus.texts, corpus.caption_ids) for k in range(3)]
@@ -139,7 +139,7 @@ def test_further_judgements(base: Path, tmp_path: Path, monkeypatch: pytest.Monk
     rows = "".join(f"{i}\ta big dog\ttwo cats\t{1 + i % 5}\tNEUTRAL\n" for i in range(10))
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     (tmp_path / "SICK_train.txt").write_text(header + rows)
-    manifest, _ = tune(base, tmp_path / "model", sis=0.5, also=("stsb", "sick"))
+    manifest, _ = tune(base, tmp_path / "model", sis=0.5, extra_datasets=("stsb", "sick"))
     assert manifest.inputs.keys() >= {"cxc sis val", "stsb train", "sick train"}
     tune(base, tmp_path / "images", sis=0.5)
     tune(base, tmp_path / "plain")

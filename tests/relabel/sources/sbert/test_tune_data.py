@@ -12,16 +12,16 @@ import pytest
 from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.sources.sbert import tune_data
-from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedSet, Pairs, cut_folds, epoch_batches
+from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedPairs, Pairs, cut_folds, epoch_batches
 
 KINDS = ("sts", "sits", OTHER_IMAGES, "sis")
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedSet:
+def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedPairs:
     use_small_scores(monkeypatch)
     monkeypatch.setattr(tune_data, "_BATCH_IMAGES", 6)
-    return tune_data.read_judged_set(small_corpus(), {})
+    return tune_data.read_judged_pairs(small_corpus(), {})
 
 
 def pairs_of(batch: Batch, kind: str) -> list[tuple[list[int], list[int], float]]:
@@ -35,7 +35,7 @@ def expected(pairs: Pairs, inside: set[int]) -> list[tuple[list[int], list[int],
     return sorted(zip(chosen.left.tolist(), chosen.right.tolist(), chosen.score.tolist(), strict=True))
 
 
-def test_the_pairs_of_the_human_scores(judged: JudgedSet) -> None:
+def test_the_pairs_of_the_human_scores(judged: JudgedPairs) -> None:
     corpus, human = small_corpus(), tune_data.human_scores("sits", "val")
     pairs = judged.pairs["sits"]
     for i, (caption, image, score) in enumerate(zip(human.left, human.right, human.score, strict=True)):
@@ -48,7 +48,7 @@ def test_the_pairs_of_the_human_scores(judged: JudgedSet) -> None:
     assert "never read" not in judged.texts
 
 
-def test_a_batch_has_the_pairs_among_its_images(judged: JudgedSet) -> None:
+def test_a_batch_has_the_pairs_among_its_images(judged: JudgedPairs) -> None:
     images = np.arange(2, IMAGES)
     epoch = epoch_batches(judged, KINDS, images, seed=3, epoch=0)
     assert len(epoch) == 4
@@ -60,12 +60,12 @@ def test_a_batch_has_the_pairs_among_its_images(judged: JudgedSet) -> None:
             assert pairs_of(batch, kind) == expected(judged.pairs[kind], inside)
 
 
-def test_an_epoch_has_its_share_of_sentence_pairs(judged: JudgedSet, tmp_path: Path) -> None:
+def test_an_epoch_has_its_share_of_sentence_pairs(judged: JudgedPairs, tmp_path: Path) -> None:
     """Check that each drawn pair is in one batch, by the numbers of its sentences; equal sentences share a number."""
     rows = "".join(f"{i}\ta man\tdog {i}\t{1 + i / 2}\tNEUTRAL\n" for i in range(8))
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     (tmp_path / "sick.txt").write_text(header + rows)
-    judged = tune_data.read_judged_set(small_corpus(), {"sick": tmp_path / "sick.txt"})
+    judged = tune_data.read_judged_pairs(small_corpus(), {"sick": tmp_path / "sick.txt"})
     assert len(judged.texts) == len(judged.image) + 9
     epoch = epoch_batches(judged, ("sts", "sick"), np.arange(IMAGES), 0, 0)
     seen = [(judged.texts[a], judged.texts[b], score) for batch in epoch for [a], [b], score in pairs_of(batch, "sick")]
@@ -73,13 +73,13 @@ def test_an_epoch_has_its_share_of_sentence_pairs(judged: JudgedSet, tmp_path: P
     assert set(seen) <= {("a man", f"dog {i}", i / 8) for i in range(8)}
 
 
-def kept(judged: JudgedSet, group: np.ndarray) -> float:
+def kept(judged: JudgedPairs, group: np.ndarray) -> float:
     ends = np.concatenate([judged.pairs["sts"].images, judged.pairs[OTHER_IMAGES].images])
     ends = ends[ends[:, 0] != ends[:, 1]]
     return float((group[ends[:, 0]] == group[ends[:, 1]]).mean())
 
 
-def test_groups_keep_more_pairs_than_chance(judged: JudgedSet) -> None:
+def test_groups_keep_more_pairs_than_chance(judged: JudgedPairs) -> None:
     rng, images = np.random.default_rng(0), np.arange(IMAGES)
     group = tune_data.group_images(judged, images, 6, rng)
     assert np.bincount(group).tolist() == [6, 6, 6, 6]
@@ -104,7 +104,7 @@ def test_few_pairs_of_cxc_cross_folds() -> None:
     sits = human_scores("sits", "val")
     owner = {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method == "c2i_original"}
     corpus = Corpus.from_captions(Caption(c, i, "val", "a dog") for c, i in owner.items())
-    judged = tune_data.read_judged_set(corpus, {})
+    judged = tune_data.read_judged_pairs(corpus, {})
     fold = cut_folds(judged, 5, 0)
     for task in ("sts", "sits"):
         images = judged.pairs[task].images

@@ -20,7 +20,7 @@ from tests.relabel.sources.encodings import encode
 from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus
-from relabel.sources.base import OpenEncoding
+from relabel.sources.base import Encoding
 from relabel.sources.shards import Shards
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.encode import collapsed, encoding_steps
@@ -113,7 +113,7 @@ def opened(tmp_path: Path, meteor_jar: Path) -> Callable[..., SceneGraphRelevanc
             tuples |= dict(zip(texts[-1], image, strict=True))
         corpus, runtime = corpus_of(texts), Runtime(threads=threads)
         source, manifest = encoded(corpus, RecordedParser(tuples), tmp_path / "encoding", runtime, **params)
-        return source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))  # type: ignore[no-any-return]
+        return source.open(Encoding(corpus, tmp_path / "encoding", manifest, runtime))  # type: ignore[no-any-return]
 
     return make
 
@@ -138,7 +138,7 @@ def coco(
             tuples_of_text = {collapsed(t): tuples[int(n)] for i in images for n, t in i}
             folder, runtime = tmp_path_factory.mktemp("spice") / "encoding", Runtime(threads=2)
             source, manifest = encoded(corpus, RecordedParser(tuples_of_text), folder, runtime, text=text)
-            opened_texts[text] = source.open(OpenEncoding(corpus, folder, manifest, runtime))
+            opened_texts[text] = source.open(Encoding(corpus, folder, manifest, runtime))
         return opened_texts[text]
 
     return make

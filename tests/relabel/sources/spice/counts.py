@@ -17,7 +17,7 @@ from relabel.sources.spice.scoring import MERGED, close_refs, matches, open_refs
 
 def counts(relevance: SceneGraphRelevance, references: References, captions: Rows) -> NDArray[np.int64]:
     """Count the tuples of P pairs, (P, 3, 3): objects, attributes, relations; matched, of the caption, of the merge."""
-    sets, candidates = relevance.set_positions(references, "refs"), relevance.positions(captions).astype(np.int32)
+    sets, candidates = relevance.set_positions(references, "set"), relevance.positions(captions).astype(np.int32)
     out = np.zeros((len(candidates), 3, 3), np.int64)
     indptr, graph = relevance.graph(sets, MERGED, 0, len(sets))
     _count(indptr, sets.rows, relevance.scenes.captions, candidates, graph, out)

@@ -65,13 +65,13 @@ def encode(out: Path, parser: Any, per_shard: int = 30, lines: Sequence[str] = L
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
     shards = Shards(corpus, rows, per_shard)
-    semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
+    config = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
 
     def fill(work: Work) -> None:
-        work.facts["rows"] = [rows.start, rows.stop]
+        work.metadata["rows"] = [rows.start, rows.stop]
         make_steps(encoding_steps(shards, partial(read, corpus), parser, work, SILENT), work)
 
-    return build(out, Recipe("encoding", "spice", lambda: semantic, {"corpus": corpus.digest}, fill), retry=True)[0]
+    return build(out, Recipe("encoding", "spice", lambda: config, {"corpus": corpus.digest}, fill), retry=True)[0]
 
 
 def read(corpus: Corpus) -> list[str]:
@@ -106,7 +106,7 @@ def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None
     odd = collapsed(LINES[40])
     manifest = encode(tmp_path / "e", Parser(bad=[odd]))
     assert manifest.failed == 1
-    assert manifest.facts[FAILED]["first"] == [["c:40", "it is odd"]]
+    assert manifest.metadata[FAILED]["first"] == [["c:40", "it is odd"]]
     tables = [pq.read_table(tmp_path / "e" / name) for name in manifest.parts]
     assert [FAILED in table.column_names for table in tables] == [False, True, False, False]
     row = tables[1].slice(40 - 32, 1).to_pylist()[0]

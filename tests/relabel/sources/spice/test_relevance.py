@@ -29,19 +29,19 @@ from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 
 Opened = Callable[..., SceneGraphRelevance]
-POOLINGS = ("paired", "max", "mean", "refs")
+POOLINGS = ("first", "max", "mean", "set")
 
 
 def by_loops(oracle: Any, references: list[Any], candidate: Any, pooling: str) -> float:
     singles = [oracle.f1([r], candidate) for r in references]
-    if pooling == "refs":
+    if pooling == "set":
         return float(oracle.f1(references, candidate))
     if pooling == "mean":
         total = 0.0
         for score in singles:
             total += score
         return total / len(singles)
-    return float(singles[0] if pooling == "paired" else max(singles))
+    return float(singles[0] if pooling == "first" else max(singles))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -79,10 +79,10 @@ def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened
     rows = np.arange(5, dtype=np.int32)
     nan = np.nan
     for pooling, expected in {
-        "refs": [[0, 1, nan, 1, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+        "set": [[0, 1, nan, 1, 0], [nan] * 5, [0, 0, nan, 0, 0]],
         "max": [[0, 1, nan, 1, 0], [nan] * 5, [0, 0, nan, 0, 0]],
         "mean": [[0, 0.5, nan, 0.5, 0], [nan] * 5, [0, 0, nan, 0, 0]],
-        "paired": [[0, 0, nan, 0, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+        "first": [[0, 0, nan, 0, 0], [nan] * 5, [0, 0, nan, 0, 0]],
     }.items():
         sets = relevance.corpus.references(range(3))
         np.testing.assert_array_equal(relevance.block(sets, rows, pooling), expected)  # type: ignore[arg-type]
@@ -122,19 +122,19 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     images[20][0] = None
     relevance, source = opened(images), Spice(SpiceParams())
     encoding = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
-    semantic = partial(lookup_parameters, source, ExportLookupParams())
+    config = partial(lookup_parameters, source, ExportLookupParams())
 
     def fill(work: Work) -> None:
         given: Any = {"corpus": relevance.corpus, "source": source, "params": {}, "neighbours": None}
         inputs: Any = SimpleNamespace(**given, encoding=encoding, open_relevance=lambda: relevance)
         write_lookup(inputs, recipe.spec, work)
 
-    recipe = Recipe("lookup", "spice", semantic, {"encoding": encoding.manifest.identity}, fill)
+    recipe = Recipe("lookup", "spice", config, {"encoding": encoding.manifest.identity}, fill)
     build(tmp_path / "lookup", recipe)
     return tmp_path / "lookup", relevance
 
 
-@pytest.mark.parametrize("pooling", ["paired", "max", "mean", "refs"])
+@pytest.mark.parametrize("pooling", ["first", "max", "mean", "set"])
 def test_blocks_are_bit_identical_to_the_relevance(pooling: Any, exported: tuple[Path, Any]) -> None:
     folder, relevance = exported
     lookup, corpus = open_lookup(folder, verify=True), relevance.corpus
@@ -142,7 +142,7 @@ def test_blocks_are_bit_identical_to_the_relevance(pooling: Any, exported: tuple
     rng = np.random.default_rng(4)
     for _ in range(5):
         rows, columns = (rng.integers(0, len(lookup), size).astype(np.int32) for size in (25, 31))
-        sets = References.single(rows) if pooling == "paired" else corpus.references(corpus.image[rows])
+        sets = References.single(rows) if pooling == "first" else corpus.references(corpus.image[rows])
         expected = relevance.block(sets, columns, pooling)
         np.testing.assert_array_equal(lookup.block(rows, columns, pooling, dtype=np.float64, missing="nan"), expected)
         np.testing.assert_array_equal(lookup.block(rows, columns, pooling, missing="nan"), expected.astype(np.float32))

@@ -25,7 +25,7 @@ def ignore_progress(_: int) -> None:
 
 
 @pytest.mark.parametrize("small", [False, True])
-@pytest.mark.parametrize("pooling", ["paired", "max", "mean", "refs"])
+@pytest.mark.parametrize("pooling", ["first", "max", "mean", "set"])
 def test_neighbours_are_a_sort_of_all_pairs(
     pooling: Any, small: bool, opened: Opened, drawn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +54,7 @@ def test_neighbours_are_a_sort_of_all_pairs(
 def test_failed_rows_come_last(opened: Opened) -> None:
     relevance = opened([[[["man"]], None], [[["dog"]]], [[["man"], ["dog"]]]])
     rows = np.arange(4, dtype=np.int32)
-    finder = relevance.finder(Search(References.single(rows), rows, rows, 3), "paired", Runtime(threads=1))
+    finder = relevance.finder(Search(References.single(rows), rows, rows, 3), "first", Runtime(threads=1))
     neighbours, scores = finder.find(None, range(4), ignore_progress)  # type: ignore[arg-type]
     assert neighbours.tolist() == [[3, 2, 1], [0, 2, 3], [3, 0, 1], [0, 2, 1]]
     expected = [[2 / 3, 0, np.nan], [np.nan] * 3, [2 / 3, 0, np.nan], [2 / 3, 2 / 3, np.nan]]

@@ -76,9 +76,9 @@ def test_threads_and_tasks_change_nothing(relevance: WmdRelevance) -> None:
     search = searches(relevance.corpus, 9)["images"]
     every = range(len(search.queries))
 
-    complete = relevance.finder(search, "refs", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
+    complete = relevance.finder(search, "set", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
     for runtime in (Runtime(threads=3), Runtime(threads=1)):
-        finder = relevance.finder(search, "refs", runtime)
+        finder = relevance.finder(search, "set", runtime)
         for part in (every[40:], every[:3], every[3:40]):
             rows, scores = finder.find(None, part, lambda _: None)  # type: ignore[arg-type]
             np.testing.assert_array_equal(rows, complete[0][part.start : part.stop])
@@ -90,7 +90,7 @@ def test_real_captions(mirror: Path, encode: Encode, coco_slice: list[str]) -> N
     if not path.exists():
         pytest.skip(f"the mirror has no {GLOVE}")
     relevance, _ = encode(corpus_of([t.replace(".", " ") for t in coco_slice], 5), vectors=str(path))
-    for pooling in ("max", "refs"):
+    for pooling in ("max", "set"):
         search = searches(relevance.corpus, 20)["images"]
         finder = relevance.finder(search, pooling, Runtime(threads=2))
         rows, scores = finder.find(None, range(len(search.queries)), lambda _: None)  # type: ignore[arg-type]

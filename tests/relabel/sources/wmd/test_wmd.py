@@ -18,7 +18,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
-from relabel.sources.base import OpenEncoding
+from relabel.sources.base import Encoding
 from relabel.sources.wmd import Wmd, WmdParams
 
 WORDS = ["dog", "dogs", "runs", "cat", "sleeps", "sofa", "two", "the", "red", "bus"]
@@ -54,18 +54,18 @@ def test_relevance_is_linear_in_the_pooled_distance(tmp_path: Path, vectors: Pat
     relevance, manifest = encode_in(tmp_path, corpus, vectors=str(vectors))
     vector_of = write_vectors(vectors, WORDS)
     reach = 2 * max(np.linalg.norm(vector_of[w]) for w in WORDS if w != "the")
-    assert relevance.reach == manifest.facts["reach"] == pytest.approx(reach)
+    assert relevance.reach == manifest.metadata["reach"] == pytest.approx(reach)
     sets = References.of([[0, 1, 2, 3], [4, 5], [3, 6]])
     captions = np.arange(len(TEXTS), dtype=np.int32)
-    for pooling in ("paired", "max", "mean", "refs"):
+    for pooling in ("first", "max", "mean", "set"):
         block = relevance.block(sets, captions, pooling)
         for i in range(len(sets)):
             for c in captions:
                 d = [apart[x, c] for x in sets[i] if np.isfinite(apart[x, c])]
                 least, mean = (min(d), sum(d) / len(d)) if d else (np.inf, np.inf)
                 size = len(sets[i])
-                distance = {"paired": apart[sets[i][0], c], "max": least, "mean": mean, "refs": mean * size + least}
-                terms = size + 1 if pooling == "refs" else 1
+                distance = {"first": apart[sets[i][0], c], "max": least, "mean": mean, "set": mean * size + least}
+                terms = size + 1 if pooling == "set" else 1
                 one = relevance.distances(sets.take(np.array([i])), References.single(captions[c : c + 1]), pooling)[0]
                 assert one == pytest.approx(distance[pooling], abs=1e-9)
                 assert block[i, c] == pytest.approx(max(0.0, 1 - one / (reach * terms)), abs=1e-12)
@@ -79,8 +79,8 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     relevance, _ = encode_in(tmp_path, corpus, vectors=str(vectors))
     sets = References.of([[0, 1, 2], [4, 5, 7, 2], [7], [0, 5], [3]])
     left, right = (sets.take(i.reshape(-1)) for i in np.indices((5, 5)))
-    set_distances = relevance.distances(left, right, "refs").reshape(5, 5)
-    worth = relevance.set_pairs(left, right, "refs").reshape(5, 5)
+    set_distances = relevance.distances(left, right, "set").reshape(5, 5)
+    worth = relevance.set_pairs(left, right, "set").reshape(5, 5)
     for i in range(5):
         for j in range(5):
             x, y = sets[i], sets[j]
@@ -91,7 +91,7 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     assert (set_distances.diagonal()[:4] == 0).all()
     # A set and one caption: the same as a reference set and a caption.
     single = References.single(np.array([7] * 5, np.int32))
-    np.testing.assert_array_equal(relevance.set_pairs(sets, single, "refs"), relevance.pairs(sets, single.rows, "refs"))
+    np.testing.assert_array_equal(relevance.set_pairs(sets, single, "set"), relevance.pairs(sets, single.rows, "set"))
     for pooling, of_all in (("max", np.min), ("mean", np.mean)):
         cells = [of_all(apart[np.ix_(sets[i], sets[j])]) for i, j in pairwise(range(4))]
         pooled = relevance.distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
@@ -108,14 +108,14 @@ def test_a_caption_without_a_known_word_has_relevance_0_and_changes_no_set(tmp_p
     with_it, without = References.of([[0, 1, 3]]), References.of([[0, 1]])
     for pooling in ("max", "mean"):
         assert relevance.pairs(with_it, rows[7:], pooling) == relevance.pairs(without, rows[7:], pooling)
-    facts = manifest.facts
-    assert facts["without_vector"] == 2
-    assert facts["warnings"][0] == "2 captions have no known word: their relevance is 0"
+    metadata = manifest.metadata
+    assert metadata["without_vector"] == 2
+    assert metadata["warnings"][0] == "2 captions have no known word: their relevance is 0"
     left_out = sum(len(text.split()) - len(bag(text)) for text in TEXTS)
-    assert facts["stop_words"] == {"list": "english", "tokens": left_out, "words": 4}
-    assert facts["oov"]["most_frequent"] == [["qwx", 1], ["zzz", 1], ["unseen", 1]]
-    assert facts["oov"]["of_tokens"] == sum(len(bag(t)) for t in TEXTS)
-    assert facts["vocabulary"] == 9
+    assert metadata["stop_words"] == {"list": "english", "tokens": left_out, "words": 4}
+    assert metadata["oov"]["most_frequent"] == [["qwx", 1], ["zzz", 1], ["unseen", 1]]
+    assert metadata["oov"]["of_tokens"] == sum(len(bag(t)) for t in TEXTS)
+    assert metadata["vocabulary"] == 9
 
 
 def test_stop_words_are_a_file_or_none(tmp_path: Path, vectors: Path) -> None:
@@ -125,7 +125,7 @@ def test_stop_words_are_a_file_or_none(tmp_path: Path, vectors: Path) -> None:
     vector_of = write_vectors(vectors, WORDS)
     for named, left_out in (("none", set()), (str(stop_words), {"dog", "red"})):
         relevance, manifest = encode_in(tmp_path / Path(named).stem, corpus, vectors=str(vectors), stop_words=named)
-        assert manifest.facts["stop_words"]["words"] == len(left_out)
+        assert manifest.metadata["stop_words"]["words"] == len(left_out)
         bags = [[w for w in t.lower().split() if w not in left_out] for t in TEXTS]
         expected = [by_the_book(bags[0], one, vector_of) for one in bags]
         np.testing.assert_allclose(
@@ -159,7 +159,7 @@ def test_a_new_text_scores_as_a_caption(tmp_path: Path, vectors: Path) -> None:
         part.pairs(References.single(np.array([0], np.int32)), np.array([5], np.int32))
     source = Wmd(WmdParams(vectors=str(vectors), tokenizer="lower_split"))
     write_vectors(vectors, WORDS, seed=1)
-    reopened = source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, Runtime(threads=1)))
+    reopened = source.open(Encoding(corpus, tmp_path / "encoding", manifest, Runtime(threads=1)))
     with pytest.raises(CheckError, match="not the word vectors that the encoding was made with"):
         reopened.query("a red bus", rows)
 
@@ -186,7 +186,7 @@ def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, c
     part = Corpus.from_captions(map(Caption, *columns.values()))
     part = part.with_tokens(tokenize(part.texts))
     relevance, manifest = encode_in(tmp_path, part, size=10_000, vectors=str(mirror / GLOVE), tokenizer="ptb")
-    assert manifest.facts["without_vector"] == 0
+    assert manifest.metadata["without_vector"] == 0
     sits = human_scores("sits", "test")
     captions = np.array([part.row_of[c] for c in sits.left], np.int32)
     images = np.array([part.image_of[i] for i in sits.right])

@@ -20,7 +20,9 @@ MODELS: dict[str, type[VSEPP | VSEInfinity | SGR | SAF]] = {
 __all__ = ["GPO", "MODELS", "SAF", "SGR", "VSEPP", "Model", "VSEInfinity", "Vocabulary", "make_model"]
 
 
-def make_model(name: str, width: int, vocabulary: Vocabulary, embed: int, word: int, text: str = "gru") -> Model:
+def make_model(
+    name: str, width: int, vocabulary: Vocabulary, embed_dim: int, word_dim: int, text: str = "gru"
+) -> Model:
     """Make a model by name."""
     if name == "sgraf":
         raise ValueError("sgraf is the average of an sgr and a saf run: train both, then `relabel eval --average`")
@@ -29,4 +31,4 @@ def make_model(name: str, width: int, vocabulary: Vocabulary, embed: int, word: 
     more: dict[str, Any] = {"text": text} if name == "vse_inf" else {}
     if name != "vse_inf" and text != "gru":
         raise ValueError(f"{name} reads captions by a GRU, not by {text!r}")
-    return MODELS[name](width, vocabulary, embed, word, **more)
+    return MODELS[name](width, vocabulary, embed_dim, word_dim, **more)

@@ -99,10 +99,12 @@ class Vocabulary:
         self._number = {word: i for i, word in enumerate(self.words)}
 
     @classmethod
-    def of(cls, texts: Iterable[str], least: int = 4) -> Vocabulary:
-        """Build from the words that occur at least `least` times in the texts, by (-count, word)."""
+    def of(cls, texts: Iterable[str], min_count: int = 4) -> Vocabulary:
+        """Build from the words that occur at least `min_count` times in the texts, by (-count, word)."""
         counts = Counter(word for text in texts for word in words(text))
-        frequent = sorted((word for word, n in counts.items() if n >= least), key=lambda word: (-counts[word], word))
+        frequent = sorted(
+            (word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
+        )
         return cls(frequent)
 
     @classmethod

@@ -27,9 +27,9 @@ _CELLS = 1 << 23
 class SimilarityModel(Model):
     """Base of SGR and SAF: encoders of regions and words, and the similarity vectors of their alignment.
 
-    `width`: D of an image's vectors. `embed`, `word`: E, and the width of word vectors; 1024 and 300 in the paper.
-    Similarity vectors have a quarter of E, 256 in the paper. `drop`: dropout of word vectors and of the attention to
-    global vectors; 0.4, as the released code.
+    `width`: D of an image's vectors. `embed_dim`, `word_dim`: E, and the width of word vectors; 1024 and 300 in the
+    paper. Similarity vectors have a quarter of E, 256 in the paper. `drop`: dropout of word vectors and of the
+    attention to global vectors; 0.4, as the released code.
 
     Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
     gradient: besides the encodings and the scores, memory is that of one block, a few times 32 MiB or of one caption.
@@ -38,18 +38,18 @@ class SimilarityModel(Model):
     sets: ClassVar[bool] = True
 
     def __init__(
-        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
     ) -> None:
         super().__init__()
         self.vocabulary = vocabulary
-        self.fc = nn.Linear(width, embed)
-        self.words = nn.Embedding(len(vocabulary), word)
-        self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(width, embed_dim)
+        self.words = nn.Embedding(len(vocabulary), word_dim)
+        self.gru = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
         self.drop = nn.Dropout(drop)
-        self.image_global, self.text_global = _GlobalVector(embed, drop, norm=True), _GlobalVector(embed, drop)
-        self.similarity = max(1, embed // 4)
-        self.local_similarity = nn.Linear(embed, self.similarity)
-        self.global_similarity = nn.Linear(embed, self.similarity)
+        self.image_global, self.text_global = _GlobalVector(embed_dim, drop, norm=True), _GlobalVector(embed_dim, drop)
+        self.similarity = max(1, embed_dim // 4)
+        self.local_similarity = nn.Linear(embed_dim, self.similarity)
+        self.global_similarity = nn.Linear(embed_dim, self.similarity)
         self.score = nn.Linear(self.similarity, 1)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
         for layer in (self.fc, self.local_similarity, self.global_similarity, self.score):
@@ -130,9 +130,9 @@ class SGR(SimilarityModel):
     """Similarity graph reasoning: three steps of attention among similarity vectors; the global node is the result."""
 
     def __init__(
-        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
     ) -> None:
-        super().__init__(width, vocabulary, embed, word, drop)
+        super().__init__(width, vocabulary, embed_dim, word_dim, drop)
         self.steps = nn.ModuleList(_GraphStep(self.similarity) for _ in range(3))
 
     def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,9 +147,9 @@ class SAF(SimilarityModel):
     """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result."""
 
     def __init__(
-        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
     ) -> None:
-        super().__init__(width, vocabulary, embed, word, drop)
+        super().__init__(width, vocabulary, embed_dim, word_dim, drop)
         self.gate, self.norm = nn.Linear(self.similarity, 1), nn.BatchNorm1d(1)
         _xavier(self.gate)
 
@@ -208,11 +208,15 @@ def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tens
 class _GlobalVector(nn.Module):
     """Mean of local vectors, weighted by their agreement with the plain mean; `norm` adds batch normalisation."""
 
-    def __init__(self, embed: int, drop: float, norm: bool = False) -> None:
+    def __init__(self, embed_dim: int, drop: float, norm: bool = False) -> None:
         super().__init__()
-        self.local, self.mean, self.weight = nn.Linear(embed, embed), nn.Linear(embed, embed), nn.Linear(embed, 1)
-        self.local_norm = SharedBatchNorm1d(embed) if norm else nn.Identity()
-        self.mean_norm = SharedBatchNorm1d(embed) if norm else nn.Identity()
+        self.local, self.mean, self.weight = (
+            nn.Linear(embed_dim, embed_dim),
+            nn.Linear(embed_dim, embed_dim),
+            nn.Linear(embed_dim, 1),
+        )
+        self.local_norm = SharedBatchNorm1d(embed_dim) if norm else nn.Identity()
+        self.mean_norm = SharedBatchNorm1d(embed_dim) if norm else nn.Identity()
         self.drop = nn.Dropout(drop)
         for layer in (self.local, self.mean, self.weight):
             _xavier(layer)

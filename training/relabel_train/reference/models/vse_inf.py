@@ -61,34 +61,34 @@ def encodings(count: int, width: int) -> Tensor:
 class VSEInfinity(Model):
     """Regions: a linear layer plus a two-layer MLP, pooled. Captions: states of a BiGRU or of a transformer, pooled.
 
-    `width`: D of an image's vectors. `vocabulary`: of the BiGRU. `embed`, `word`: E, and the width of word vectors;
-    1024 and 300. `text`: "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper): its
-    states, then a linear layer. `region_drop`, `word_drop`: share of regions, and of words, that a training step drops;
-    0.2 each, as the paper. Half of the dropped words become unknown (a transformer's mask), a tenth another word, the
-    rest are removed.
+    `width`: D of an image's vectors. `vocabulary`: of the BiGRU. `embed_dim`, `word_dim`: E, and the width of word
+    vectors; 1024 and 300. `text`: "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper):
+    its states, then a linear layer. `region_drop`, `word_drop`: share of regions, and of words, that a training step
+    drops; 0.2 each, as the paper. Half of the dropped words become unknown (a transformer's mask), a tenth another
+    word, the rest are removed.
     """
 
     def __init__(
         self,
         width: int,
         vocabulary: Vocabulary,
-        embed: int = 1024,
-        word: int = 300,
+        embed_dim: int = 1024,
+        word_dim: int = 300,
         text: str = "gru",
         region_drop: float = 0.2,
         word_drop: float = 0.2,
     ) -> None:
         super().__init__()
         self.region_drop, self.word_drop = region_drop, word_drop
-        self.fc = nn.Linear(width, embed)
-        half = max(1, embed // 2)
+        self.fc = nn.Linear(width, embed_dim)
+        half = max(1, embed_dim // 2)
         self.mlp = nn.Sequential(
-            nn.Linear(width, half), SharedBatchNorm1d(half), nn.ReLU(inplace=True), nn.Linear(half, embed)
+            nn.Linear(width, half), SharedBatchNorm1d(half), nn.ReLU(inplace=True), nn.Linear(half, embed_dim)
         )
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
         self.image_pool, self.text_pool = GPO(), GPO()
-        self.text: _Text = _Words(vocabulary, embed, word) if text == "gru" else _Transformer(text, embed)
+        self.text: _Text = _Words(vocabulary, embed_dim, word_dim) if text == "gru" else _Transformer(text, embed_dim)
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
@@ -154,11 +154,11 @@ class _Words(_Text):
 
     mask, first = UNKNOWN, 4  # the vocabulary has no mask; 0 to 3 are no words
 
-    def __init__(self, vocabulary: Vocabulary, embed: int, word: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, embed_dim: int, word_dim: int) -> None:
         super().__init__()
         self.vocabulary, self.size = vocabulary, len(vocabulary)
-        self.words = nn.Embedding(len(vocabulary), word)
-        self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=True)
+        self.words = nn.Embedding(len(vocabulary), word_dim)
+        self.gru = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -173,7 +173,7 @@ class _Words(_Text):
 class _Transformer(_Text):
     """Last states of a transformers model, through a linear layer."""
 
-    def __init__(self, name: str, embed: int) -> None:
+    def __init__(self, name: str, embed_dim: int) -> None:
         super().__init__()
         from transformers import AutoModel, AutoTokenizer
 
@@ -186,7 +186,7 @@ class _Transformer(_Text):
         # without a gradient.
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
-        self.fc = nn.Linear(self.model.config.hidden_size, embed)
+        self.fc = nn.Linear(self.model.config.hidden_size, embed_dim)
         self.size = len(self.tokenizer)
         self.mask = self.tokenizer.mask_token_id if self.tokenizer.mask_token_id is not None else 0
         self.first = 0

@@ -16,17 +16,18 @@ from relabel_train.reference.models.base import Model, Vocabulary, counted, run_
 class VSEPP(Model):
     """Regions: a linear layer, the largest over regions, length 1. Captions: the last state of a GRU, length 1.
 
-    `width`: D of an image's vectors. `embed`, `word`: E, and the width of word vectors; 1024 and 300 in the papers.
+    `width`: D of an image's vectors. `embed_dim`, `word_dim`: E, and the width of word vectors; 1024 and 300 in the
+    papers.
 
     Linear layer: Xavier-uniform, bias 0. Words: uniform in -0.1..0.1. The GRU as torch makes it. No dropout.
     """
 
-    def __init__(self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300) -> None:
+    def __init__(self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300) -> None:
         super().__init__()
         self.vocabulary = vocabulary
-        self.fc = nn.Linear(width, embed)
-        self.words = nn.Embedding(len(vocabulary), word)
-        self.gru = nn.GRU(word, embed, batch_first=True)
+        self.fc = nn.Linear(width, embed_dim)
+        self.words = nn.Embedding(len(vocabulary), word_dim)
+        self.gru = nn.GRU(word_dim, embed_dim, batch_first=True)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)

@@ -1,4 +1,4 @@
-"""Tables of text: the form in which most judged sets are published."""
+"""Tables of text: the form in which most evaluation sets are published."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search
-from relabel.sources.vectors import ExternalVectorRelevance, Vectors, VectorsParams
+from relabel.sources.precomputed import ExternalVectorRelevance, Precomputed, PrecomputedParams
 
 WIDTH = 9
 Write = Callable[[Path, list[str], NDArray[Any]], Path]
@@ -71,7 +71,7 @@ def vectors_of(ids: list[str], seed: int = 0) -> NDArray[np.float32]:
 
 
 def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> ExternalVectorRelevance:
-    return encode(Vectors(VectorsParams(**params)), corpus, folder / "encoding", rows, 7)[0]  # type: ignore[no-any-return]
+    return encode(Precomputed(PrecomputedParams(**params)), corpus, folder / "encoding", rows, 7)[0]  # type: ignore[no-any-return]
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
@@ -88,20 +88,20 @@ def test_captions_from_every_format(tmp_path: Path, write: Write) -> None:
     label = encoded(corpus, tmp_path, captions=str(write(tmp_path, ids, vectors)))
     vector_of = dict(zip(ids, unit(vectors), strict=True))
     captions = np.array([4, 0, 17], np.int32)
-    poolings: tuple[Pooling, ...] = ("paired", "max", "mean")
+    poolings: tuple[Pooling, ...] = ("first", "max", "mean")
     for how in poolings:
         block = label.block(corpus.references(range(12)), captions, how)
         for m, j in product(range(12), range(3)):
             rows = corpus.references([m]).rows
             each = [float(vector_of[corpus.caption_ids[r]] @ vector_of[corpus.caption_ids[captions[j]]]) for r in rows]
-            expected = {"paired": each[0], "max": max(each), "mean": sum(each) / len(each)}[how]
+            expected = {"first": each[0], "max": max(each), "mean": sum(each) / len(each)}[how]
             assert block[m, j] == pytest.approx(expected, abs=1e-6)
             assert label.pairs(References.of([rows]), captions[j : j + 1], how)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("rows", [None, range(6, 31)])
 def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None) -> None:
-    """Check that refs is the cosine of image and caption, also for neighbours of images and captions."""
+    """Check that set is the cosine of image and caption, also for neighbours of images and captions."""
     corpus = small_corpus()
     rows = rows or range(len(corpus))
     (tmp_path / "images").mkdir()
@@ -110,7 +110,7 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
         corpus,
         tmp_path,
         rows,
-        pooling="refs",
+        pooling="set",
         captions=str(as_npy(tmp_path, corpus.caption_ids, captions)),
         images=str(as_parquet(tmp_path / "images", corpus.image_ids, images)),
     )
@@ -145,7 +145,7 @@ def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> Non
     corpus = small_corpus()
     images = vectors_of(corpus.image_ids)
     path = as_npy(tmp_path, corpus.image_ids, images)
-    label = encoded(corpus, tmp_path, pooling="refs", images=str(path), stored="float16")
+    label = encoded(corpus, tmp_path, pooling="set", images=str(path), stored="float16")
     expected = unit(images) @ unit(images)[corpus.image].T
     every = np.arange(len(corpus), dtype=np.int32)
     assert label.block(corpus.references(range(12)), every) == pytest.approx(expected, abs=2e-3)
@@ -155,7 +155,7 @@ def test_a_row_that_is_not_encoded_has_no_score(tmp_path: Path) -> None:
     """Check that no row reads one of the image vectors, which are stored after those of the captions."""
     corpus = small_corpus()
     path = as_npy(tmp_path, corpus.image_ids, vectors_of(corpus.image_ids))
-    label = encoded(corpus, tmp_path, range(0, 10), pooling="refs", images=str(path))
+    label = encoded(corpus, tmp_path, range(0, 10), pooling="set", images=str(path))
     with pytest.raises(IndexError):
         label.block(corpus.references([0]), np.array([10], np.int32))
 
@@ -225,9 +225,9 @@ def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
 
 
 def test_refs_needs_vectors_of_images() -> None:
-    with pytest.raises(UsageError, match="no pooling 'refs': it takes vectors of images"):
-        Vectors(VectorsParams(captions="x.npy", pooling="refs"))
-    assert Vectors(VectorsParams(images="x.npy", pooling="refs")).spec.symmetric
+    with pytest.raises(UsageError, match="no pooling 'set': it takes vectors of images"):
+        Precomputed(PrecomputedParams(captions="x.npy", pooling="set"))
+    assert Precomputed(PrecomputedParams(images="x.npy", pooling="set")).spec.symmetric
     # Vectors of images are compared unless another pooling is named.
-    assert not Vectors(VectorsParams(images="x.npy", captions="y.npy")).spec.symmetric
-    assert VectorsParams(images="x.npy", captions="y.npy", pooling="max").pooling == "max"
+    assert not Precomputed(PrecomputedParams(images="x.npy", captions="y.npy")).spec.symmetric
+    assert PrecomputedParams(images="x.npy", captions="y.npy", pooling="max").pooling == "max"

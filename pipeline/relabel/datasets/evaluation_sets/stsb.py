@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
-from relabel.datasets.judged._tables import read_rows
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
+from relabel.datasets.evaluation_sets._tables import read_rows
 
 FILES = {split: f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
 """File of each split, as `relabel fetch stsb` names it."""
@@ -45,7 +45,7 @@ def _items(find: Find) -> Iterator[Item]:
             yield Item([(f"{split}:{line}", [first], second)], [score], group=split)
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="stsb",
     title="STS-B, sentence and sentence: correlation with human similarity",
     dataset="stsb",

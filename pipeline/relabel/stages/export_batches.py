@@ -1,4 +1,4 @@
-"""export plan: a seeded list of batches with their exact blocks."""
+"""export batches: a seeded list of batches with their exact blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan import PlanWork
+from relabel.export.precomputed import BatchesWork
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
@@ -18,15 +18,15 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 
 
-def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
-    """Prepare to plan batches of a split's captions with the blocks of a label.
+def export_batches(project: Project, label: str, split: str, name: str | None = None) -> Job:
+    """Prepare to precompute batches of a split's captions with the blocks of a label.
 
-    Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
+    Sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the split if
     they exist, else those of all captions (`serving_split`).
 
-    `name`: name of the plan and of its folder; by default made of label, sampler, batch size, epochs and seed.
+    `name`: name of the batches and of their folder; by default made of label, sampler, batch size, epochs and seed.
     """
-    source, corpus, params = project.config.source(label), project.corpus, project.config.export.plan
+    source, corpus, params = project.config.source(label), project.corpus, project.config.export.batches
     name = name or f"{label}-{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
@@ -36,31 +36,31 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
-        within = serving_split(project, lambda s: project.folder("neighbours", s, "captions", near), split)
-        table = neighbours(project, near, within, "captions")
+        candidates = serving_split(project, lambda s: project.folder("neighbours", s, "captions", near), split)
+        table = neighbours(project, near, candidates, "captions")
         inputs["neighbours"] = table.identity
-    # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.
-    semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
+    # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
+    config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 
     def near_rows(most: int, least: int) -> NeighbourTable:
         assert table is not None, "a random sampler reads no neighbours"
         return read_neighbours(ArtefactRef.of(table), rows, most, least)
 
     @cache
-    def plan() -> PlanWork:
+    def batches() -> BatchesWork:
         manifest, progress = encoding.open(), project.runtime.progress
         failed, identity = read_failed_rows(encoding.out, manifest), recipe.spec.fingerprint
-        opened = partial(open_label, project, label, str(manifest.facts["split"]))
-        return PlanWork(
+        opened = partial(open_label, project, label, str(manifest.metadata["split"]))
+        return BatchesWork(
             corpus, label, split, near, source, rows, failed, pooling, params, near_rows, identity, opened, progress
         )
 
     def fill(work: Work) -> None:
-        size = plan().describe(typical_cost(PLAN, project.config.params(label)))
-        project.runtime.progress.note(f"plan {name}: {size}")
-        with closing(plan().relevance):
-            make_steps(job, work, export_plan, label, split, name)
+        size = batches().describe(typical_cost(PLAN, project.config.params(label)))
+        project.runtime.progress.note(f"batches {name}: {size}")
+        with closing(batches().relevance):
+            make_steps(job, work, export_batches, label, split, name)
 
-    recipe = Recipe("plan", name, lambda: semantic, inputs, fill)
-    job = export_job(project, label, split, recipe, lambda work: plan().steps(work))
+    recipe = Recipe("batches", name, lambda: config, inputs, fill)
+    job = export_job(project, label, split, recipe, lambda work: batches().steps(work))
     return job

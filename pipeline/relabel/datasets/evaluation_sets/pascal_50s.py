@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relabel.core.parsing import read_json
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
 
 KINDS = ("HC", "HI", "HM", "MM")
 """Two correct human captions; a correct and an incorrect one; human and machine; two machines."""
@@ -26,7 +26,7 @@ def _items(find: Find) -> Iterator[Item]:
             yield Item(pairs, better=[(better, 1 - better)], group=kind, cluster=entry["image"])
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="pascal-50s",
     title="PASCAL-50S, the better of two captions: accuracy by kind",
     dataset="pascal-50s",

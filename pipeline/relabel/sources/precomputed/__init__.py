@@ -1,4 +1,4 @@
-"""Source `vectors`: embeddings that the user already has, of captions, of images, or of both.
+"""Source `precomputed`: embeddings that the user already has, of captions, of images, or of both.
 
 With vectors of captions alone, the source equals sbert with another model. With vectors of images and captions in one
 space (CLIP), the relevance of an image and a caption is the cosine of their vectors. BCLS (Li et al., arXiv 2210.11319)
@@ -25,7 +25,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding, Paths, SourceParams
+from relabel.sources.base import Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     STORED,
     StoredType,
@@ -37,9 +37,9 @@ from relabel.sources.cosine import (
     vectors_from_table,
 )
 from relabel.sources.finder import Finder, Search
+from relabel.sources.precomputed.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.sources.relevance import LookupArrays, Relevance, positions_in
 from relabel.sources.shards import Shards
-from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.store.arrays import write_array
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Steps, Work, table_task
@@ -52,20 +52,20 @@ _UNIT_TOLERANCE = 1e-3  # rounding error of a float16 vector's length
 _SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those of 1 / 1e-150 still fit
 
 
-class VectorsParams(SourceParams):
+class PrecomputedParams(SourceParams):
     """Parameters of vectors."""
 
     paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "caption_ids", "images", "image_ids")}
-    source: Literal["vectors"] = "vectors"
+    source: Literal["precomputed"] = "precomputed"
     pooling: Pooling = Field(
         "max",
-        description="refs, the default with `images`, takes the vector of the image; others pool over its captions.",
+        description="set, the default with `images`, takes the vector of the image; others pool over its captions.",
     )
     captions: str | None = Field(None, description="Vectors of captions: .npy, .parquet (id, vector) or .safetensors.")
     caption_ids: str | None = Field(
         None, description="Their ids: .txt, .json or .npy; null for NAME.ids.txt (.json, .npy) beside NAME.npy."
     )
-    images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: refs`.")
+    images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
     image_ids: str | None = Field(None, description="Their ids, as caption_ids.")
     tensor: str | None = Field(None, description="Which tensor of safetensors files with several.")
     length: Length = Field(
@@ -87,28 +87,28 @@ class VectorsParams(SourceParams):
     def _compare_images(cls, values: Any) -> Any:
         """Let vectors of images be compared unless another pooling is named."""
         if isinstance(values, dict) and values.get("images") is not None:
-            return {"pooling": "refs", **values}
+            return {"pooling": "set", **values}
         return values
 
 
-class Vectors(VectorSource[VectorsParams]):
+class Precomputed(VectorSource[PrecomputedParams]):
     """Cosine of embeddings from files."""
 
     spec = replace(
-        make_vector_spec("vectors", VectorsParams),
+        make_vector_spec("precomputed", PrecomputedParams),
         refused_poolings={},
         refused={"query": "given vectors have no model, so that a new text has no vector"},
     )
 
-    def __init__(self, params: VectorsParams) -> None:
+    def __init__(self, params: PrecomputedParams) -> None:
         has_images = params.images is not None
         refused: dict[Pooling, str] = (
-            {} if has_images else {"refs": "it takes vectors of images, and `images` is not set"}
+            {} if has_images else {"set": "it takes vectors of images, and `images` is not set"}
         )
         # The vector of an image is not that of a caption, so the order of the two counts.
-        symmetric = not (has_images and params.captions is not None and params.pooling == "refs")
+        symmetric = not (has_images and params.captions is not None and params.pooling == "set")
         # The vectors of images beside those of captions are read by one pooling alone.
-        compared = has_images and (params.pooling == "refs" or params.captions is None)
+        compared = has_images and (params.pooling == "set" or params.captions is None)
         self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric, image_vectors=compared)
         super().__init__(params)
 
@@ -162,21 +162,23 @@ class Vectors(VectorSource[VectorsParams]):
             task = table_task(IMAGES, image_table, len(numbers), plain=True)
             yield Step("given vectors of images", "images", [task])
         yield shards.step("given vectors", make_shard, plain=True)
-        work.facts |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored, "length": p.length}
-        work.facts["given"] = {kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()}
+        work.metadata |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored, "length": p.length}
+        work.metadata["given"] = {
+            kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()
+        }
 
     @override
     def write_lookup(
-        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
+        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        arrays = super().write_lookup(folder, manifest, opened, semantic, work)
+        arrays = super().write_lookup(folder, manifest, opened, config, work)
         if IMAGES not in manifest.files:
             return arrays
         write_array(work, "image_vectors", _read_image_vectors(folder).astype(STORED[arrays.dtype]))
         return replace(arrays, kind="image_vectors")
 
     @override
-    def open(self, encoding: OpenEncoding) -> ExternalVectorRelevance:
+    def open(self, encoding: Encoding) -> ExternalVectorRelevance:
         """Open the vectors. A new text has no vector."""
         rows, vectors, first = encoding.rows, read_vectors(encoding.folder, encoding.manifest), None
         if IMAGES in encoding.manifest.files:
@@ -217,7 +219,7 @@ def _unit_vectors(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExternalVectorRelevance(VectorRelevance):
-    """Cosine of external vectors. `refs` is the cosine of the references' image and the caption.
+    """Cosine of external vectors. `set` is the cosine of the references' image and the caption.
 
     `vectors` holds the vectors of the captions, followed by those of the images. The images have positions beyond the
     encoded rows.
@@ -254,8 +256,8 @@ class ExternalVectorRelevance(VectorRelevance):
         # Rows beyond the captions are images here, so they must not be reachable as captions.
         for rows in (references.rows, captions):
             positions_in(rows, self.rows)
-        if how != "refs" or self.first_image is None:
+        if how != "set" or self.first_image is None:
             return references, captions, how
         image: NDArray[np.int32] = self.corpus.image[references.rows[references.indptr[:-1]]]
-        # A set becomes a single reference, the image, for which `paired` is the cosine itself.
-        return References.single(self.rows.stop + image - self.first_image), captions, "paired"
+        # A set becomes a single reference, the image, for which `first` is the cosine itself.
+        return References.single(self.rows.stop + image - self.first_image), captions, "first"

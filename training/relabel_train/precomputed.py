@@ -1,7 +1,9 @@
-"""Batch plans: a seeded list of batches with their exact blocks, written by `relabel export plan`, mapped from disk.
+"""Precomputed batches: a seeded list of batches with their exact blocks, mapped from disk.
 
-The folder holds `plan.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and for each shard of m
-batches `blocks-*.npy`, (m, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1, its
+`relabel export batches` writes them.
+
+The folder holds `batches.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and for each shard of
+m batches `blocks-*.npy`, (m, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1, its
 block in zeros.
 """
 
@@ -19,14 +21,14 @@ from relabel_train.ids import ID_ARRAYS, Ids
 from relabel_train.lookup.format import Pooling
 from relabel_train.samplers import Rows, batches_of_process
 
-__all__ = ["Batch", "Plan", "open_plan"]
+__all__ = ["Batch", "PrecomputedBatches", "open_batches"]
 
-NAME = "plan.json"
+NAME = "batches.json"
 
 
 @dataclass(frozen=True)
-class PlanDescription(ExportDescription):
-    """Content of `plan.json`.
+class BatchesDescription(ExportDescription):
+    """Content of `batches.json`.
 
     `captions`, `images`: first and one past the last of the rows and images that have ids; `left_out`: captions among
     them without a label. `epochs`: batches of each epoch. `neighbours`: label whose neighbours the sampler used.
@@ -52,7 +54,7 @@ class PlanDescription(ExportDescription):
     pooling: Pooling
     corpus: str
     fingerprint: str
-    kind: str = "plan"
+    kind: str = "batches"
     orientation: str = "rows are images, columns are captions; the text direction is the transpose"
     same_image: str = "by image number (images.npy); never inferred from a value"
     coverage: str = "every pair of every batch"
@@ -77,21 +79,21 @@ class Batch(NamedTuple):
     same_image: Any
 
 
-class Plan:
-    """An open batch plan, as `open_plan` returns it. ``plan[i]`` is batch i as new numpy arrays.
+class PrecomputedBatches:
+    """Precomputed batches, as `open_batches` returns them. ``batches[i]`` is batch i as new numpy arrays.
 
     Forked workers share the mapped files. A pickle holds the folder's name and a digest; spawned workers open the
-    folder again and raise if it holds another plan.
+    folder again and raise if it holds other batches.
 
     Attributes
     ----------
     folder : Path
-    about : PlanDescription
-        Content of `plan.json`.
+    about : BatchesDescription
+        Content of `batches.json`.
     batch_size : int
     """
 
-    def __init__(self, folder: Path, about: PlanDescription, arrays: dict[str, NDArray[Any]], digest: str) -> None:
+    def __init__(self, folder: Path, about: BatchesDescription, arrays: dict[str, NDArray[Any]], digest: str) -> None:
         self.folder, self.about, self.batch_size = folder, about, about.batch_size
         self._arrays, self._digest = arrays, digest
         self._starts = np.concatenate([[0], np.cumsum(about.epochs)]).astype(np.int64)
@@ -125,7 +127,7 @@ class Plan:
 
     def tensors(self, number: int) -> Batch:
         """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
-        # Imported on first use: a plan is read by numpy alone.
+        # Imported on first use: they are read by numpy alone.
         import torch
 
         rows, relevance, same_image = self[number]
@@ -164,7 +166,7 @@ class Plan:
     def _batch(self, name: str, number: int) -> NDArray[Any]:
         """Return row `number` of an array of batches, a view."""
         if not 0 <= number < len(self):
-            raise IndexError(f"no batch {number}; the plan has {len(self)}")
+            raise IndexError(f"no batch {number}; there are {len(self)}")
         batch: NDArray[Any] = self._arrays[name][number]
         return batch
 
@@ -175,13 +177,13 @@ class Plan:
         return block
 
 
-def open_plan(path: str | Path, verify: bool = False) -> Plan:
-    """Open a batch plan. Its arrays are mapped and read on demand.
+def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
+    """Open precomputed batches. Its arrays are mapped and read on demand.
 
     Parameters
     ----------
     path : str or Path
-        Folder written by `relabel export plan`.
+        Folder written by `relabel export batches`.
     verify : bool
         Compare every byte with the sha256 in `manifest.json`. False checks types, shapes and sizes, and finds every
         file that was cut short.
@@ -189,13 +191,13 @@ def open_plan(path: str | Path, verify: bool = False) -> Plan:
     Raises
     ------
     FileNotFoundError
-        If there is no plan.
+        If there are none.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    todo = "Make a batch plan with `relabel export plan`."
-    about, digest = read_description(PlanDescription, folder / NAME, todo, verify)
+    todo = "Make precomputed batches with `relabel export batches`."
+    about, digest = read_description(BatchesDescription, folder / NAME, todo, verify)
     batches, size, step = about.batches, about.batch_size, about.batches_per_shard
     files: dict[str, tuple[str, tuple[int | None, ...]]] = dict.fromkeys(("rows", "images"), ("<i4", (batches, size)))
     for shard in range(about.shards):
@@ -206,7 +208,7 @@ def open_plan(path: str | Path, verify: bool = False) -> Plan:
     if verify:
         verify_files(folder, [f"{name}.npy" for name in files])
     arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
-    return Plan(folder, about, arrays, digest)
+    return PrecomputedBatches(folder, about, arrays, digest)
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -214,9 +216,9 @@ def shard_name(shard: int, shards: int) -> str:
     return f"blocks-{shard:05d}-of-{shards:05d}"
 
 
-def _reopen(path: str, digest: str) -> Plan:
-    # The folder may have been exported again since the plan was pickled: batches of two plans must not mix.
-    plan = open_plan(path)
-    if plan._digest != digest:
-        raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
-    return plan
+def _reopen(path: str, digest: str) -> PrecomputedBatches:
+    # The folder may have been exported again since they were pickled: batches of two exports must not mix.
+    batches = open_batches(path)
+    if batches._digest != digest:
+        raise LookupFileError(f"{path}: other batches were exported there meanwhile. Open it again.")
+    return batches

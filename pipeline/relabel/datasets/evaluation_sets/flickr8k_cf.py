@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
-from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
+from relabel.datasets.evaluation_sets._flickr8k import DATASET, PAIR_IDS, rated_captions
 
 JUDGEMENTS = "CrowdFlowerAnnotations.txt"
 
@@ -18,7 +18,7 @@ def _items(find: Find) -> Iterator[Item]:
     return rated_captions(find, JUDGEMENTS, ("share of yes", "yes", "no"), ("share of yes",), own_captions=True)
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="flickr8k-cf",
     title="Flickr8k-CF, image and caption: Kendall's tau-b with the share of crowd workers who say yes",
     dataset=DATASET,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
-from relabel.datasets.judged._tables import read_rows
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
+from relabel.datasets.evaluation_sets._tables import read_rows
 
 COLUMNS = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
 
@@ -21,7 +21,7 @@ def _items(find: Find) -> Iterator[Item]:
         yield Item([(row["id"], [row["sent1"]], row["sent2"])], score, group=row["source"])
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="vsts",
     title="Visual STS, caption and caption: correlation with human similarity",
     dataset="vsts",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relabel.core.parsing import read_json
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
 
 KINDS = {
     "replace_obj": "replace object",
@@ -33,7 +33,7 @@ def _items(find: Find) -> Iterator[Item]:
             yield Item(pairs, better=[(0, 1), (0, 2)], group=kind, cluster=entry["filename"])
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="sugarcrepe-pp",
     title="SugarCrepe++, triples of captions: accuracy by kind, chance 33",
     dataset="sugarcrepe-pp",

@@ -1,5 +1,5 @@
 """Contract: a block of a plan holds the value of Relevance.pairs for each pair, rounded to float32 once. Batches, ids,
-`plan.json` and size are known before any pair is scored, and captions without labels are left out."""
+`batches.json` and size are known before any pair is scored, and captions without labels are left out."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relabel.core.runtime import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.export.params import ExportPlanParams
-from relabel.export.plan import PlanWork, batches_per_shard
+from relabel.export.params import ExportBatchesParams
+from relabel.export.precomputed import BatchesWork, batches_per_shard
 from relabel.sources.base import SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.sources.typical_costs import Cost
 from relabel.store.artefact import Recipe, build
-from relabel_train.plan import Plan, open_plan
+from relabel_train.precomputed import PrecomputedBatches, open_batches
 
 SIZES = [5, 1, 6, 5, 2, 5, 5, 5, 3, 5]
 
@@ -53,7 +53,7 @@ class CountingRelevance(Relevance):
         for p, caption in enumerate(captions.tolist()):
             own = tuple(references[p].tolist())
             self.requests[own, caption] += 1
-            each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own[:1] if pooling == "paired" else own)]
+            each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own[:1] if pooling == "first" else own)]
             out[p] = np.mean(each) if pooling == "mean" else max(each)
         return out
 
@@ -74,9 +74,9 @@ class Fake:
         return self.spec.kind == "pairs"
 
 
-def work_of(corpus: Corpus, kind: str = "vectors", pooling: Any = "max", failed: Any = (), **given: Any) -> PlanWork:
+def work_of(corpus: Corpus, kind: str = "vectors", pooling: Any = "max", failed: Any = (), **given: Any) -> BatchesWork:
     """Return the work on a plan of the train split, of vectors or of a source that scores pair by pair."""
-    params = ExportPlanParams(**{"batch_size": 6, "epochs": 3, "drop_last": False, **given})
+    params = ExportBatchesParams(**{"batch_size": 6, "epochs": 3, "drop_last": False, **given})
     values = np.random.default_rng(0).normal(size=(len(corpus), 48))
     values = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
     values[7] = 0  # a text without known words
@@ -84,43 +84,43 @@ def work_of(corpus: Corpus, kind: str = "vectors", pooling: Any = "max", failed:
     relevance = CountingRelevance(corpus, range(len(corpus))) if kind == "pairs" else relevance
     rows, source, none = corpus.rows(["train"]), Fake(kind), None
     split: Any = (source, rows, np.array(failed, np.int32), pooling, params, none, "fingerprint")
-    return PlanWork(corpus, "fake", "train", none, *split, lambda: relevance, SILENT)
+    return BatchesWork(corpus, "fake", "train", none, *split, lambda: relevance, SILENT)
 
 
-def write(folder: Path, work: PlanWork) -> tuple[Plan, dict[str, Any]]:
+def write(folder: Path, work: BatchesWork) -> tuple[PrecomputedBatches, dict[str, Any]]:
     inputs: Any = {"corpus": work.corpus.digest}
-    recipe = Recipe("plan", "p", lambda: work.params.semantic, inputs, lambda w: make_steps(work.steps(w), w))
+    recipe = Recipe("batches", "p", lambda: work.params.config, inputs, lambda w: make_steps(work.steps(w), w))
     manifest, _ = build(folder, recipe)
-    return open_plan(folder), manifest.facts
+    return open_batches(folder), manifest.metadata
 
 
-def check(plan: Plan, work: PlanWork) -> None:
+def check(plan: PrecomputedBatches, work: BatchesWork) -> None:
     """Compare a plan with Relevance.pairs, one pair per call."""
     corpus, pooling = work.corpus, work.pooling
     for batch in map(plan.__getitem__, range(len(plan))):
         size = len(batch.rows)
         assert (batch.relevance.shape, batch.relevance.dtype) == ((size, size), np.float32)
         for i, row in enumerate(batch.rows.tolist()):
-            own = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
+            own = [row] if pooling == "first" else corpus.references([corpus.image[row]])[0]
             for j, caption in enumerate(batch.rows.tolist()):
                 score = work.relevance.pairs(References.of([own]), np.array([caption], np.int32), pooling)[0]
                 assert batch.relevance[i, j] == np.float32(score), (row, caption)
                 assert batch.same_image[i, j] == (corpus.image[row] == corpus.image[caption])
 
 
-def used(plan: Plan, epoch: int = 0) -> list[int]:
+def used(plan: PrecomputedBatches, epoch: int = 0) -> list[int]:
     return sorted(np.concatenate([plan.rows(n) for n in plan.epoch(epoch)]).tolist())
 
 
 @pytest.mark.parametrize(
     ("pooling", "given", "batches"),
     [
-        ("paired", {}, 6),
+        ("first", {}, 6),
         ("max", {}, 6),
         ("mean", {}, 6),
         ("max", {"batch_size": 1, "epochs": 1}, 34),
         ("max", {"batch_size": 500}, 1),
-        ("max", {"batches": 2}, 2),
+        ("max", {"batches_per_epoch": 2}, 2),
         ("max", {"batch_size": 34}, 1),
     ],
 )
@@ -130,10 +130,10 @@ def test_blocks_equal_pairs_one_by_one(
 ) -> None:
     work = work_of(corpus, kind, pooling, **given)
     stated = work.describe(Cost(10.0))
-    plan, facts = write(tmp_path / "plan", work)
+    plan, metadata = write(tmp_path / "batches", work)
     assert [len(plan.epoch(e)) for e in range(plan.epochs)] == [batches] * plan.epochs
-    assert facts["batches"] == len(plan)
-    if "batches" not in given:
+    assert metadata["batches"] == len(plan)
+    if "batches_per_epoch" not in given:
         assert used(plan, plan.epochs - 1) == list(corpus.rows(["train"]))
     cells = len(plan) * plan.batch_size**2
     space = f"{4 * cells / 1e9:.3f} GB, {cells:,} pairs to score"
@@ -143,7 +143,7 @@ def test_blocks_equal_pairs_one_by_one(
 
 def test_captions_of_one_image_are_scored_once_in_a_batch(tmp_path: Path, corpus: Corpus) -> None:
     work = work_of(corpus, "pairs", epochs=1)
-    plan, _ = write(tmp_path / "plan", work)
+    plan, _ = write(tmp_path / "batches", work)
     expected: Counter[tuple[tuple[int, ...], int]] = Counter()
     for number in range(len(plan)):
         rows = plan.rows(number).tolist()
@@ -176,10 +176,10 @@ def test_plans_that_are_too_large_or_empty_are_refused_before_any_work(corpus: C
 def test_captions_with_nan_labels_are_left_out(tmp_path: Path, corpus: Corpus) -> None:
     first, rows = int(corpus.indptr[2]), set(corpus.rows(["train"]))
     # A caption beyond the references of its image loses its own labels alone.
-    for pooling, failed, lost in (("max", first, 6), ("paired", first, 1), ("max", first + 5, 1)):
+    for pooling, failed, lost in (("max", first, 6), ("first", first, 1), ("max", first + 5, 1)):
         work = work_of(corpus, "vectors", pooling, failed=(failed, len(rows) + 1), epochs=1)
-        plan, facts = write(tmp_path / f"{pooling}{failed}", work)
-        assert facts["left_out"] == lost
+        plan, metadata = write(tmp_path / f"{pooling}{failed}", work)
+        assert metadata["left_out"] == lost
         assert set(used(plan)) == rows - set(range(failed, failed + lost))
 
 
@@ -191,7 +191,7 @@ def test_a_large_plan_has_few_shards() -> None:
 
 
 def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:
-    plan, facts = write(tmp_path / "plan", work_of(corpus))
+    plan, metadata = write(tmp_path / "batches", work_of(corpus))
     for number in (0, 7):
         rows = plan.rows(number)
         captions, images = plan.names(number)
@@ -199,19 +199,23 @@ def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:
         assert images == [corpus.image_ids[corpus.image[r]] for r in rows]
     about = plan.about
     assert (about.pooling, about.bounds, about.fingerprint) == ("max", (-1, 1), "fingerprint")
-    assert (facts["sampler"], facts["pooling"], facts["bounds"]) == (about.sampler, about.pooling, list(about.bounds))
+    assert (metadata["sampler"], metadata["pooling"], metadata["bounds"]) == (
+        about.sampler,
+        about.pooling,
+        list(about.bounds),
+    )
     with pytest.raises(IndexError, match="no batch 18"):
         plan[18]
     with pytest.raises(ValueError, match="epoch 3 is not planned"):
         plan.epoch(3)
-    with pytest.raises(FileNotFoundError, match="relabel export plan"):
-        open_plan(tmp_path)
+    with pytest.raises(FileNotFoundError, match="relabel export batches"):
+        open_batches(tmp_path)
 
 
 def test_spawned_workers_read_the_same_batches(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr("relabel.export.plan._SHARD", 4 * 36 * 5)
-    plan, _ = write(tmp_path / "plan", work_of(corpus))
+    monkeypatch.setattr("relabel.export.precomputed._SHARD", 4 * 36 * 5)
+    plan, _ = write(tmp_path / "batches", work_of(corpus))
     expected = [plan[n] for n in range(len(plan))]  # the files are mapped before the workers start
     earlier = set(multiprocessing.active_children())  # processes of other tests
     batches = list(torch.utils.data.DataLoader(plan, batch_size=None, num_workers=1, multiprocessing_context="spawn"))

@@ -1,4 +1,4 @@
-"""Human-judged sets of texts: one module per set, which holds its reader and its protocol.
+"""Sets that people judged of texts: one module per set, which holds its reader and its protocol.
 
 The name of a set is that of its module, with hyphens. A new set is a new module with a `SET`; its files are described
 by a manifest in data_manifests/.
@@ -74,8 +74,8 @@ def _sha256(values: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedSet:
-    """A human-judged set.
+class EvaluationSet:
+    """A set that people judged.
 
     `title`: the quantity judged, for the heading of a table.
     `dataset`: manifest that names its files.
@@ -119,13 +119,13 @@ def set_names() -> tuple[str, ...]:
     return tuple(sorted(name.replace("_", "-") for name in modules if not name.startswith("_")))
 
 
-def judged_set(name: str) -> JudgedSet:
+def evaluation_set(name: str) -> EvaluationSet:
     """Import a set by name."""
     # Checked against the list first, so that no other module can be imported by its name.
     if name not in set_names():
-        raise UsageError(f"no judged set {name!r}", todo=choices(name, set_names()))
+        raise UsageError(f"no evaluation set {name!r}", todo=choices(name, set_names()))
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
-    chosen: JudgedSet = module.SET
+    chosen: EvaluationSet = module.SET
     return chosen
 
 

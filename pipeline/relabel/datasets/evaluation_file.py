@@ -16,22 +16,22 @@ from typing import Any
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, read_csv_records, read_json_lines
-from relabel.datasets.judged import ALL, Item, JudgedSet, Statistic, judgements
+from relabel.datasets.evaluation_sets import ALL, EvaluationSet, Item, Statistic, judgements
 
 JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")
 """Endings of the files that are read."""
 
 
-def judged_file(
+def evaluation_file(
     path: Path, statistic: Statistic = "pearson", texts: Mapping[str, str] = MappingProxyType({})
-) -> JudgedSet:
-    """Make a judged set of a file.
+) -> EvaluationSet:
+    """Make an evaluation set of a file.
 
     `path`: JSON Lines (.jsonl), CSV (.csv, `references` as a JSON list) or Parquet (.parquet). `statistic`: compares
     the ratings with the scores of a label, over all pairs and in each group. `texts`: captions by id: a reference or
     candidate that is an id stands for its caption.
     """
-    return JudgedSet(
+    return EvaluationSet(
         name=path.name,
         title=f"{path.name}: correlation with human ratings",
         dataset=path.stem,

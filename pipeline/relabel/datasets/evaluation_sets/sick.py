@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from relabel.datasets.judged import Item, JudgedSet, judgements
-from relabel.datasets.judged._tables import read_rows
+from relabel.datasets.evaluation_sets import EvaluationSet, Item, judgements
+from relabel.datasets.evaluation_sets._tables import read_rows
 
 TRAIN_FILE = "SICK_train.txt"
 COLUMNS = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
@@ -26,7 +26,7 @@ def read_relatedness(path: Path) -> tuple[list[str], list[str], list[str], list[
     return [row[0] for row in rows], [row[1][0] for row in rows], [row[2] for row in rows], [row[3] for row in rows]
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="sick",
     title="SICK test, sentence and sentence: correlation with human relatedness",
     dataset="sick",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import read_lines
-from relabel.datasets.judged import Find, Item
-from relabel.datasets.judged._tables import read_rows
+from relabel.datasets.evaluation_sets import Find, Item
+from relabel.datasets.evaluation_sets._tables import read_rows
 
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"

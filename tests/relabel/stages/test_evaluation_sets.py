@@ -1,5 +1,5 @@
-"""Contract: `correlate` with "all" evaluates the available judged sets and names the others. A set requested by name
-must be available, and a file of scores belongs to one set.
+"""Contract: `correlate` with "all" evaluates the available evaluation sets and names the others. A set requested by
+name must be available, and a file of scores belongs to one set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.datasets.judged import JudgedSet, Judgements, set_names
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, set_names
 from relabel.judge.figures import set_figures
 from relabel.judge.scores import score_judgements
 from relabel.stages import Project, judged
@@ -42,13 +42,13 @@ def absent(_: Any) -> Judgements:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    def open_set(name: str) -> JudgedSet:
-        return JudgedSet(
+    def open_set(name: str) -> EvaluationSet:
+        return EvaluationSet(
             name=name, title=name, dataset=name, read=read if name == "vsts" else absent, statistics=("pearson",),
             pair_ids="a number", protocol="P.",
         )  # fmt: skip
 
-    monkeypatch.setattr(judged, "judged_set", open_set)
+    monkeypatch.setattr(judged, "evaluation_set", open_set)
     settings = ["ingest.dataset=mine", "judge.resamples=20", "sources={cider: {source: cider, tokenizer: lower_split}}"]
     # Parameters as a file gives them, so that the report of all of its labels is written.
     config = Config(**load_config(None, settings).model_dump())
@@ -136,5 +136,5 @@ def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Pa
 
 @pytest.mark.parametrize("against", [["vsts", "sick"], ["eccv"], ["all"]])
 def test_scores_of_several_sets_are_refused(project: Project, against: list[str]) -> None:
-    with pytest.raises(UsageError, match="scores of one judged set"):
+    with pytest.raises(UsageError, match="scores of one evaluation set"):
         correlate(project, [], against, [Path("mine.jsonl")])

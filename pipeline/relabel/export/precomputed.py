@@ -1,6 +1,6 @@
-"""Batch plans: a seeded list of batches with their exact blocks of relevance.
+"""Precomputed batches: a seeded list of batches with their exact blocks of relevance.
 
-Batches, ids, `plan.json` and the size of a plan are known before any pair is scored.
+Batches, ids, `batches.json` and their size are known before any pair is scored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.export.neighbours import NeighbourTable
-from relabel.export.params import ExportPlanParams
+from relabel.export.params import ExportBatchesParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.sources.typical_costs import Cost
@@ -29,12 +29,12 @@ from relabel.store.arrays import save_pieces, write_array
 from relabel.store.workdir import Step, Steps, Task, Work, part_ranges
 from relabel_train.files import read_description
 from relabel_train.ids import Ids
-from relabel_train.plan import NAME, PlanDescription, shard_name
+from relabel_train.precomputed import NAME, BatchesDescription, shard_name
 from relabel_train.samplers import (
     Captions,
-    GradedBatches,
-    NeighbourBatches,
-    RandomBatches,
+    GradedBatchSampler,
+    NeighbourBatchSampler,
+    RandomBatchSampler,
     Sampler,
     mark_usable,
     quantile_levels,
@@ -54,8 +54,8 @@ def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class PlanWork:
-    """Work on a batch plan: one task per shard of blocks.
+class BatchesWork:
+    """Work on precomputed batches: one task per shard of blocks.
 
     `label`, `split`: the label whose relevance is planned, and the split whose captions are used.
     `neighbours_label`: the label whose neighbours decide which captions share a batch.
@@ -73,7 +73,7 @@ class PlanWork:
     rows: range
     failed: Rows
     pooling: Pooling
-    params: ExportPlanParams
+    params: ExportBatchesParams
     neighbours: Callable[[int, int], NeighbourTable]
     fingerprint: str
     open_relevance: Callable[[], Relevance]
@@ -90,9 +90,7 @@ class PlanWork:
         image, start = self.corpus.image[self.rows.start : self.rows.stop], self.rows.start
         # Failures of other splits, which the encoding may also cover, do not count.
         positions = self.failed[(self.failed >= start) & (self.failed < self.rows.stop)] - start
-        return Captions.of(
-            image, mark_usable(image, positions, None if self.pooling == "paired" else REFERENCES), start
-        )
+        return Captions.of(image, mark_usable(image, positions, None if self.pooling == "first" else REFERENCES), start)
 
     @cached_property
     def sampler(self) -> Sampler:
@@ -101,36 +99,38 @@ class PlanWork:
         given: dict[str, Any] = {"seed": params.seed, "drop_last": params.drop_last}
         try:
             if params.sampler == "random":
-                return RandomBatches(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
+                return RandomBatchSampler(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
             # An explicit depth is required; the default one may be cut to the width of the table.
             usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
             near = self.neighbours(params.depth or usual, params.depth or least)
             given |= {"siblings": params.siblings, "depth": near.width}
             if params.sampler == "neighbour":
-                return NeighbourBatches(captions, near, size, **given, k=params.k, anchors=params.anchors)
+                return NeighbourBatchSampler(captions, near, size, **given, k=params.k, anchors=params.anchors)
             drawn = partial(quantile_levels, captions, near, params.quantiles, depth=near.width, seed=params.seed)
-            return GradedBatches(captions, near, size, **given, levels=params.levels or drawn(), group=params.group)
+            return GradedBatchSampler(
+                captions, near, size, **given, levels=params.levels or drawn(), group=params.group
+            )
         except ValueError as error:
-            raise UsageError(str(error), where="export.plan") from error
+            raise UsageError(str(error), where="export.batches") from error
 
     @cached_property
-    def about(self) -> PlanDescription:
-        """Content of `plan.json`; raises if the blocks would be larger than `max_bytes`."""
+    def about(self) -> BatchesDescription:
+        """Content of `batches.json`; raises if the blocks would be larger than `max_bytes`."""
         sampler, params, size = self.sampler, self.params, self.params.size
         images, spec = self.corpus.images_of(self.rows), self.source.spec
         # A sampler draws the same number of batches in every epoch.
-        count = min(len(sampler), params.batches or len(sampler))
+        count = min(len(sampler), params.batches_per_epoch or len(sampler))
         if not count:
             message = f"{len(sampler.captions)} captions fill no batch of {size}"
             todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
-            raise UsageError(message, where="export.plan", todo=todo)
+            raise UsageError(message, where="export.batches", todo=todo)
         total = count * params.epochs
         if block_bytes(total, size) > parse_size(params.max_bytes):
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
-            todo = "Plan fewer epochs or --batches, or raise --max-bytes; a lookup answers any batch in less space."
-            raise UsageError(message, where="export.plan", todo=todo)
+            todo = "Use fewer --epochs or --batches-per-epoch, raise --max-bytes, or use a lookup, which is smaller."
+            raise UsageError(message, where="export.batches", todo=todo)
         each = batches_per_shard(size, total, self.source.is_pairwise())
-        return PlanDescription(
+        return BatchesDescription(
             label=self.label,
             source=spec.name,
             source_kind=spec.kind,
@@ -162,7 +162,7 @@ class PlanWork:
         return batches
 
     def describe(self, cost: Cost | None = None) -> str:
-        """Return the size of the plan and its typical time on 2 CPU cores; raise if the label refuses so many pairs."""
+        """Return the size of the batches and their typical time on 2 cores; raise if a label refuses so many pairs."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
         scored, rows = count * size**2, first[first >= 0]
         if self.source.is_pairwise():
@@ -180,7 +180,7 @@ class PlanWork:
             for name, array in self._index_arrays().items():
                 write_array(work, name, array)
             work.file(NAME, lambda path: path.write_text(self.about.to_json(), encoding="utf-8"))
-        about, _ = read_description(PlanDescription, work.folder / NAME, "", verify=False)
+        about, _ = read_description(BatchesDescription, work.folder / NAME, "", verify=False)
         rows = np.load(work.folder / "rows.npy")
         tasks = [
             Task(f"{shard_name(n, about.shards)}.npy", partial(self._write, rows[part.start : part.stop]), len(part))
@@ -188,10 +188,10 @@ class PlanWork:
         ]
         yield Step(f"blocks ({self.label})", "batches", tasks, last=True)
         facts = json.loads(about.to_json())
-        work.facts |= {name: value for name, value in facts.items() if name not in ("kind", "format", "fingerprint")}
+        work.metadata |= {name: value for name, value in facts.items() if name not in ("kind", "format", "fingerprint")}
 
     def _index_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that are written before any block, by file name without `.npy`; see relabel_train.plan."""
+        """Return the arrays that are written before any block, by file name (see `relabel_train.precomputed`)."""
         corpus, rows, batches = self.corpus, self.rows, self.batches
         captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
         # Images are numbered in row order, so those of a split are consecutive.
@@ -219,7 +219,7 @@ class PlanWork:
 
     def _reference_sets(self, rows: Rows) -> tuple[References, NDArray[np.intp]]:
         """Return the distinct reference sets of captions, and which one is that of each caption."""
-        if self.pooling == "paired":
+        if self.pooling == "first":
             return References.single(rows), np.arange(len(rows))
         images, own = np.unique(self.corpus.image[rows], return_inverse=True)
         return self.corpus.references(images), own

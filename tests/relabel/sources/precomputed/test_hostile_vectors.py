@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.sources.vectors.files import read_vector_file
+from relabel.sources.precomputed.files import read_vector_file
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 VECTORS = np.eye(3, dtype=np.float32)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relabel.datasets.judged import Find, Item, JudgedSet, judgements
-from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
+from relabel.datasets.evaluation_sets._flickr8k import DATASET, PAIR_IDS, rated_captions
 
 EXPERTS = ("first", "second", "third")
 
@@ -19,7 +19,7 @@ def _items(find: Find) -> Iterator[Item]:
     return rated_captions(find, "ExpertAnnotations.txt", EXPERTS, EXPERTS, own_captions=False)
 
 
-SET = JudgedSet(
+SET = EvaluationSet(
     name="flickr8k-expert",
     title="Flickr8k-Expert, image and caption: Kendall's tau-c with three experts' ratings",
     dataset=DATASET,
