@@ -106,10 +106,10 @@ def random_vectors(folder: Path, count: int, width: int, kind: str, **params: An
     (folder / "vectors.ids.txt").write_text("\n".join(names))
     settings = {"sources.precomputed.captions": str(folder / "vectors.npy")}
     every = zip(names, names, ["a dog on a surfboard"] * count, strict=True)
-    encoded(folder, every, "vectors", "none", CORES, captions=str(folder / "vectors.npy"))
+    encoded(folder, every, "precomputed", "none", CORES, captions=str(folder / "vectors.npy"))
     if kind == "wds":  # made from a lookup
-        relabel.export_label(folder / "benchmark", "lookup", "vectors", "test", settings=settings)
-    return relabel.export_label(folder / "benchmark", kind, "vectors", "test", settings=settings, **params)
+        relabel.export_label(folder / "benchmark", "lookup", "precomputed", "test", settings=settings)
+    return relabel.export_label(folder / "benchmark", kind, "precomputed", "test", settings=settings, **params)
 
 
 class Cost(NamedTuple):

@@ -22,8 +22,7 @@ from harness import MIRROR, Table, agree, alternate, clock, coco_captions, encod
 
 from relabel.core.runtime import Runtime
 from relabel.sources.finder import Search
-from relabel.sources.spice import Spice
-from relabel.sources.spice.encode import SceneGraphTasks, collapsed
+from relabel.sources.spice.encode import collapsed
 
 IMAGE_OF_CHANCE = 58472
 K = 100
@@ -36,11 +35,7 @@ def with_tuples(folder: Path) -> Any:
     tuples = dict(zip(table["caption_id"].to_pylist(), table["tuples_raw"].to_pylist(), strict=True))
     of_text = {collapsed(text): tuples[int(name)] for name, _, text in captions}
     parser = SimpleNamespace(parse=lambda texts, _: [of_text[text] for text in texts])
-
-    def tasks(_: Any, corpus: Any, rows: range, size: int, runtime: Runtime) -> SceneGraphTasks:
-        return SceneGraphTasks(corpus, rows, size, lambda: corpus.texts, runtime, parser=parser)  # type: ignore[arg-type]
-
-    with mock.patch.object(Spice, "tasks", tasks):
+    with mock.patch("relabel.sources.spice.cached_parser", return_value=parser):
         return encoded(folder, captions, "spice", "none", 1)
 
 
