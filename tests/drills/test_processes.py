@@ -12,10 +12,12 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from tests.drills.roads import Road
 
 from relabel.store.artefact import exclusive
 
+pytestmark = pytest.mark.slow
 FULL = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

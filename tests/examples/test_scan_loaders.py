@@ -43,6 +43,7 @@ def run(scan: Path, lookup: Path, *clones: str | Path) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_batches_of_a_loader_agree_with_the_lookup(exported: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(DATASET)
     done = run(*exported, tmp_path)
@@ -50,6 +51,7 @@ def test_batches_of_a_loader_agree_with_the_lookup(exported: tuple[Path, Path], 
     assert done.stdout == f"{tmp_path.name}: 7 batches agree with the lookup\n"
 
 
+@pytest.mark.slow
 def test_other_captions_and_other_clones_are_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
     assert "none of data.py" in run(*exported, tmp_path).stderr
     (tmp_path / "data.py").write_text(DATASET.replace("line.strip()", "line.strip() + ' x'"))

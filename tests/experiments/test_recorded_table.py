@@ -8,6 +8,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from experiments.fit_table import FitTable
 from experiments.params import load_experiments
 from relabel.stages import Project
@@ -16,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
+@pytest.mark.slow
 def test_the_trainings_give_the_table(small_project: Project, tmp_path: Path) -> None:
     """Check settings, figures, claims and points of the picture; a training that is missing would need features."""
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")

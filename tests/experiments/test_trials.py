@@ -49,6 +49,7 @@ def make(run: Callable[..., FitOptions]) -> Callable[..., Trial]:
     return trial
 
 
+@pytest.mark.slow
 def test_finished_trials_are_recorded_and_not_repeated(
     make: Callable[..., Trial], inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_nearest_excludes_labels_without_texts(cheap: Folder) -> None:
     assert result.code == 0
     assert "cider_lower_split" in result.out
     assert "vectors" not in result.out
-    assert "vectors is left out: vectors has no scores of new texts: given vectors have no model" in result.err
+    assert "vectors is left out: precomputed has no scores of new texts: given vectors have no model" in result.err
 
 
 def test_the_table_covers_every_source() -> None:

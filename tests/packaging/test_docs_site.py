@@ -20,6 +20,7 @@ from relabel_cli.root import VERBS
 DOCUMENTS = (*pages(), "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("mkdocs"), reason="mkdocs is not installed (the `docs` extra)")
 @pytest.mark.skipif(not find_spec("mkdocstrings"), reason="mkdocstrings is not installed (the `docs` extra)")
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: i
     return project.interrupted
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert drill(tmp_path, CIDER, times=2, seed=0) >= 3
     # numba ignores a KeyboardInterrupt in its callbacks: interrupt it while it compiles.

@@ -16,7 +16,7 @@ from relabel.stages import Project
 @pytest.fixture(scope="module")
 def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a lookup of vectors, one of n-grams, and a plan of several shards."""
-    params = ExportBatchesParams(batch_size=8, epochs=2, batches=5)
+    params = ExportBatchesParams(batch_size=8, epochs=2, batches_per_epoch=5)
     config = small_project.config.model_copy(
         update={"export": small_project.config.export.model_copy(update={"batches": params})}
     )

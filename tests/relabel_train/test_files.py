@@ -135,5 +135,5 @@ def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     shutil.rmtree(out)
     new.rename(out)
     assert label_and_scale(opened) == (2, 2)
-    with pytest.raises(LookupFileError, match="was exported there meanwhile"):
+    with pytest.raises(LookupFileError, match="exported there meanwhile"):
         pickle.loads(packed)

@@ -35,7 +35,7 @@ from relabel.store.workdir import Work
 
 def scored_by(relevance: object, corpus: Corpus, label: str, folder: Path, split: Split = "test") -> PairScores:
     score_cxc(corpus, relevance, label == "same_image", split, Work(folder))  # type: ignore[arg-type]
-    return PairScores.open(folder, JudgedLabel(label=label, params={"source": label, "pooling": "max"}), split, True)
+    return PairScores.open(folder, JudgedLabel(label=label, params={"source": label, "pooling": "max"}), split, False)
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
     assert [cxc_test.caption_ids[i] for i in t2i.index] == t2i.ids
 
 
+@pytest.mark.slow
 def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
     relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
     records = score_eccv(cxc_test, Ranker(relevance, 1), eccv, work)
@@ -74,6 +75,7 @@ def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: 
         assert rows[direction][0] == pytest.approx(100 * table["ap_at_r"].to_numpy().mean())
 
 
+@pytest.mark.slow
 def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
     """Compare random 16-d vectors, close within an image, pooled by mean; eccv_caption takes ranked lists of ids."""
     metrics = pytest.importorskip("eccv_caption").Metrics()

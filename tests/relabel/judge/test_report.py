@@ -38,7 +38,7 @@ def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
     """Judge the test relevance under the name of a label for which SAM publishes figures."""
     label = JudgedLabel(label="cider_lower", params=CiderParams(tokenizer="lower_split").model_dump())
     score_cxc(corpus, odd.Relevance(corpus, range(len(corpus))), False, "test", Work(folder))
-    scored = PairScores.open(folder, label, "test", True)
+    scored = PairScores.open(folder, label, "test", False)
     params = JudgeParams(resamples=100, draws=0)
     return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params)
 

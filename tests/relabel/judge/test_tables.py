@@ -71,7 +71,7 @@ def label_of(source: str, name: str | None = None, own_model: bool = False, **ch
         ("sbert", {"model": "/models/sentence-transformers/all-MiniLM-L6-v2"}, "all", None),
         ("sbert", {"model": "someone/tuned-on-coco"}, "all", None),
         ("cbow", {}, "all", None),
-        ("vectors", {"captions": "c.npy", "images": "i.npy", "pooling": "set"}, "all", None),
+        ("precomputed", {"captions": "c.npy", "images": "i.npy", "pooling": "set"}, "all", None),
     ],
 )
 def test_published_figures_require_the_same_measure_and_protocol(
@@ -106,7 +106,7 @@ def scored(label: JudgedLabel) -> Judged:
 OF_IMAGES: dict[str, Any] = {"images": "i.npy"}
 OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "set"}
 SBERT, CIDER, SAME = label_of("sbert"), label_of("cider"), label_of("same_image")
-CLIP = replace(label_of("vectors", "clip", **OF_BOTH), image_vectors=("clip",))
+CLIP = replace(label_of("precomputed", "clip", **OF_BOTH), image_vectors=("clip",))
 FUSED = replace(label_of("fuse", "both"), image_vectors=("clip",))
 
 

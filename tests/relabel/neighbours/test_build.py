@@ -50,7 +50,7 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
     return expected
 
 
-@pytest.mark.parametrize("queries", ["captions", "images"])
+@pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize(("label", "pooling"), [("cbow", "max"), ("cbow", "mean"), ("cider", "set"), ("cbow", "first")])
 def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
     project = pooled(project, label, pooling)

@@ -22,7 +22,7 @@ def project(small_project: Project, tmp_path: Path) -> Project:
     return in_folder(small_project, tmp_path / "labels")
 
 
-@pytest.mark.parametrize("queries", ["captions", "images"])
+@pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("pooling", ["max", "mean", "first"])
 def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
     project = pooled(project, "cbow", pooling)

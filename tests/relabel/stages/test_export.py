@@ -48,7 +48,7 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
         stages.export_neighbours(replace(project, config=config), "cbow", "all").run()
 
 
-@pytest.mark.parametrize("queries", ["captions", "images"])
+@pytest.mark.parametrize("of", ["captions", "images"])
 def test_rows_of_neighbours_become_ids(of: Of, project: Project) -> None:
     corpus, table = project.corpus, stages.neighbours(project, "cbow", "all", of)
     table.run()

@@ -44,8 +44,8 @@ class Description(ExportDescription):
     `kind`: "vectors", "image_vectors", "features", "scene_graphs", "others" or "baseline".
     `fingerprint`, `corpus`, `encoding`: of this lookup, its corpus and its encoding.
     `neighbours`: None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last
-        row that has neighbours), `within` (the split of the neighbours), `width` (neighbours per caption) and `index`
-        (None if exact, else the faiss index, which may miss some).
+        row that has neighbours), `candidates` (the split of the neighbours), `width` (neighbours per caption) and
+        `index` (None if exact, else the faiss index, which may miss some).
     `rows`: corpus rows covered, first and one past the last; all captions of an image or none.
     `bounds`: smallest and largest relevance.
     `pooling`, `poolings`: the default, and all that the label supports.

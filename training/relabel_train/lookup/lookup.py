@@ -282,7 +282,7 @@ class Lookup:
         query = positions + (self.rows.start - first)
         if len(query) and not 0 <= int(query.min()) <= int(query.max()) < stop - first:
             bad = positions[(query < 0) | (query >= stop - first)][0] + self.rows.start
-            raise IndexError(f"row {bad} has no neighbours; rows {first} to {stop - 1} of {about['within']!r} have")
+            raise IndexError(f"row {bad} has no neighbours; rows {first} to {stop - 1} of {about['candidates']!r} have")
         indptr = self.arrays["neighbours.indptr"]
         slots = indptr[query][:, None] + np.arange(k)
         lacking = slots >= indptr[query + 1][:, None]

@@ -124,6 +124,7 @@ def peer_scores(references: Sequence[list[str]], candidates: Sequence[str]) -> n
     return scorer.compute_score()[1]
 
 
+@pytest.mark.slow
 def test_equals_pycocoevalcap_on_real_captions(opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus]) -> None:
     images = list(coco.images(["test"]))[:100]
     texts = [[" ".join(lower_split(coco.texts[r])) for r in coco.references([m])[0]] for m in images]

@@ -121,7 +121,7 @@ def test_equals_pycocoevalcap(
 
 @pytest.mark.java
 def test_poolings(corpus: Corpus, meteor: MeteorRelevance) -> None:
-    references, captions = sample(corpus, 200)
+    references, captions = sample(corpus, 60)
     single = [
         meteor.pairs(References.single(group), np.full(len(group), c, np.int32))
         for group, c in zip(references, captions, strict=True)
@@ -155,26 +155,6 @@ def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, mo
     np.testing.assert_array_equal(meteor.query(corpus.texts[row], captions), meteor.pairs(single, captions))
     for odd in ("", "...", "😀", "\x00\u2028"):
         assert not meteor.query(odd, captions).any()
-
-
-@pytest.mark.slow
-@pytest.mark.java
-def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
-    """Check SITS test with the caption among its references: the published 0.757, and 0.524 over non-GT pairs."""
-    from relabel.datasets.cxc import human_scores
-
-    rows = coco.rows(["test"])
-    table = coco.table.slice(rows.start, len(rows)).to_pylist()
-    test = Corpus.from_captions(Caption(r["caption_id"], r["image_id"], "test", r["text"]) for r in table)
-    test = test.with_tokens(tokenize(test.texts))
-    human = human_scores("sits", "test")
-    captions = np.array([test.row_of[c] for c in human.left], np.int32)
-    references = test.references([test.image_of[i] for i in human.right])
-    scores = opened(test, tmp_path / "meteor").pairs(references, captions)
-    other = np.array([m != "c2i_original" for m in human.method])
-    assert len(scores) == 44_833
-    assert np.corrcoef(scores, human.score)[0, 1] == pytest.approx(0.757, abs=0.001)
-    assert np.corrcoef(scores[other], human.score[other])[0, 1] == pytest.approx(0.524, abs=0.001)
 
 
 def test_no_tokens(tmp_path: Path) -> None:

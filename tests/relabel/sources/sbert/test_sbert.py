@@ -103,14 +103,13 @@ def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: 
     relevance, _ = encoded(tmp_path / "e", model=str(model))
     shutil.copytree(make_model(seed=1), model, dirs_exist_ok=True)
     assert relevance.block(References.single(EVERY), EVERY).shape == (10, 10)
-    with pytest.raises(CheckError, match="not the model"):
+    with pytest.raises(CheckError, match="another model"):
         relevance.query("a dog", EVERY)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
-    source = Sbert(SbertParams(model=str(minilm), dtype=dtype))  # type: ignore[arg-type]
+def test_bfloat16_has_the_correlations_of_float32(coco: Corpus, minilm: Path, tmp_path: Path) -> None:
+    source = Sbert(SbertParams(model=str(minilm), dtype="bfloat16"))
     relevance, _ = encode(source, coco, tmp_path / "e", coco.rows(("test",)), 50_000, Runtime())
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")
     captions = np.array([coco.row_of[c] for c in sits.left], np.int32)

@@ -64,6 +64,7 @@ class KilledError(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bytes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the training of the second of three folds; every fold learns from the images of the others alone."""
     tune(base, tmp_path / "whole", folds=3)
@@ -130,6 +131,7 @@ def test_a_corpus_without_all_judged_captions_is_refused(base: Path, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_further_judgements(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(name: str, data: Path, mirror: None, progress: Any, files: list[str]) -> list[Path]:
         return [tmp_path / files[0]]

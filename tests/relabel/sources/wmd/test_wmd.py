@@ -175,6 +175,7 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.slow
 def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, coco: Corpus) -> None:
     """Check GloVe 6B 100-d with PTB tokens, without stop words, pooled by max over five references."""
     from relabel.corpus.tokenizers import tokenize
