@@ -36,7 +36,7 @@ COMMANDS = (
     "neighbours --label cbow -k 5",
     "export lookup --label sbert --split test",
     "export lookup --label cider --split test",
-    "export batches --label sbert --split test --batch-size 8 --epochs 1 --seed 0 --batches 2",
+    "export batches --label sbert --split test --batch-size 8 --epochs 1 --seed 0 --batches-per-epoch 2",
     "verify",
     "encode --label cider --workers 1 --set encode.rows_per_shard=10 --replace",
 )
