@@ -189,6 +189,8 @@ def map_blocks(
     """Return the results of a function of blocks of `count` queries, whose lists fit a cache."""
     step = max(1, _CELLS // max(1, scores.shape[1 if direction == "i2t" else 0]))
     slices = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+    if threads == 1:
+        return list(map(compute, slices))
     # numpy sorts without the interpreter's lock; blocks keep their order, so no figure depends on the threads.
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(compute, slices))
@@ -217,7 +219,8 @@ def split_into_folds(
         rows, columns = np.flatnonzero(fold == name), np.flatnonzero(fold_of_caption == name)
         number = np.full(images, -1, np.int64)
         number[rows] = np.arange(len(rows))
-        yield scores.part(rows, columns), number[image_of_caption[columns]]
+        # Both directions read the part, so its rows and columns are gathered once.
+        yield _hold(scores.part(rows, columns)), number[image_of_caption[columns]]
 
 
 def _hold(scores: Scores) -> Scores:
