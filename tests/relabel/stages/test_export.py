@@ -32,13 +32,15 @@ def test_tables_of_formats_agree() -> None:
         assert kind in ExportParams.model_fields
 
 
-def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project) -> None:
+def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no format 'parquet'"):
         stages.export(project, "parquet", "cbow", "all").run()
     with pytest.raises(MissingError, match="relabel encode --label meteor --split all"):
         stages.export(project, "hf", "meteor", "all").run()
-    stale = load_config(None, [], {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": "glove"})
-    with pytest.raises((CheckError, MissingError)):
+    (tmp_path / "others.txt").write_text("dog 1 0\ncats 0 1\n")
+    vectors = {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": str(tmp_path / "others.txt")}
+    stale = load_config(None, [], vectors)
+    with pytest.raises(CheckError, match="vectors"):
         stages.export(replace(project, config=stale), "hf", "cbow", "all").run()
     with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries captions"):
         stages.export_neighbours(project, "cbow", "all").run()
