@@ -41,7 +41,7 @@ def by_relabel(texts: list[str], path: Path) -> Program:
 def by_jar(texts: list[str], path: Path) -> Program:
     half = len(texts) // 2
     halves = enumerate(zip(texts[:half], texts[half:], strict=True))
-    path.write_text(json.dumps([{"image_id": i, "test": a, "set": [b]} for i, (a, b) in halves]))
+    path.write_text(json.dumps([{"image_id": i, "test": a, "refs": [b]} for i, (a, b) in halves]))
     jars = os.pathsep.join(map(str, class_path(Runtime().data)))
     main = ["edu.anu.spice.SpiceScorer", str(path), "-silent", "-threads", "1"]
     return Program([str(find_java()), "-Xmx8G", "-cp", jars, *main])

@@ -32,7 +32,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _ALLOCATOR in str(error):
         todo = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
         return f"out of memory. {todo}", 5
-    # A missing module of relabel itself is a bug. Stages name other extras themselves.
+    # A missing module of relabel itself is a bug. Where a choice is left, stages name the extras themselves.
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
         # torch belongs to both extras, and the other one is much larger.
         extra = {"torch": "train", "nncf": "cpu"}.get(error.name or "", "pipeline")

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from relabel import stages
-from relabel.core.types import Of
+from relabel.core.types import Queries
 from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
-from relabel.neighbours.spec import Within
+from relabel.neighbours.spec import Split
 from relabel.stages import Job
 from relabel_cli.options import group, label_option, verb
 from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
@@ -19,29 +19,33 @@ from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
 BATCHES = "sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
 WDS = "shards keys layout dtype k captions_per_shard allow_missing"
 Labels = Annotated[list[str], label_option("to write")]
-Split = Annotated[Within | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")]
+SplitOption = Annotated[
+    Split | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
+]
 
-Neighbours = Annotated[Within | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
-OfOption = Annotated[Of, typer.Option(help="Neighbours of captions or of images.")]
+Neighbours = Annotated[Split | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
+QueriesOption = Annotated[Queries, typer.Option(help="Neighbours of captions or of images.")]
 Name = Annotated[str | None, typer.Option(help="Name of the batches. [default: from its parameters]")]
 
 
-def lookup(common: SharedOptions, label: Labels, split: Split = None, candidates: Neighbours = None) -> None:
+def lookup(common: SharedOptions, label: Labels, split: SplitOption = None, candidates: Neighbours = None) -> None:
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
     write(common, label, split, stages.export_lookup, candidates)
 
 
-def neighbours(common: SharedOptions, label: Labels, split: Split = None, queries: OfOption = "captions") -> None:
+def neighbours(
+    common: SharedOptions, label: Labels, split: SplitOption = None, queries: QueriesOption = "captions"
+) -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
     write(common, label, split, stages.export_neighbours, queries)
 
 
-def batches(common: SharedOptions, label: Labels, split: Split = None, name: Name = None) -> None:
+def batches(common: SharedOptions, label: Labels, split: SplitOption = None, name: Name = None) -> None:
     """Write a seeded list of batches with their exact blocks."""
     write(common, label, split, stages.export_batches, name)
 
 
-def wds(common: SharedOptions, label: Labels, split: Split = None) -> None:
+def wds(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
     write(common, label, split, stages.export_wds)
 
@@ -57,7 +61,7 @@ def write(common: SharedOptions, labels: list[str], split: str | None, stage: Ca
 def format_verb(kind: str) -> Any:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
-    def call(common: SharedOptions, label: Labels, split: Split = None) -> None:
+    def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
         write(common, label, split, lambda project, *rest: stages.export(project, kind, *rest))
 
     model = format_params(kind)

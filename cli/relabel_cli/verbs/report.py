@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from relabel.judge import JudgeParams
-from relabel.neighbours.spec import Within as Split
+from relabel.neighbours.spec import Split
 from relabel.stages.run import report as write
 from relabel_cli.options import label_option, verb
 from relabel_cli.output import report_outcome

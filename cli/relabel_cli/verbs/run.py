@@ -11,7 +11,7 @@ from rich.filesize import decimal as size
 
 from relabel.core.tables import align, duration
 from relabel.judge import JudgeParams
-from relabel.neighbours.spec import Within as Split
+from relabel.neighbours.spec import Split
 from relabel.stages.run import PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import label_option, verb

@@ -27,7 +27,7 @@ short = reprlib.repr
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return the name if it may become part of a path, else raise; `kind` of the name: "label"."""
+    """Return the name if it may become part of a path, else raise; `kind` of the name: "label", "dataset"."""
     if not _NAME.fullmatch(name):
         todo = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
         raise UsageError(f"{short(name)} cannot name a {kind}", todo=todo)

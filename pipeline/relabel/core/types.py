@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Pooling = Literal["first", "max", "mean", "set"]
 """Reduction of the references of an image to one number."""
 
-Of = Literal["captions", "images"]
+Queries = Literal["captions", "images"]
 """Queries of a table of neighbours."""
 
 Rows = NDArray[np.int32]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Runtime
-from relabel.core.types import Of
+from relabel.core.types import Queries
 from relabel.corpus import Corpus
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -142,7 +142,7 @@ class Export(ABC, Generic[P]):
     `neighbours_of`: queries whose neighbours the format reads if they exist; None if it reads none.
     """
 
-    neighbours_of: Of | None = None
+    neighbours_of: Queries | None = None
 
     def __init__(self, params: P) -> None:
         self.params = params

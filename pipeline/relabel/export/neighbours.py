@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
-from relabel.core.types import Of, Rows
+from relabel.core.types import Queries, Rows
 from relabel.corpus import Corpus
 from relabel.export.base import ArtefactRef, write_tables
 from relabel.store.arrays import write_array, write_pieces
@@ -46,7 +46,7 @@ def write_neighbours(near: ArtefactRef, work: Work) -> dict[str, Any]:
     return entry | {"candidates": config["candidates"], "index": config.get("index")}
 
 
-def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, queries: Of, work: Work) -> None:
+def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, queries: Queries, work: Work) -> None:
     """Write a table of neighbours with ids in place of rows, one shard at a time.
 
     The columns are the id of the caption and image, or of the image, and those of `neighbour_ids`.

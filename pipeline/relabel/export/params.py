@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import parse_size
-from relabel.core.types import Of, Pooling
+from relabel.core.types import Pooling, Queries
 
 
 def _check_size(value: str) -> str:
@@ -140,7 +140,7 @@ class ExportTuplesParams(ExportSamplesParams):
 class ExportTrecParams(Parameters):
     """Parameters of qrels and runs."""
 
-    queries: Of = Field("captions", description="Queries: captions or images.")
+    queries: Queries = Field("captions", description="Queries: captions or images.")
     levels: Levels = Field((), description="Cut points of relevance in rising order. Repeatable.")
     quantiles: Shares = Field(
         (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of the scores of all neighbours."

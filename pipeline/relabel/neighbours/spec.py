@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from relabel.core.parameters import Parameters
-from relabel.core.types import Of, Pooling, Rows, Scores
+from relabel.core.types import Pooling, Queries, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.sources.finder import Search
 from relabel.store.workdir import part_ranges
 
-Within = Literal["train", "val", "test", "all"]
+Split = Literal["train", "val", "test", "all"]
 _LISTS = {"neighbours": pa.int32(), "scores": pa.float32(), "same_image": pa.bool_()}
 SCHEMA = pa.schema([("row", pa.int32()), *((name, pa.list_(value)) for name, value in _LISTS.items())])
 """`row` is a caption's row, or an image's number. `neighbours` are caption rows, best first. `scores` are their
@@ -31,11 +31,11 @@ class NeighboursParams(Parameters):
     k: int = Field(
         100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"flags": ["-k"]}
     )
-    queries: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
-    candidates: Within | None = Field(
+    queries: Queries = Field("captions", description="Queries: captions, or images (their references, pooled).")
+    candidates: Split | None = Field(
         None, description="Split whose captions are queries and candidates; by default, the encoded split."
     )
-    split: Within | None = Field(
+    split: Split | None = Field(
         None,
         description="Split of the encoding that is searched; by default, that of `candidates` if encoded, else all.",
     )
@@ -57,7 +57,7 @@ class NeighbourSpec:
     """
 
     label: str
-    queries: Of
+    queries: Queries
     rows: range
     k: int
     pooling: Pooling

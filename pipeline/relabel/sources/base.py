@@ -220,7 +220,7 @@ class Source(ABC, Generic[P]):
         opened : callable
             Opens the encoding.
         config : mapping
-            Semantic parameters of the lookup; those of vectors have a `dtype`.
+            Parameters of the lookup that can change a value; those of vectors have a `dtype`.
         work : Work
             Work folder of the lookup.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relabel.core.types import Of
+from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.stages.encode import encode, open_label, serving_split
@@ -80,7 +80,7 @@ def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inpu
     return inputs if neighbours is None else inputs | {"neighbours": neighbours.identity}
 
 
-def existing_neighbours(project: Project, label: str, candidates: str, queries: Of = "captions") -> Job | None:
+def existing_neighbours(project: Project, label: str, candidates: str, queries: Queries = "captions") -> Job | None:
     """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
     exists = project.folder("neighbours", candidates, queries, label, MANIFEST).exists()
     return prepare_neighbours(project, label, candidates, queries) if exists else None
@@ -112,7 +112,7 @@ def export_lookup(project: Project, label: str, split: str, candidates: str | No
     return export_job(project, label, split, recipe)
 
 
-def export_neighbours(project: Project, label: str, candidates: str, queries: Of = "captions") -> Job:
+def export_neighbours(project: Project, label: str, candidates: str, queries: Queries = "captions") -> Job:
     """Prepare to write the neighbours of a label with the ids of captions and images."""
     from relabel.export.neighbours import write_neighbour_ids
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
-from relabel.core.types import Of
+from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
@@ -18,7 +18,11 @@ from relabel.topk.vector_index import make_index
 
 
 def neighbours(
-    project: Project, label: str, candidates: str | None = None, queries: Of | None = None, split: str | None = None
+    project: Project,
+    label: str,
+    candidates: str | None = None,
+    queries: Queries | None = None,
+    split: str | None = None,
 ) -> Job:
     """Prepare to find the neighbours of every caption or image of a split; defaults are in the parameters."""
     params = project.config.neighbours

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.neighbours.spec import Within as Split
+from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
 from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, typical_cost
 from relabel.stages import Project

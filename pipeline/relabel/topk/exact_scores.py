@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.kernels import MAX, MEAN, PAIRED, jit, pool_next
+from relabel.core.numeric.kernels import FIRST, MAX, MEAN, jit, pool_next
 from relabel.core.types import Pooling
 from relabel.corpus import References
 
@@ -20,7 +20,7 @@ F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 LANES = 32
 """Running sums of a dot product: enough to fill the widest vector registers."""
-CODES: dict[Pooling, int] = {"first": PAIRED, "max": MAX, "mean": MEAN}
+CODES: dict[Pooling, int] = {"first": FIRST, "max": MAX, "mean": MEAN}
 
 
 class ExactOperands(NamedTuple):
@@ -91,7 +91,7 @@ def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: i
     """
     total: float = dot(vectors, members[lo], candidate)
     # `first` counts the first member alone, and a single member needs no pooling.
-    if pooling == PAIRED or hi == lo + 1:
+    if pooling == FIRST or hi == lo + 1:
         return total
     for r in range(lo + 1, hi):
         total = pool_next(total, dot(vectors, members[r], candidate), pooling)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.numeric.kernels import PAIRED, jit
+from relabel.core.numeric.kernels import FIRST, jit
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Step, Task, Work
 from relabel.topk import tiled_scan
@@ -183,7 +183,7 @@ class SelfJoin:
         other: int,
     ) -> TileOperand:
         queries, candidates = (self.positions[blocking[x].start : blocking[x].stop] for x in (g, other))
-        exact = ExactOperands(self.vectors, np.arange(len(queries) + 1), queries, candidates, PAIRED)
+        exact = ExactOperands(self.vectors, np.arange(len(queries) + 1), queries, candidates, FIRST)
         slack = products.error_bound(quantized[g], MaxNorms.of(quantized[other]), self.vectors.shape[1])
         # All scores of a zero vector are 0: its buffer stays empty, and `_rescore_rows` takes the first candidates.
         floor = np.where(quantized[g].norm > 0, floors, np.inf)

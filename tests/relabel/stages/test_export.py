@@ -13,7 +13,7 @@ from tests.relabel.export.formats import in_folder
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.types import Of
+from relabel.core.types import Queries
 from relabel.export import EXPORTS, export_class
 from relabel.export.params import ExportParams
 from relabel.stages import Project
@@ -51,7 +51,7 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
 
 
 @pytest.mark.parametrize("of", ["captions", "images"])
-def test_rows_of_neighbours_become_ids(of: Of, project: Project) -> None:
+def test_rows_of_neighbours_become_ids(of: Queries, project: Project) -> None:
     corpus, table = project.corpus, stages.neighbours(project, "cbow", "all", of)
     table.run()
     job = stages.export_neighbours(project, "cbow", "all", of)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relabel.core.numeric.kernels import PAIRED
+from relabel.core.numeric.kernels import FIRST
 from relabel.topk.bounded_matmul import as_floats
 from relabel.topk.candidate_buffer import make_buffer, rescore_and_truncate
 from relabel.topk.exact_scores import ExactOperands
@@ -32,7 +32,7 @@ def test_only_scores_whose_upper_bound_is_below_the_floor_are_rejected(floor: fl
 
 def test_ties_at_the_end_go_to_the_lowest_rows() -> None:
     vectors = np.ones((40, 1), np.float32)
-    exact = ExactOperands(vectors, np.arange(2), np.array([7]), np.arange(40), PAIRED)
+    exact = ExactOperands(vectors, np.arange(2), np.array([7]), np.arange(40), FIRST)
     buffer = make_buffer(np.zeros(1), np.full(1, -np.inf), 40, np.dtype(np.int32), 0.0)
     buffer.numbers[0], buffer.values[0], buffer.sizes[0] = np.arange(40)[::-1], 1.0, 40
     assert rescore_and_truncate(buffer, exact, 0, 6).tolist() == [1.0] * 6

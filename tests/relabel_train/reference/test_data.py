@@ -143,7 +143,7 @@ def test_batches_without_labels_and_of_a_plan(
     blocks = np.load(file)
     blocks[0, 1, 2] = np.nan
     np.save(file, blocks)
-    planned.made = open_batches(tmp_path / "batches", verify=False)
+    planned.precomputed = open_batches(tmp_path / "batches", verify=False)
     image, caption = (plan.names(0)[0][i] for i in (1, 2))
     with pytest.raises(FitError, match=f"batches: the label of caption {caption} for the image of {image} is nan"):
         planned.make(0)

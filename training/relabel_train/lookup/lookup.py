@@ -144,8 +144,8 @@ class Lookup:
         Unless the pooling, by default the label's, is "first", all captions of an image are left out if one of its
         references has no encoding.
         """
-        paired = (pooling or self.about.pooling) == "first"
-        usable = mark_usable(self._image, self.arrays["failed"], None if paired else self.about.references)
+        first = (pooling or self.about.pooling) == "first"
+        usable = mark_usable(self._image, self.arrays["failed"], None if first else self.about.references)
         return Captions.of(self._image, usable, self.rows.start)
 
     def block(
@@ -162,7 +162,7 @@ class Lookup:
         Parameters
         ----------
         rows : (B_images,) int
-            One caption of each image. `paired`: that caption stands for the image; else its references do
+            One caption of each image. "first": that caption stands for the image; else its references do
             (``about.references`` first captions).
         columns : (B_captions,) int, optional
             The captions; `rows` by default.

@@ -130,20 +130,20 @@ class Batches:
         features: Features,
         model: Model,
         labels: Lookup | None,
-        made: PrecomputedBatches | None,
+        precomputed: PrecomputedBatches | None,
         paired: bool,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.split, self.features, self.labels, self.made = split, features, labels, made
+        self.split, self.features, self.labels, self.precomputed = split, features, labels, precomputed
         self.rank, self.world, self.paired = rank, world, paired
         self.pooling, self.scale = options.pooling, options.scale
         self._tokens = model.tokens
         if labels is not None:
             check_not_held_out(labels, features)
             rows = labels.rows_of(split.caption_ids)
-        elif made is not None:
-            rows = (made.caption_ids.find(split.caption_ids, "caption") + made.first_row).astype(np.int32)
+        elif precomputed is not None:
+            rows = (precomputed.caption_ids.find(split.caption_ids, "caption") + precomputed.first_row).astype(np.int32)
         else:
             rows = np.arange(len(split.caption_ids), dtype=np.int32)
         # Samplers expect ascending rows; self._order leads back to the split's captions.
@@ -153,14 +153,14 @@ class Batches:
             order = order[labels.captions(options.pooling).positions_of(rows[order]) >= 0]  # type: ignore[arg-type]
         self._order, self.left_out = order, len(rows) - len(order)
         self.captions = Captions(rows[order], split.image[order].astype(np.int32))
-        self.sampler = None if made is not None else make_sampler(options, self.captions, labels)
+        self.sampler = None if precomputed is not None else make_sampler(options, self.captions, labels)
         if not len(self):
             raise FitError(
                 f"no batch of {options.batch_size}: the split has {len(self.captions):,} captions with labels"
             )
 
     def __len__(self) -> int:
-        if self.made is not None:
+        if self.precomputed is not None:
             return len(self.epoch(0))
         assert self.sampler is not None
         return len(self.sampler)
@@ -170,23 +170,23 @@ class Batches:
         """Everything that determines the batches."""
         if self.sampler is not None:
             return {**self.sampler.parameters, "captions": len(self.captions)}
-        assert self.made is not None
-        return {"batches": self.made.about.fingerprint, "captions": len(self.captions)}
+        assert self.precomputed is not None
+        return {"batches": self.precomputed.about.fingerprint, "captions": len(self.captions)}
 
     def epoch(self, epoch: int) -> list[Any]:
         """List an epoch's batches: caption rows, or the numbers of precomputed batches."""
         least = max(2, self.world)  # a batch of one has no negative, and every process needs a share
-        if self.made is not None:
-            numbers = self.made.epoch(epoch % self.made.epochs)
-            return [number for number in numbers if len(self.made.rows(number)) >= least]
+        if self.precomputed is not None:
+            numbers = self.precomputed.epoch(epoch % self.precomputed.epochs)
+            return [number for number in numbers if len(self.precomputed.rows(number)) >= least]
         assert self.sampler is not None
         return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= least]
 
     def make(self, batch: Any) -> Batch:
         """Read one batch, in a worker if there are any."""
         relevance = paired = None
-        if self.made is not None:
-            planned = self.made.tensors(int(batch))
+        if self.precomputed is not None:
+            planned = self.precomputed.tensors(int(batch))
             rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
         else:
             rows = np.asarray(batch)
@@ -218,7 +218,7 @@ class Batches:
         """Raise for the first label of a batch that is NaN or infinite."""
         row, column = (~labels.isfinite()).nonzero()[0].tolist()
         image, caption = (self.split.caption_ids[self._order[positions[i]]] for i in (row, column))
-        source, value = self.made if self.labels is None else self.labels, labels[row, column].item()
+        source, value = self.precomputed if self.labels is None else self.labels, labels[row, column].item()
         assert source is not None
         raise FitError(
             f"{source.folder}: the label of caption {caption} for the image of {image} is {value}. "

@@ -74,17 +74,17 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     train = read_split(options.captions, options.split, features)
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.labels) if options.labels is not None else None
-    made = open_batches(options.batches) if options.batches is not None else None
-    for part in (labels, made):
-        if part is not None:
-            check_corpus(options.captions, part)
-    bounds = labels.about.bounds if labels is not None else made.about.bounds if made is not None else (0.0, 1.0)
+    precomputed = open_batches(options.batches) if options.batches is not None else None
+    exports = [export for export in (labels, precomputed) if export is not None]
+    for export in exports:
+        check_corpus(options.captions, export)
+    bounds = exports[0].about.bounds if exports else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers of this step come from the seed.
     # The objective needs the label's largest value after scaling, to turn labels into distances.
     objective = Objective(options.loss, options.loss_kwargs, float(bounds[1]) / options.scale)
-    triplet_epochs = Objective(("triplet",), ("negatives=sum",)) if options.triplet_epochs else objective
-    _check_labels(objective, labels is not None, made is not None)
+    triplet = Objective(("triplet",), ("negatives=sum",)) if options.triplet_epochs else objective
+    _check_labels(objective, labels is not None, precomputed is not None)
     objective.check_bounds(float(bounds[0]) / options.scale, float(bounds[1]) / options.scale)
     torch.manual_seed(options.seed)
     # From the training captions alone: words of val and test stay unknown.
@@ -100,7 +100,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _rate(options, epoch))
     scaler = torch.amp.GradScaler(processes.device.type, enabled=options.precision == "float16")
     batches = Batches(
-        options, train, features, model, labels, made, objective.needs_paired, processes.rank, processes.world
+        options, train, features, model, labels, precomputed, objective.needs_paired, processes.rank, processes.world
     )
 
     # Progress: the start, or the last checkpoint.
@@ -169,7 +169,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # Training.
     started = time.perf_counter() - progress.seconds
     while not progress.finished:
-        loss_of = triplet_epochs if progress.epoch < options.triplet_epochs else objective
+        loss_of = triplet if progress.epoch < options.triplet_epochs else objective
         # A pure function of the epoch: a resumed run skips the batches that are done.
         todo = batches.epoch(progress.epoch)
         for batch in _loader(batches, todo[progress.done :], options.workers):

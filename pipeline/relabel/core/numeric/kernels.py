@@ -36,7 +36,7 @@ def _forgive(cache: Any, method: Callable[..., object], *args: object) -> object
         return None
 
 
-PAIRED, MAX, MEAN = 0, 1, 2
+FIRST, MAX, MEAN = 0, 1, 2
 """Codes of poolings in compiled functions."""
 
 

@@ -1,4 +1,4 @@
-"""Sets that people judged of texts: one module per set, which holds its reader and its protocol.
+"""Sets of texts that people judged: one module per set, which holds its reader and its protocol.
 
 The name of a set is that of its module, with hyphens. A new set is a new module with a `SET`; its files are described
 by a manifest in data_manifests/.
@@ -75,7 +75,7 @@ def _sha256(values: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSet:
-    """A set that people judged.
+    """A set of texts that people judged.
 
     `title`: the quantity judged, for the heading of a table.
     `dataset`: manifest that names its files.

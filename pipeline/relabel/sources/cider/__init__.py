@@ -42,7 +42,7 @@ class CiderParams(SourceParams):
     """Parameters of cider."""
 
     source: Literal["cider"] = "cider"
-    pooling: Pooling = Field("set", description="refs and mean are the same: CIDEr of a set is a mean over it.")
+    pooling: Pooling = Field("set", description="set and mean are the same: CIDEr of a set is a mean over it.")
     variant: Literal["cider_d", "cider"] = Field(
         "cider_d", description="cider_d clips counts and punishes a difference in length; cider does neither."
     )

@@ -107,8 +107,8 @@ class Sbert(VectorSource[SbertParams]):
         warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
         work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
         work.metadata |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
-        work.provenance |= {"model": files.record()}
         work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
+        work.provenance["model"] = files.record()
 
     @override
     def open(self, encoding: Encoding) -> VectorRelevance:

@@ -44,7 +44,7 @@ class SpiceParams(SourceParams):
     """Parameters of spice. `heap` and `silence` change no tuple and enter no fingerprint."""
 
     source: Literal["spice"] = "spice"
-    pooling: Pooling = Field("set", description="refs merges the references into one graph: that is SPICE.")
+    pooling: Pooling = Field("set", description="set merges the references into one graph: that is SPICE.")
     text: Literal["raw", "ptb"] = Field(
         "raw",
         description="Text that the parser reads: captions as written, or their PTB tokens (needs Java at ingest).",

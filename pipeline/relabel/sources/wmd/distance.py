@@ -28,8 +28,8 @@ F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 _PAIRS = 1024  # pairs per task of a thread
-_PAIRED, _MAX, _MEAN, _REFS = 0, 1, 2, 3
-CODES: dict[Pooling, int] = {"first": _PAIRED, "max": _MAX, "mean": _MEAN, "set": _REFS}
+_FIRST, _MAX, _MEAN, _SET = 0, 1, 2, 3
+CODES: dict[Pooling, int] = {"first": _FIRST, "max": _MAX, "mean": _MEAN, "set": _SET}
 """Codes of poolings in the kernels. The names refer to relevance: `max` takes the least distance."""
 
 
@@ -109,7 +109,7 @@ def pool_to_captions(distances: F8, pooling: int, out: F8) -> None:
 @jit
 def _pool(cells: F8, pooling: int) -> float:
     """Compute the distance of two sets of m and n captions from the (m, n) distances of their captions."""
-    if pooling == _PAIRED:
+    if pooling == _FIRST:
         return float(cells[0, 0])
     if pooling == _MAX:
         return float(cells.min())

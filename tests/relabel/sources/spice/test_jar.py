@@ -71,7 +71,7 @@ def test_the_jars_command_line_agrees(
     captions = np.array([references[i][1] if i % 2 else rng.integers(0, len(corpus)) for i in range(PAIRS)], np.int32)
     texts = [collapsed(text) for text in corpus.texts]
     pairs = [
-        {"image_id": i, "test": texts[caption], "set": [texts[row] for row in references[i]]}
+        {"image_id": i, "test": texts[caption], "refs": [texts[row] for row in references[i]]}
         for i, caption in enumerate(captions.tolist())
     ]
     (tmp_path / "in.json").write_text(json.dumps(pairs))
