@@ -210,7 +210,7 @@ def rank_positives(
         others[query, items] = np.nan
         if without is not None:
             others[_items_of(without, part.queries)] = np.nan
-        if len(query) == len(part) and np.array_equal(query, np.arange(len(part))):
+        if np.array_equal(query, np.arange(len(part))):
             before = _before(others, own[:, None], items[:, None], ties).sum(axis=1)
         else:
             # A count over one list is several times faster than a sum over an axis of all, and copies nothing.

@@ -219,8 +219,10 @@ def split_into_folds(
         rows, columns = np.flatnonzero(fold == name), np.flatnonzero(fold_of_caption == name)
         number = np.full(images, -1, np.int64)
         number[rows] = np.arange(len(rows))
-        # Both directions read the part, so its rows and columns are gathered once.
-        yield _hold(scores.part(rows, columns)), number[image_of_caption[columns]]
+        part = scores.part(rows, columns)
+        # Both directions read the part: what can be held is gathered once, and float64 cannot.
+        held = _hold(part) if part.lists("i2t", np.arange(1)).dtype == np.float32 else part
+        yield held, number[image_of_caption[columns]]
 
 
 def _hold(scores: Scores) -> Scores:
