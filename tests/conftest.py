@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,30 +64,7 @@ def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
     return Corpus.from_captions(read_coco(coco_files(coco_folder), splitter))
 
 
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """Return a folder that every user of the machine may enter, unlike `tmp_path`."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture
-def unprivileged() -> Callable[[], AbstractContextManager[None]]:
-    """Return a context manager in which root's privileges are dropped: ``with unprivileged(): ...``."""
-
-    @contextmanager
-    def lowered() -> Iterator[None]:
-        root = os.geteuid() == 0
-        if root:
-            os.seteuid(65534)
-        try:
-            yield
-        finally:
-            if root:
-                os.seteuid(0)
-
-    return lowered
+WORDS = "a the man dog on red bus with two cats in street riding big café"
 
 
 @pytest.fixture(scope="session")
@@ -105,23 +79,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     from relabel.core.runtime import Runtime
 
     folder = tmp_path_factory.mktemp("small")
-    words = [
-        "a",
-        "the",
-        "man",
-        "dog",
-        "on",
-        "red",
-        "bus",
-        "with",
-        "two",
-        "cats",
-        "in",
-        "street",
-        "riding",
-        "big",
-        "café",
-    ]
+    words = WORDS.split()
     rng = np.random.default_rng(7)
     with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
         for image in range(60):

@@ -36,12 +36,6 @@ class Target:
     kind: str
     name: str
 
-    @property
-    def subject(self) -> str:
-        """Return the name in a report: the kind, and the label if kinds of encodings and exports differ."""
-        last = self.name.rpartition("/")[2]
-        return f"{self.kind} {last}" if self.kind in ("encoding", "lookup", "batches", "neighbours") else self.kind
-
 
 def targets(root: Path) -> list[Target]:
     """List the artefacts of a folder, the fetched files, and the checkpoints of a training."""

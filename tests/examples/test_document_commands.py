@@ -16,7 +16,7 @@ import pytest
 import typer
 from tests.examples.conftest import small_coco
 from tests.examples.documents import PROGRAMS, ROOT, commands, words
-from tests.matrix.projects import Folder, WordParser
+from tests.golden.today import Folder
 
 from relabel.config import load_config
 from relabel_cli.root import app
@@ -118,7 +118,6 @@ def test_an_invalid_command_is_detected() -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """Return a project with the checkout's parameters and a small corpus under COCO's name."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.sources.spice.parse_cache.SpiceParser", WordParser)
         yield small_coco(tmp_path_factory.mktemp("pages"), patch)
 
 
@@ -140,7 +139,7 @@ def test_flickr30k_runs_with_the_parameters_of_coco(mirror: Path, tmp_path: Path
     monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(os.environ, "RELABEL_MIRROR", str(mirror))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
-    folder = Folder(tmp_path, monkeypatch)
+    folder = Folder(tmp_path)
     folder.done(*words(command), "--split", "test", "--label", "cider_lower_split", "--set", "ingest.tokenizer=none")
     assert (tmp_path / "labels/flickr30k/exports/test/lookup/cider_lower_split/lookup.json").exists()
     assert not (tmp_path / "labels/coco").exists()

@@ -98,18 +98,3 @@ def test_blocks_that_are_not_run_are_few_and_have_a_reason() -> None:
     left_out = [block for block in every if block.reason is not None]
     assert all(block.reason for block in left_out)
     assert len(left_out) <= max(1, len(every) // 10), left_out
-
-
-def test_a_failing_block_is_detected(tmp_path: Path) -> None:
-    with pytest.raises(NameError):
-        run(Block("page", 1, "python", "no_such_name\n", None), {})
-    with pytest.raises(AssertionError):
-        run(Block("page", 1, "python", ">>> 1 + 1\n3\n", None), {})
-
-
-def test_markers_and_languages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.examples.documents.ROOT", tmp_path)
-    (tmp_path / "page.md").write_text("text\n```python\na = 1\n```\n\n<!-- not run: needs a GPU -->\n```bash\nb\n```\n")
-    first, second = blocks("page.md")
-    assert (first.line, first.language, first.text, first.reason) == (3, "python", "a = 1\n", None)
-    assert (second.language, second.text, second.reason) == ("bash", "b\n", "needs a GPU")

@@ -48,30 +48,6 @@ def test_a_plain_loop_learns(example, small_project: Project) -> None:  # type: 
     assert train(other, epochs=1) != train(lookup, epochs=1)  # the labels matter
 
 
-def test_siblings_are_no_negatives_and_margins_grow_with_irrelevance(example) -> None:  # type: ignore[no-untyped-def]
-    import torch
-
-    loss = example("plain_loop").graded_triplet
-    similarity = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
-    relevance, eye = torch.tensor([[1.0, 0.25], [0.5, 1.0]]), torch.eye(2, dtype=torch.bool)
-    rows, columns = (0.15 + 0.1) / 2, (0.1 + 0.15) / 2
-    assert loss(similarity, relevance, eye).item() == pytest.approx(rows + columns)
-    assert loss(similarity, relevance, torch.ones(2, 2, dtype=torch.bool)).item() == 0
-
-
-@pytest.mark.skipif(not find_spec("accelerate"), reason="HF's Trainer needs accelerate")
-def test_hf_trainer_refuses_several_gpus_in_one_process(  # type: ignore[no-untyped-def]
-    example, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Check a machine of two GPUs: DataParallel would compare each caption with a share of the images."""
-    from transformers import TrainingArguments
-
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
-    with pytest.raises(RuntimeError, match="2 GPUs in one process: start it by torchrun"):
-        example("hf_trainer").train(lookup, tmp_path, use_cpu=True, disable_tqdm=True)
-
-
 def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     first, *_, last = example("hf_trainer").train(lookup, tmp_path, epochs=6, use_cpu=True, disable_tqdm=True)
@@ -86,18 +62,6 @@ def test_a_clip_trainer_learns_from_soft_targets(example, small_project: Project
         assert last < 0.9 * first
     graded, hard = train(lookup, epochs=1), train(lookup, epochs=1, share=0.0)
     assert graded != hard  # the labels matter
-
-
-def test_clip_loss_without_labels_equals_clips(example) -> None:  # type: ignore[no-untyped-def]
-    import torch
-    from torch.nn.functional import cross_entropy, normalize
-
-    images, texts = (normalize(torch.randn(5, 4, generator=torch.Generator().manual_seed(n)), dim=1) for n in (1, 2))
-    loss = example("clip_loop").GradedClipLoss(share=0.0)
-    eye = torch.eye(5, dtype=torch.bool)
-    scores, targets = 10 * images @ texts.T, torch.arange(5)
-    expected = (cross_entropy(scores, targets) + cross_entropy(scores.T, targets)) / 2
-    assert loss(images, texts, torch.tensor(10.0), torch.eye(5), eye).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")

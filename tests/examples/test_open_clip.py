@@ -26,6 +26,7 @@ from relabel_train.webdataset import join
 pytestmark = pytest.mark.slow
 open_clip = pytest.importorskip("open_clip")
 wds = pytest.importorskip("webdataset")
+FIXED = "--model tiny --batch-size 32 --workers 1 --lr 1e-2 --warmup 1 --epochs 3"
 MODEL = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16},
@@ -78,20 +79,7 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
         project = with_params(project, "wds", captions_per_shard=100)
     job = stages.export_wds(project, "cbow", "all")
     job.run()
-    fixed = [
-        "--model",
-        "tiny",
-        "--batch-size",
-        "32",
-        "--workers",
-        "1",
-        "--lr",
-        "1e-2",
-        "--warmup",
-        "1",
-        "--epochs",
-        "3",
-    ]
+    fixed = FIXED.split()
     logs = ["--logs", str(tmp_path / "logs"), "--name", "run", "--log-every-n-steps", "1", "--device", "cpu"]
     return str(job.out), [*data, *fixed, *logs, "--save-frequency", "0"], project
 

@@ -4,7 +4,6 @@ known loader, and files that do not belong to the lookup, are refused."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,13 +57,3 @@ def test_other_captions_and_other_clones_are_refused(exported: tuple[Path, Path]
     done = run(*exported, tmp_path)
     assert done.returncode == 1
     assert "batch 0 differs from the lookup" in done.stderr
-
-
-@pytest.mark.slow
-def test_clones_of_the_repositories_read_the_files(exported: tuple[Path, Path]) -> None:
-    clones = os.environ.get("RELABEL_SCAN_CLONES", "").split(os.pathsep)
-    if clones == [""]:
-        pytest.skip("RELABEL_SCAN_CLONES names no clones of Paranioar/SGRAF, CrossmodalGroup/NAAF or ppanzx/CHAN")
-    done = run(*exported, *clones)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("7 batches agree with the lookup") == len(clones)

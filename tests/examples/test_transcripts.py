@@ -5,7 +5,6 @@ a CSV, webdataset shards, CLIP vectors of COCO, and a metric. The commands are t
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import shlex
@@ -14,7 +13,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.conftest import package_file
 
@@ -101,51 +99,3 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
     assert lookup.block(rows)[0, 1] > 0.8
     assert lookup.neighbours(rows, 3)[0].shape == (2, 3)
     assert relabel.commands == documented("webdataset shards")
-
-
-def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Shell) -> None:
-    generator = np.random.default_rng(0)
-    images = {"391895": generator.normal(size=8), "522418": generator.normal(size=8)}
-    captions = {"770337": "391895", "771687": "391895", "681330": "522418"}
-    records = [{"caption_id": c, "image_id": i, "text": f"caption {c}"} for c, i in captions.items()]
-    Path("captions.jsonl").write_text("\n".join(map(json.dumps, records)))
-    vectors = {c: images[i] + 0.1 * generator.normal(size=8) for c, i in captions.items()}
-    for name, table in (("images", images), ("captions", vectors)):
-        np.save(f"{name}.npy", np.array(list(table.values()), np.float32))
-        Path(f"{name}.ids.txt").write_text("\n".join(table) + "\n")
-    Path("params.yaml").write_text(
-        "sources:\n  clip: {source: precomputed, captions: captions.npy, images: images.npy}\n"
-    )
-    common = ("--dataset", "clips", "--namespace", "coco", "--path", "captions.jsonl")
-    relabel("ingest", *common, "--tokenizer", "none")
-    relabel("encode", "--dataset", "clips", "--label", "clip")
-    relabel("export", "lookup", "--dataset", "clips", "--label", "clip")
-    lookup = open_lookup("labels/clips/exports/train/lookup/clip")
-    rows = lookup.rows_of([f"coco:{c}" for c in captions])
-    # A row of a block is the image of a caption, a column is a caption.
-    left = np.array([images[i] for i in captions.values()])
-    right = np.array(list(vectors.values()))
-    cosines = left @ right.T / np.linalg.norm(left, axis=1)[:, None] / np.linalg.norm(right, axis=1)
-    np.testing.assert_allclose(lookup.block(rows), cosines, atol=1e-5)
-    assert relabel.commands == documented("CLIP vectors of images and captions")
-
-
-def test_a_user_defined_metric(relabel: Shell) -> None:
-    pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
-    lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
-    Path("pairs.jsonl").write_text("\n".join(lines))
-    Path("judge.py").write_text(
-        "import relabel\n\n\n"
-        "def shared_letters(references, candidates):\n"
-        "    return [len(set(r[0]) & set(c)) for r, c in zip(references, candidates)]\n\n\n"
-        "print(relabel.correlate(shared_letters, on='pairs.jsonl'))\n"
-    )
-    done = subprocess.run([sys.executable, "judge.py"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "shared_letters" in done.stdout
-    # The command judges labels on the same file.
-    table = relabel("correlate", "--on", "pairs.jsonl", "--label", "sbert").stdout
-    assert "sbert" in table
-    refused = relabel("correlate", "--on", "pairs.jsnl", "--label", "sbert", code=2)
-    assert "no evaluation set 'pairs.jsnl'" in refused.stderr
-    assert relabel.commands == documented("A metric in Python")

@@ -1,20 +1,29 @@
-"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test."""
+"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test.
+
+Contract: the table trains every loss with a chosen setting and the same seeds. Labels are scaled to 1 and have their
+range. Means and standard deviations are those over the seeds.
+
+Contract: the recorded trainings alone give the recorded table, and the page on comparing losses shows it.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from experiments.fit_table.claims import CLAIMS, Difference, claims_tables, judge_claims, paired_difference, verdict
-from experiments.fit_table.table import COLUMNS
+from experiments.fit_table import FitTable
+from experiments.fit_table.claims import CLAIMS, Difference, paired_difference, verdict
+from experiments.fit_table.table import COLUMNS, figures, summary, to_table
+from experiments.params import FitTableParams, load_experiments
 from experiments.rows import ROWS
-
-
-def records(values: list[float]) -> list[dict[str, Any]]:
-    return [{"figures": dict.fromkeys(COLUMNS, value)} for value in values]
+from relabel.stages import Project
 
 
 def test_every_claim_names_rows_and_figures_of_the_table() -> None:
@@ -48,21 +57,45 @@ def test_verdicts(interval: tuple[float, float], keeps: bool, expected: str) -> 
     assert verdict(Difference(sum(interval) / 2, *interval), 300.0, keeps) == expected
 
 
-def test_claims_skip_missing_rows() -> None:
-    rows = {"triplet": records([300, 310, 305]), "triplet_soft": records([310, 315, 320])}
-    (claim,) = judge_claims("vsepp", rows)
-    assert (claim["row"], claim["baseline"], claim["model"]) == ("triplet_soft", "triplet", "vsepp")
-    assert claim["mean"] == pytest.approx(np.mean([310 - 300, 315 - 310, 320 - 305]))
-    (table,) = claims_tables([claim])
-    assert table.rows[0][-1] == claim["verdict"]
-    assert "+3.3%" in table.rows[0]
+def record(value: float, eccv: bool = True) -> dict[str, Any]:
+    two = {"i2t": value, "t2i": value + 2}
+    labels = {"ndcg": two, "cs100": two, "kendall_tau_b": two, "nsum_without_gt_percent": {"both": 6 * value}}
+    graded = {"figures": {"all": {"rsum_percent": {"both": value * 10}}, "labels": labels}}
+    retrieval = {"figures": {"eccv": {"map_at_r_percent": two}} if eccv else {}}
+    found = figures({"graded": {"sbert": graded, "cider": graded}, "retrieval": retrieval}, FitTableParams())
+    return {"figures": found, "lr": 0.001, "value": 0.2}
 
 
-def test_undefined_figures_make_no_claim() -> None:
-    """Check a dataset without ECCV Caption, and one seed, which has no interval."""
-    without = records([300, 310, 305])
-    for record in without:
-        record["figures"] |= {"ECCV i2t": None, "ECCV t2i": None}
-    judged = judge_claims("vsepp", {"triplet": without, "bcls": records([1, 2, 3])})
-    assert {claim["figure"] for claim in judged} == {"RSUM"}
-    assert judge_claims("vsepp", {name: records([300]) for name in ("triplet", "triplet_soft")}) == []
+def test_means_and_spreads() -> None:
+    rows = summary({"a": [record(1), record(2), record(6)], "b": [record(5, eccv=False)]})
+    expected = {"RSUM": 30, "nDCG": 4, "CS@100": 4, "Kendall tau": 4, "NCS": 3, "ECCV i2t": 3, "ECCV t2i": 5}
+    assert {name: rows["a"][name]["mean"] for name in COLUMNS} == pytest.approx(expected)
+    assert rows["a"]["nDCG"]["sd"] == pytest.approx(np.std([1, 2, 6], ddof=1))
+    assert (rows["b"]["nDCG"]["sd"], rows["b"]["ECCV i2t"]["mean"]) == (None, None)
+    (table,) = to_table({"vsepp": rows}, FitTableParams(), ["a stand-in"])
+    assert table.rows[0][:3] == ("a", "0.001, 0.2", "30.0 ± 26.5")
+    assert table.notes == ("a stand-in",)
+
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.mark.slow
+def test_the_trainings_give_the_table(small_project: Project, tmp_path: Path) -> None:
+    """Check settings, figures, claims and points of the picture; a training that is missing would need features."""
+    shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
+    project = replace(small_project, labels=tmp_path)
+    table = FitTable(project, load_experiments(budget="full"), RESULTS / "fit_trials.jsonl")
+    table.run()
+    for name, recorded in (("table.json", "fit_full.json"), ("table.md", "fit_full.md")):
+        assert (table.out / name).read_text(encoding="utf-8") == (RESULTS / recorded).read_text(encoding="utf-8")
+    assert (table.out / "labels.png").stat().st_size > 10_000
+
+
+def test_the_page_shows_the_table() -> None:
+    page = (ROOT / "docs" / "loss-comparison.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"### .+\n\n(?:\|.*\n)+", (RESULTS / "fit_full.md").read_text(encoding="utf-8"))
+    assert len(blocks) >= 2
+    for block in blocks:
+        assert block in page, block

@@ -5,21 +5,18 @@ split.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.relabel_train.reference.conftest import one_thread, regions, run
-from tests.relabel_train.reference.test_evaluate import held
 
 from experiments.fit_table import trials as module
-from experiments.fit_table.trials import Inputs, Trial, TrialFile, average_trial, run_trial, run_trials
+from experiments.fit_table.trials import Inputs, Trial, TrialFile, run_trial, run_trials
 from experiments.params import FitTableParams
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel_train.reference.evaluate import evaluate
-from relabel_train.reference.options import FitError, FitOptions
+from relabel_train.reference.options import FitOptions
 
 __all__ = ["one_thread", "regions", "run"]  # fixtures
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,28 +62,3 @@ def test_finished_trials_are_recorded_and_not_repeated(
     monkeypatch.setattr(module, "run_trial", None)  # nothing is left to run
     run_trials(trials, inputs, PARAMS, TrialFile(path), runtime)
     assert path.read_bytes() == before
-
-
-def test_an_average_is_that_of_its_parts(make: Callable[..., Trial], inputs: Inputs) -> None:
-    """Check SGRAF: the evaluation is that of `average`, and finished parts are not trained again."""
-    parts = [make(name, EVALUATION, model=name) for name in ("sgr", "saf")]
-    made = average_trial("sgraf", parts)
-    assert made.key not in {part.key for part in parts}
-    assert made.facts == parts[0].facts | {"model": "sgraf", "lr": None, "value": None}
-    alone = [run_trial(part, inputs, PARAMS) for part in parts]
-    outs = [inputs.fit_options(part).out for part in parts]
-    written = [(out / "last.pt").stat().st_mtime_ns for out in outs]
-    result = run_trial(made, inputs, PARAMS)
-    assert [(out / "last.pt").stat().st_mtime_ns for out in outs] == written
-    assert (result["val"], result["steps"]) == (None, sum(each["steps"] for each in alone))
-    options = held(inputs.fit_options(parts[0]), labels=inputs.judges, average=(outs[1],))
-    assert result["figures"] == module.figures(evaluate(options, "cpu").to_json(), PARAMS)
-
-
-def test_a_search_that_diverges_has_no_score(make: Callable[..., Trial], inputs: Inputs) -> None:
-    """Check a learning rate at which the loss overflows: it is a result of a search, and an error of a final run."""
-    # One step of 1000 takes the logarithm of the loss's scale beyond that of the largest float32.
-    search = make("a", None, loss=("graded_sigmoid",), loss_kwargs=("labels=cosine",), lr=1000.0)
-    assert run_trial(search, inputs, PARAMS)["val"] is None
-    with pytest.raises(FitError, match="the loss is"):
-        run_trial(replace(search, key="b", evaluation=EVALUATION), inputs, PARAMS)

@@ -110,7 +110,9 @@ class Folder:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         with self.inside(), redirect_stdout(out), redirect_stderr(err):
             try:
-                code = app([*arguments, "--quiet"], standalone_mode=False)
+                # `doctor` shows no progress.
+                quiet = [] if arguments[0] == "doctor" else ["--quiet"]
+                code = app([*arguments, *quiet], standalone_mode=False)
             except Exception as error:
                 code = report(error)
                 if code == 1:
@@ -336,12 +338,32 @@ def write_cross_encoder(folder: Path) -> None:
 
 def write_fuse(folder: Folder) -> None:
     """Write the model of a fuse of `cbow` and `cider_lower_split` with fixed curves."""
-    from tests.matrix.projects import write_fuse
+    from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
+    from relabel.sources.fuse.model import Feature, FuseModel, Head, Part, without_rows
+    from relabel.store.manifest import read_manifest
+
+    parts = {}
     for part in ("cbow", "cider_lower_split"):
         folder.label(part)
+        path = folder.path / f"labels/coco/encodings/{folder.split}/{part}"
+        config = without_rows(read_manifest(path, "encoding").config)
+        parts[part] = Part(str(config["source"]), False, config)
+    cbow, mean = Feature("cbow", "max"), Feature("cbow", "mean")
+    heads: dict[Any, Head] = {
+        "set": linear_head({cbow: 0.3, mean: 0.2, Feature("cider_lower_split", "set"): 0.03}, 0.05),
+        "single": linear_head({cbow: 0.5, Feature("cider_lower_split", "max"): 0.05}, 0.1),
+    }
     if not (folder.path / "fuse").exists():
-        write_fuse(folder.path / "fuse", folder.path / f"labels/coco/encodings/{folder.split}")
+        write_fuse_model(folder.path / "fuse", FuseModel(parts, heads))
+
+
+def write_vectors(folder: Path, captions: Sequence[dict[str, str]], random: np.random.Generator) -> None:
+    """Write vectors of all captions and of all images, with their ids."""
+    for side, key in (("captions", "caption_id"), ("images", "image_id")):
+        ids = sorted({caption[key] for caption in captions})
+        np.save(folder / f"{side}.npy", random.normal(size=(len(ids), 12)).astype(np.float32))
+        (folder / f"{side}.ids.txt").write_text("\n".join(ids) + "\n")
 
 
 def _read_tables(folder: Path) -> pa.Table:

@@ -67,10 +67,7 @@ def project(root: Path, size: str) -> Folder:
     words = sorted({w for c in captions for w in c["text"].lower().replace(".", " ").replace(",", " ").split()})
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in random.normal(size=12))}" for word in words]
     (folder.path / "words.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % 10) + "\n")
-    for side, key in (("captions", "caption_id"), ("images", "image_id")):
-        ids = sorted({caption[key] for caption in captions})
-        np.save(folder.path / f"{side}.npy", random.normal(size=(len(ids), 12)).astype(np.float32))
-        (folder.path / f"{side}.ids.txt").write_text("\n".join(ids) + "\n")
+    today.write_vectors(folder.path, captions, random)
     if not (folder.path / "pairs").exists():
         today.write_cross_encoder(folder.path / "pairs")
     today.write_fuse(folder)

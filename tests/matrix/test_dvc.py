@@ -90,23 +90,7 @@ def test_the_graph_runs_once_and_repeats_what_changed(tmp_path: Path) -> None:
     assert "encoding cbow: up to date" in again
 
 
-def test_the_graph_fits_a_screen(tmp_path: Path) -> None:
-    assert len(STAGES) <= 10
-    for name in ("dvc.yaml", "params.yaml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    dvc(tmp_path, "init", "--no-scm", "-q")
-    lines = dvc(tmp_path, "dag").splitlines()
-    assert len(lines) <= 50
-    assert max(map(len, lines)) <= 100
-
-
 def test_every_dependency_is_data_or_made_by_a_stage() -> None:
     made = {next(iter(out)) for stage in STAGES.values() for out in stage["outs"]}
     named = {dep for stage in STAGES.values() for dep in stage["deps"]}
     assert {name for name in named - made if not (ROOT / name).is_file() or name.endswith(".py")} == set()
-
-
-def test_the_labels_of_the_parameter_file_are_built_with_bert_sts_and_spice() -> None:
-    names = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["vars"][0]["labels"].split(",")
-    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["sources"]
-    assert set(names) == {*params, "bert_sts", "spice"}

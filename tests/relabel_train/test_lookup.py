@@ -142,15 +142,6 @@ def test_a_split_keeps_the_rows_of_the_corpus(small_project: Project) -> None:
         lookup.neighbours(rows[:2], 1)
 
 
-def test_rows_must_be_integers(small_project: Project) -> None:
-    lookup = opened(small_project, "cbow")
-    for wrong in ([0.5], [[1, 2]], 3, ["a"]):
-        with pytest.raises(ValueError, match="expected a list of corpus rows"):
-            lookup.block(wrong)
-    with pytest.raises(IndexError, match="row -1 is not among rows 0 to"):
-        lookup.same_image([-1])
-
-
 @pytest.mark.parametrize("label", ["cbow", "cider"])
 def test_neighbours_equal_a_sort(label: str, small_project: Project) -> None:
     lookup = opened(small_project, label)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -41,21 +39,6 @@ def test_blocks_on_a_gpu(lookup: Lookup) -> None:
     compare(lookup, "cuda")
 
 
-def test_autocast_and_gradients_leave_labels_alone(lookup: Lookup) -> None:
-    labels = lookup.to("cpu")
-    expected = labels.block([1, 2, 3])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(labels.block([1, 2, 3]), expected, rtol=0, atol=0)
-    assert not expected.requires_grad
-
-
-def test_float16_vectors_are_multiplied_in_float32(lookup: Lookup) -> None:
-    labels, rows = lookup.to("cpu"), torch.arange(80)
-    labels.vectors = labels.vectors.half()
-    rounded = labels.vectors.float()
-    torch.testing.assert_close(labels.block(rows, pooling="first"), rounded[:80] @ rounded[:80].T, rtol=0, atol=1e-6)
-
-
 def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
     labels = lookup.to("cpu")
     with pytest.raises(IndexError, match="row 100000 is not among rows 0 to"):
@@ -77,13 +60,3 @@ def test_captions_without_an_encoding(lookup: Lookup) -> None:
         labels.block([0, 4], pooling="first")
     block = labels.block([0, 4], pooling="first", missing="nan")
     assert torch.isnan(block).tolist() == [[False, True], [True, True]]
-
-
-def test_vectors_of_images_are_compared_with_captions(lookup: Lookup, tmp_path: Path) -> None:
-    images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
-    labels = lookup.to("cpu")
-    labels._image_vectors = torch.from_numpy(images)
-    object.__setattr__(lookup.about, "poolings", (*lookup.about.poolings, "set"))
-    rows, columns = np.array([3, 50]), np.array([7, 9, 11])
-    expected = images[lookup.image_of(rows)] @ lookup.arrays["vectors"][columns].T
-    np.testing.assert_allclose(labels.block(rows, columns, "set"), expected, atol=1e-5)

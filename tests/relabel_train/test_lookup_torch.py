@@ -4,7 +4,6 @@ workers.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import UserDict
 from dataclasses import dataclass
 from typing import Any
@@ -64,36 +63,6 @@ def test_two_workers_return_the_same_labels_as_none(lookup: Lookup, context: str
         rounding = 1e-6 if lookup.about.kind == "vectors" else 0.0  # a worker may multiply by another library
         np.testing.assert_allclose(batch["relevance"].numpy(), lookup.block(rows), rtol=0, atol=rounding)
         np.testing.assert_array_equal(batch["same_image"].numpy(), lookup.same_image(rows))
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_process_returns_the_same_labels(small_project: Project) -> None:
-    """Check that no product waits for torch's threads, which a forked process does not have."""
-    lookup, rows = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), np.arange(128) % 90
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        torch.rand(500, 500) @ torch.rand(500, 500)
-        expected = lookup.block(rows, pooling="first")
-        context = multiprocessing.get_context("fork")
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="first")))
-        child.start()
-        answered = receiver.poll(60)
-        block = receiver.recv() if answered else None
-        child.kill()
-        assert answered
-        np.testing.assert_allclose(block, expected, atol=1e-6)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_labels_have_full_precision_under_autocast(lookup: Lookup) -> None:
-    for pooling in ("first", "max", "mean", "set") if lookup.about.kind != "vectors" else ("first", "max", "mean"):
-        expected = lookup.block([1, 2, 3], pooling=pooling)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            np.testing.assert_array_equal(lookup.block([1, 2, 3], pooling=pooling), expected)
 
 
 def test_any_collate_and_any_key(lookup: Lookup) -> None:

@@ -68,23 +68,10 @@ def graded(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sampl
 
 
 ALL = pytest.mark.parametrize("make", [random, neighbour, graded])
-PARTITIONS = pytest.mark.parametrize("make", [random, graded])
 
 
 def lists(batches: Sequence[Rows]) -> list[list[int]]:
     return [b.tolist() for b in batches]
-
-
-def test_positions_of_captions() -> None:
-    assert HALF.rows.tolist() == list(range(FIRST, FIRST + len(IMAGE), 2))
-    rows = np.array([FIRST - 1, FIRST, FIRST + 1, FIRST + 2, FIRST + len(IMAGE) + 5])
-    assert HALF.positions_of(rows).tolist() == [-1, 0, -1, 1, -1]
-    assert Captions.of(IMAGE[:0]).positions_of(rows).tolist() == [-1] * 5
-
-
-def test_random_batches_never_change() -> None:
-    assert StableRandom(7, 1).permutation(8).tolist() == [1, 3, 2, 7, 4, 5, 0, 6]
-    assert StableRandom(7, 1).below(100, 5).tolist() == [57, 48, 90, 79, 16]
 
 
 @ALL
@@ -112,13 +99,6 @@ def test_sizes(make: Make, size: int, drop_last: bool) -> None:
         assert FIRST <= rows.min() <= rows.max() < FIRST + len(IMAGE)
     if drop_last:
         assert all(len(rows) == size for rows in batches)
-
-
-@PARTITIONS
-def test_each_caption_once_per_epoch(make: Make) -> None:
-    rows = np.concatenate(make(HALF, size=7, drop_last=False).epoch(5))
-    assert sorted(rows.tolist()) == HALF.rows.tolist()
-    assert len(make(HALF, size=7).epoch(5)) == len(HALF) // 7
 
 
 def test_one_caption_per_image() -> None:
@@ -160,22 +140,6 @@ def test_a_neighbour_batch_has_an_anchor_its_nearest_and_random_captions(caption
         assert rows[1:5].tolist() == expected
         assert siblings or len(set(images)) == len(images)
         assert set(rows.tolist()) <= set(captions.rows.tolist())
-
-
-def test_every_caption_is_an_anchor_before_any_repeats() -> None:
-    sampler = neighbour(anchors=7)
-    anchors = [int(rows[0]) for epoch in range(86) for rows in sampler.epoch(epoch)]
-    assert len(anchors) == 602
-    assert sorted(anchors[:300]) == sorted(anchors[300:600]) == CAPTIONS.rows.tolist()
-    assert anchors[:300] != anchors[300:600]
-
-
-def test_few_images_make_short_batches_without_siblings() -> None:
-    few = Captions.of(IMAGE[:15], first=FIRST)
-    table = Table(IMAGE[:15])
-    short = NeighbourBatchSampler(few, table, 8, k=2, seed=0, drop_last=False, depth=10)
-    assert [len(rows) for rows in short.epoch(0)] == [3, 3]
-    assert NeighbourBatchSampler(few, table, 8, k=2, seed=0, drop_last=True, depth=10).epoch(0) == []
 
 
 def graded_by_hand(captions: Captions, levels: Sequence[float], size: int, group: int, depth: int) -> list[list[int]]:
@@ -228,18 +192,3 @@ def test_quantile_levels_are_reached_by_their_share_of_candidates(captions: Capt
         assert sum(s >= level for s in reached) == int(np.ceil(share * len(reached)))
     with pytest.raises(ValueError, match="no caption has a neighbour"):
         quantile_levels(Captions.of(IMAGE[:5], first=FIRST), Table(IMAGE[:5]), (0.5,), depth=4)
-
-
-def test_refusals() -> None:
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        random(size=0)
-    with pytest.raises(ValueError, match="seed is -1"):
-        random(seed=-1)
-    with pytest.raises(ValueError, match=r"k is 16; a batch of 16 has room for 0\.\.15"):
-        neighbour(k=16)
-    with pytest.raises(ValueError, match="falling thresholds"):
-        graded(levels=(0.3, 0.8))
-    with pytest.raises(ValueError, match="falling thresholds"):
-        graded(levels=())
-    with pytest.raises(ValueError, match="group is 1"):
-        graded(group=1)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.relabel.export.formats import with_params
 
 from relabel import stages
@@ -106,19 +105,6 @@ def test_labels_belong_to_the_text_of_the_sample(
         assert [texts[name] for name in sample["labels"].caption_ids] == sample["json"]["captions"]
 
 
-def test_float16_moves_a_block_by_a_bounded_error(
-    exported: tuple[list[str], Path, Lookup], small_project: Project, tmp_path: Path
-) -> None:
-    urls, folder, lookup = exported
-    export(small_project, tmp_path, "float16")
-    sidecar = open_sidecar(folder)
-    assert sidecar.about.dtype == "float16"
-    samples = list(wds.WebDataset(urls, shardshuffle=False).decode().map(join(sidecar)))
-    block = BlockCollate(sidecar, lambda _: {}, caption=lambda _: 0)(samples)["relevance"].numpy()
-    rows = lookup.rows_of([sample["labels"].caption_ids[0] for sample in samples])
-    assert 0 < np.abs(block - lookup.block(rows)).max() < 1e-3  # 2 * 2**-11 for unit vectors
-
-
 def test_missing_keys_are_refused_or_counted_over_all_workers(
     small_project: Project, exported: tuple[list[str], Path, Lookup], tmp_path: Path
 ) -> None:
@@ -135,21 +121,6 @@ def test_missing_keys_are_refused_or_counted_over_all_workers(
         join(folder, missing="ignore")  # type: ignore[arg-type]
 
 
-def test_samples_without_a_shard_are_found_by_key(exported: tuple[list[str], Path, Lookup]) -> None:
-    urls, folder, _ = exported
-    step = join(folder)
-    for sample in wds.WebDataset(urls, shardshuffle=False).decode():
-        expected = step(sample)["labels"]  # type: ignore[index]
-        for other in (
-            {},
-            {"__url__": "elsewhere/x.tar"},
-            {"__url__": f"pipe:curl -s http://host/{sample['__url__']} -o -"},
-        ):
-            labels = step({"__key__": sample["__key__"], **other})["labels"]  # type: ignore[index]
-            assert labels.caption_ids == expected.caption_ids
-            np.testing.assert_array_equal(labels.vectors, expected.vectors)
-
-
 def test_a_step_crosses_processes_and_notices_another_export(
     exported: tuple[list[str], Path, Lookup], small_project: Project, tmp_path: Path
 ) -> None:
@@ -164,47 +135,6 @@ def test_a_step_crosses_processes_and_notices_another_export(
         pickle.loads(raw)
 
 
-@pytest.mark.parametrize("name", ["00000.tar", "sidecar.json", "index.order.npy"])
-def test_damage_is_found_when_a_file_is_read(exported: tuple[list[str], Path, Lookup], name: str) -> None:
-    _, folder, _ = exported
-    key = open_sidecar(folder).shard("00000.tar").keys[0]
-    raw = bytearray((folder / name).read_bytes())
-    raw[len(raw) // 2] ^= 1
-    (folder / name).write_bytes(raw)
-    with pytest.raises(LookupFileError, match=name):
-        open_sidecar(folder).find(key, "00000.tar")
-    (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=name):
-        open_sidecar(folder).find(key, "00000.tar")
-
-
-def test_ambiguous_batches_are_refused(exported: tuple[list[str], Path, Lookup]) -> None:
-    urls, folder, _ = exported
-    sidecar = open_sidecar(folder)
-    samples = list(wds.WebDataset(urls, shardshuffle=False).map(join(sidecar)))
-    with pytest.raises(ValueError, match=r"has \d captions. Say which one"):
-        BlockCollate(sidecar)(samples)
-    with pytest.raises(ValueError, match="has no caption 99"):
-        BlockCollate(sidecar, caption=lambda _: 99)(samples)
-    with pytest.raises(ValueError, match="has no pooling 'set'"):
-        BlockCollate(sidecar, pooling="set")
-    about = replace(sidecar.about, complete=False)
-    sidecar.about = about
-    with pytest.raises(ValueError, match="needs all captions of an image"):
-        BlockCollate(sidecar, pooling="max")
-    BlockCollate(sidecar, pooling="first")
-
-
-def test_tuples_keep_their_order(tmp_path: Path) -> None:
-    step = join(write_sidecar(tmp_path))
-    labels = [step({"__key__": key})["labels"] for key in ("0002", "0001")]  # type: ignore[index]
-    samples = [(torch.tensor(i), one, f"text {i}") for i, one in enumerate(labels)]
-    numbers, texts, relevance, same = BlockCollate(step.sidecar, field=1)(samples)
-    assert (numbers.tolist(), texts) == ([0, 1], ("text 0", "text 1"))
-    assert same.tolist() == [[True, False], [False, True]]
-    np.testing.assert_allclose(relevance, [[1, 0.6], [0.6, 1]], atol=1e-3)
-
-
 def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path) -> None:
     folder = write_sidecar(tmp_path)
     body = json.loads((folder / "sidecar.json").read_text())
@@ -215,18 +145,3 @@ def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path)
         sidecar.find("0001")
     with pytest.raises(KeyError, match=r"other.tar is none of its shards"):
         sidecar.find("0001", "other.tar")
-
-
-def test_shards_of_one_name_in_several_folders(tmp_path: Path) -> None:
-    folder = write_sidecar(tmp_path)
-    body = json.loads((folder / "sidecar.json").read_text())
-    entry = body["shards"]["00000.tar"]
-    for part in "ab":
-        (folder / part).mkdir()
-        shutil.copy(folder / "00000.tar", folder / part / "00000.tar")
-    (folder / "sidecar.json").write_text(
-        json.dumps({**body, "keys": "shard", "shards": {"a/00000.tar": entry, "b/00000.tar": entry}})
-    )
-    sidecar = open_sidecar(folder, verify=False)
-    assert sidecar._shard_name("images/b/00000.tar.gz") == "b/00000.tar"
-    assert sidecar._shard_name("images/c/00000.tar") is None

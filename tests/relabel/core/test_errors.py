@@ -2,37 +2,22 @@
 
 A message states the problem, its place and the remedy, and quotes at most 1,500 characters of each. The commands in
 messages exist. A mistyped name is answered with the names that exist and the ones that resemble it.
+
+Contract: a table has the same content in every format, and characters with a meaning in a format are escaped.
 """
 
 from __future__ import annotations
 
 import ast
-import errno
-import os
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import CheckError, choices, system_error
+from relabel.core.errors import choices
+from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
-
-
-@pytest.mark.parametrize(("number", "code", "advice"), [(errno.ENOSPC, 5, "space"), (errno.EACCES, 4, "permissions")])
-def test_the_advice_matches_the_error(number: int, code: int, advice: str) -> None:
-    error = system_error(OSError(number, os.strerror(number), "some/file"), "folder")
-    assert (error.exit_code, error.where) == (code, "some/file")
-    assert os.strerror(number) in error.problem
-    assert advice in str(error.todo)
-
-
-def test_a_message_has_three_parts_of_bounded_length() -> None:
-    assert str(CheckError("wrong", where="file:1", todo="Mend it.")) == "file:1: wrong. Mend it."
-    assert str(CheckError("wrong")) == "wrong"
-    message = str(CheckError("x" * 100_000, where="w" * 2000, todo="t" * 2000))
-    assert message == f"{'w' * 1500}: {'x' * 1500}. {'t' * 1500}"
-
 
 ROOT = Path(__file__).parents[3]
 COMMAND = re.compile(r"`relabel ([a-z][a-z-]*)(?: ([a-z_]+))?")
@@ -67,5 +52,25 @@ def test_choices_list_all_names_and_those_that_resemble(name: str, advice: str) 
     assert choices(name, ["cider", "sbert"]) == advice
 
 
-def test_choices_of_no_name() -> None:
-    assert choices("a", []) == "There are none."
+TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))
+
+
+def test_text_markdown_and_latex() -> None:
+    assert text(TABLE).splitlines() == [
+        "Title & more",
+        "",
+        "label          r",
+        "----------------",
+        "a_b          0.5",
+        "c|d    undefined",
+        "",
+        "  100% of it.",
+        "  Second.",
+    ]
+    shown = markdown(TABLE).splitlines()
+    assert shown[2:6] == ["| label | r |", "|---|---:|", "| a_b | 0.5 |", r"| c\|d | undefined |"]
+    assert shown[-2:] == ["- 100% of it.", "- Second."]
+    assert r"\caption{Title \& more}" in latex(TABLE)
+    assert r"a\_b & 0.5 \\" in latex(TABLE)
+    assert r"100\% of it." in latex(TABLE)
+    assert latex(TABLE).count(r"\begin") == latex(TABLE).count(r"\end") == 2

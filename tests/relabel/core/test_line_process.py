@@ -25,9 +25,6 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(code)]
 
 
-ECHO = python("import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()")
-
-
 def has_ended(pid: int, seconds: float = 10.0) -> bool:
     """Return whether a process ends in time; an unreaped one is a zombie."""
     for _ in range(int(seconds * 20)):
@@ -39,34 +36,6 @@ def has_ended(pid: int, seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-def filtered(command: list[str], lines: list[str], silence: float = 60.0) -> list[str]:
-    return LineProcess(command).filter(lines, silence)
-
-
-def test_more_data_than_a_pipe_holds_in_both_directions() -> None:
-    lines = [f"{i} " + "x" * 1000 for i in range(20_000)]  # 20 MB; a pipe holds 64 KiB
-    assert filtered(ECHO, lines) == lines
-
-
-def test_every_character_survives() -> None:
-    lines = ["", "😀", "\u2028 and \x85 end no line here", "a\x00b", "שלום", "\x0c", "tab\t"]
-    assert filtered(ECHO, lines) == lines
-    assert LineProcess(ECHO).ask(lines) == lines
-
-
-def test_answers_of_several_lines_and_several_exchanges() -> None:
-    process = LineProcess(python("import sys\nfor line in sys.stdin: print(line + line, end='', flush=True)"))
-    assert process.ask(["a", "b"], answers=2) == ["a", "a", "b", "b"]
-    assert process.ask([]) == []
-    assert process.ask(["c"], answers=2) == ["c", "c"]
-
-
-def test_a_noisy_error_output_blocks_nothing() -> None:
-    noisy = python("import sys\nsys.stderr.write('noise ' * 200_000)\nprint(len(sys.stdin.readline()), flush=True)")
-    assert filtered(noisy, ["abc"]) == ["4"]
-    assert LineProcess(noisy).ask(["abc"]) == ["4"]
 
 
 HUNG = python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)")
@@ -90,13 +59,6 @@ def test_exit_code_and_last_output(act: Callable[..., list[str]]) -> None:
         act(LineProcess(program), ["a" * 1000] * 64)
     assert isinstance(raised.value, PartialError)
     assert raised.value.exit_code == 5
-
-
-def test_the_lines_that_a_dying_program_answered_are_counted() -> None:
-    program = python("import sys\nfor line in sys.stdin:\n if 'x' in line: sys.exit()\n print(1, 2, sep='\\n')")
-    with pytest.raises(JavaError) as raised:
-        LineProcess(program).ask(["a", "b", "x", "c"], answers=2)
-    assert raised.value.answered == 2
 
 
 @pytest.mark.parametrize("end", ["leave", "raise", "killed"])

@@ -1,5 +1,10 @@
 """Contract: a corpus has one row per caption, sorted by split, image id and caption id in natural order. Invalid
 captions are refused with their position. The digest depends on the values only.
+
+Contract: ranks sort as natural keys, for ids of any form and in any order.
+
+Contract: every COCO image gets Karpathy's split, from the ids of ECCV Caption and CxC. An unknown id is refused,
+never dropped.
 """
 
 from __future__ import annotations
@@ -11,10 +16,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus, build
-from relabel.corpus.build import Caption, arrange, natural_key
+from relabel.corpus.build import Caption, arrange, natural_key, natural_rank
+from relabel.corpus.splits import split_by_ids
 
 
 def make(images: int = 13, seed: int = 0) -> list[Caption]:
@@ -68,22 +77,6 @@ BAD = {
 }
 
 
-def test_an_empty_corpus_is_refused() -> None:
-    with pytest.raises(CheckError, match="no captions at all"):
-        Corpus.from_captions(iter(()))
-
-
-@pytest.mark.parametrize("ordered", [False, True], ids=["shuffled", "in order"])
-def test_captions_in_a_file_give_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
-    expected = Corpus.from_captions(make()).table
-    captions = sorted(make(), key=lambda c: (SPLITS.index(c.split), *map(natural_key, c[1::-1]))) if ordered else make()
-    monkeypatch.setattr(build, "_CHUNK", 5)
-    rows = arrange(captions, tmp_path / "spill")
-    assert not list(tmp_path.iterdir())
-    assert pa.concat_tables([rows.table(range(a, min(a + 7, len(rows)))) for a in range(0, len(rows), 7)]) == expected
-    assert rows.splits == Corpus.from_table(expected).splits
-
-
 @pytest.mark.parametrize("place", range(9))
 @pytest.mark.parametrize("message", BAD)
 def test_faults_are_found_in_any_chunk(
@@ -113,13 +106,6 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
     assert len(digests) == 7
 
 
-def test_tokens_follow_their_captions() -> None:
-    captions = make()
-    corpus = Corpus.from_captions(captions, [c.text.upper() for c in captions])
-    assert corpus.tokens == [t.upper() for t in corpus.texts]
-    assert Corpus.from_captions(captions).tokens is None
-
-
 def test_splits_are_ranges_of_rows() -> None:
     corpus = Corpus.from_captions(make())
     column = corpus.table["split"].to_pylist()
@@ -146,3 +132,40 @@ def test_references_are_the_first_captions_of_an_image(first: int | None) -> Non
         assert sets[m].tolist() == rows[:first]
     assert sets.rows.dtype == np.int32
     assert len(corpus.references([])) == 0
+
+
+@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
+def test_ranks_sort_as_keys(ids: list[str]) -> None:
+    check_rank(ids)
+
+
+def check_rank(ids: list[str]) -> None:
+    rank = natural_rank(pa.array(ids))
+    for a, x in zip(rank, ids, strict=True):
+        for b, y in zip(rank, ids, strict=True):
+            assert (a < b) == (natural_key(x) < natural_key(y))
+            assert (a == b) == (x == y)
+
+
+def ids(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+CAPTIONS, IMAGES = ids(10, 11, 12, 13, 14), ids(5, 3, 5, 4, 9)
+
+
+def test_test_follows_captions_val_follows_images_train_is_the_rest() -> None:
+    split = split_by_ids(CAPTIONS, IMAGES, ids(12, 10), ids(9))
+    assert dict(split) == {3: "train", 4: "train", 5: "test", 9: "val"}
+
+
+@pytest.mark.parametrize(
+    ("test", "val", "message"),
+    [
+        (ids(12, 99), ids(9), "test caption 99 is not in the annotations, nor are 0 others of 2"),
+        (ids(12), ids(2, 9, 77), "val image 2 is not in the annotations, nor are 1 others of 3"),
+    ],
+)
+def test_mismatched_ids_are_refused(test: NDArray[np.int64], val: NDArray[np.int64], message: str) -> None:
+    with pytest.raises(CheckError, match=re.escape(message)):
+        split_by_ids(CAPTIONS, IMAGES, test, val)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import MissingError, PartialError
+from relabel.core.errors import PartialError
 from relabel.core.java import find_java
 from relabel.corpus import tokenizers
-from relabel.corpus.tokenizers import PUNCTUATION, one_line, tokenize
+from relabel.corpus.tokenizers import PUNCTUATION, tokenize
 
 ODD = {
     "A dog 😀 runs": "a dog runs",
@@ -78,20 +78,6 @@ def test_tokens_depend_on_the_caption_only(texts: list[str]) -> None:
 @pytest.mark.parametrize("text", ODD)
 def test_unusual_text(text: str) -> None:
     assert tokenize(["before", text, "after"]) == ["before", ODD[text], "after"]
-
-
-def test_a_single_line_has_no_line_end() -> None:
-    for code in range(0x110000):
-        if len(f"a{chr(code)}b".splitlines()) > 1 or code < 32 or 0xD800 <= code < 0xE000:
-            assert one_line(f"a{chr(code)}b") == "a b"
-    assert one_line("é 😀\u00a0ß") == "é 😀\u00a0ß"
-
-
-def test_no_captions_need_no_java(no_java: None) -> None:
-    assert tokenize([]) == []
-    assert tokenize(["", " \n"]) == ["", ""]
-    with pytest.raises(MissingError, match="lower_split"):
-        tokenize(["a"])
 
 
 TOKENIZER = """

@@ -1,4 +1,11 @@
-"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts and images."""
+"""Contract: the shipped human scores equal CxC's originals cell by cell, with the published counts and images.
+
+Contract: the STS-B reader parses quoted fields as CSV. A row without two sentences and a score is refused, with file
+and line.
+
+Contract: every dataset has a complete manifest, in which every file has a sha256 and its sources in order. Names
+that do not exist are refused with those that do.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import relabel.datasets
-from relabel.datasets import cxc
+from relabel.datasets import cxc, load_manifest
+from relabel.datasets.evaluation_sets.stsb import read_stsb
 
-DATA = Path(relabel.datasets.__file__).parent / "cxc_data"
 COUNTS = {
     ("sts", "val"): {"c2c_cocaption": 25_000, "c2c_isim": 19_009},
     ("sts", "test"): {"c2c_cocaption": 25_000, "c2c_isim": 19_045},
@@ -34,17 +40,6 @@ def test_counts_and_ranges(task: cxc.Task, split: cxc.Split) -> None:
     assert all(i.startswith("coco:") and i[5:].isdecimal() for i in scores.left[:100] + scores.right[:100])
 
 
-@pytest.mark.parametrize("split", ["val", "test"])
-def test_image_ids(split: cxc.Split) -> None:
-    ids = cxc.image_ids(split)
-    assert ids.dtype == np.int64
-    assert len(ids) == 5000
-    assert (np.diff(ids) > 0).all()
-    named = {f"coco:{i}" for i in ids}
-    sis = cxc.human_scores("sis", split)
-    assert {*sis.left, *sis.right} == named
-
-
 @pytest.mark.parametrize(("task", "split"), COUNTS)
 def test_originals_agree(task: cxc.Task, split: cxc.Split, mirror: Path) -> None:
     path = mirror / "cxc" / f"{task}_{split}.csv"
@@ -58,3 +53,41 @@ def test_originals_agree(task: cxc.Task, split: cxc.Split, mirror: Path) -> None
         assert side == [f"coco:{re.fullmatch(ids[kind], row[column])[1]}" for row in rows]  # type: ignore[index]
     assert scores.score.tolist() == [float(row[2]) for row in rows]
     assert scores.method == [row[3] for row in rows]
+
+
+def test_reads_quotes_commas_and_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "stsb-en-dev.csv"
+    path.write_bytes(b'"A dog, runs",a cat,4.2\r\n"He said, ""go""",he said go,0\r\n"two\nlines",x,1.0\r\ny,z,5\r\n')
+    assert read_stsb(path) == [
+        ("A dog, runs", "a cat", 4.2, 1),
+        ('He said, "go"', "he said go", 0.0, 2),
+        ("two\nlines", "x", 1.0, 3),
+        ("y", "z", 5.0, 5),
+    ]
+
+
+DATASETS = [
+    *("coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "flickr8k", "glove", "karpathy-splits"),
+    *("pascal-50s", "sick", "stsb", "sugarcrepe-pp", "vsts"),
+]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_manifest_is_complete(name: str) -> None:
+    manifest = load_manifest(name)
+    assert manifest.name == name
+    assert len({file.name for file in manifest.files}) == len(manifest.files)
+    assert manifest.homepage.startswith("https://")
+    for file in manifest.files:
+        for content in file.contents:
+            assert re.fullmatch("[0-9a-f]{64}", content.sha256)
+            assert content.bytes > 0
+        kinds = [[bool(getattr(s, kind)) for kind in ("package", "url", "maven", "mirror")] for s in file.sources]
+        assert kinds == sorted(kinds, reverse=True)  # order: package, URL, mirror
+        assert all(sum(kind) == 1 for kind in kinds)
+        assert any(s.mirror for s in file.sources)
+        for source in file.sources:
+            # An archive is verified before a member is read from it.
+            assert bool(source.archive) == bool(source.url and source.member)
+            assert source.url is None or source.url.startswith(("https://", "http://images.cocodataset.org/"))
+            assert all(".." not in path and not path.startswith("/") for path in (source.path, source.mirror or ""))

@@ -6,7 +6,6 @@ produces the faults.
 from __future__ import annotations
 
 import io
-import socket
 import threading
 import time
 import zipfile
@@ -21,19 +20,12 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT
 from relabel.datasets import download as downloads
 from relabel.datasets import fetch, status
-from relabel.datasets.download import CHUNK, download
+from relabel.datasets.download import download
 from relabel.datasets.registry import Content
 
 
 def get(server: Server, part: Path, name: str = "/raw.bin", raw: bytes = RAW) -> None:
     download(server.url + name, [Content(**content(raw))], part, SILENT, "raw")
-
-
-def test_a_complete_file(server: Server, tmp_path: Path) -> None:
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
-    get(server, tmp_path / "part")
-    assert server.requests == [("/raw.bin", None)]  # the second call finds the complete file
 
 
 def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Path) -> None:
@@ -55,28 +47,6 @@ def test_a_broken_transfer_resumes_in_the_next_run(server: Server, tmp_path: Pat
     assert server.requests == [("/raw.bin", "bytes=300000-")]
 
 
-def test_a_server_without_ranges_starts_over(server: Server, tmp_path: Path) -> None:
-    server.ranges, server.cuts = False, [300_000]
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
-
-
-def test_a_temporary_failure_is_retried(server: Server, tmp_path: Path) -> None:
-    server.cuts = [300_000]
-    server.after = lambda: server.codes.extend([503, 429, 500])
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
-
-
-def test_a_part_of_another_file_is_discarded(server: Server, tmp_path: Path) -> None:
-    for size in (300_000, len(RAW), len(RAW) + 5):
-        (tmp_path / "part").write_bytes(b"x" * size)
-        with pytest.raises(CheckError, match="expected sha256"):
-            get(server, tmp_path / "part")
-        get(server, tmp_path / "part")
-        assert (tmp_path / "part").read_bytes() == RAW
-
-
 @pytest.mark.parametrize("length", [True, False])
 @pytest.mark.parametrize("wrong", [RAW[:-1] + b"x", RAW[:-1], RAW + b"x", b"<html>sign in</html>"])
 def test_a_wrong_file_is_refused_and_nothing_is_left(
@@ -88,34 +58,6 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
     assert caught.value.where == server.url + "/raw.bin"
     assert not (tmp_path / "part").exists()
     assert len(server.requests) == 1
-
-
-def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
-    server.files["/raw.bin"], server.length = RAW * 8, False
-    with pytest.raises(CheckError) as caught:
-        get(server, tmp_path / "part")
-    bytes_read = int(caught.value.problem.rpartition("(")[2].split()[0])
-    assert len(RAW) < bytes_read <= len(RAW) + CHUNK
-
-
-def test_a_missing_page(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="HTTP 404 Not Found"):
-        get(server, tmp_path / "part", "/gone.bin")
-    assert len(server.requests) == 1
-    assert not (tmp_path / "part").exists()
-
-
-def test_no_server_and_a_silent_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(downloads, "TIMEOUT", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        started = time.monotonic()
-        with pytest.raises(MissingError, match="timed out"):
-            download(f"http://127.0.0.1:{port}/x", [Content(**content(RAW))], tmp_path / "part", SILENT, "x")
-        assert time.monotonic() - started < 5
-    with pytest.raises(MissingError, match=rf"127\.0\.0\.1:{port}/x: Connection refused"):
-        download(f"http://127.0.0.1:{port}/x", [Content(**content(RAW))], tmp_path / "part", SILENT, "x")
 
 
 def archive(**members: bytes) -> bytes:
@@ -131,10 +73,7 @@ def test_an_archive_is_downloaded_once_for_all_its_members(server: Server, descr
     packed = archive(one=one, two=two)
     server.files["/all.zip"] = packed
     source = {"url": f"{server.url}/all.zip", "archive": content(packed)}
-    describe(
-        entry("one", one, {**source, "member": "in/one"}),
-        entry("two", two, {**source, "member": "in/two"}),
-    )
+    describe(entry("one", one, {**source, "member": "in/one"}), entry("two", two, {**source, "member": "in/two"}))
     assert [s.state for s in status(tmp_path / "data")] == ["remote", "remote"]
     server.cuts = [1000]
     paths = fetch("tiny", tmp_path / "data")

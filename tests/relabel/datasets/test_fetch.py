@@ -5,17 +5,15 @@ finds the same files without copying, and `status` reports the state of each.
 
 from __future__ import annotations
 
-import zipfile
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from tests.relabel.datasets.conftest import Describe, entry, files_below
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Progress
-from relabel.datasets import fetch, load_manifest, locate, status
-from relabel.datasets.download import open_content
+from relabel.datasets import fetch, load_manifest, locate
 
 A, B = b"a caption\n" * 100, b"another caption\n" * 100
 
@@ -51,15 +49,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_from_a_package(data: Path) -> None:
-    pytest.importorskip("eccv_caption")
-    manifest = load_manifest("eccv")
-    paths = fetch("eccv", data)
-    assert paths == [data / "eccv" / f.name for f in manifest.files]
-    assert [sha256(p.read_bytes()).hexdigest() for p in paths] == [f.sha256 for f in manifest.files]
-    assert files_below(data) == sorted(f"eccv/{f.name}" for f in manifest.files)
-
-
 def test_from_a_member_of_a_jar(data: Path) -> None:
     pytest.importorskip("pycocoevalcap")
     name = "captions_val2014.json"
@@ -79,17 +68,6 @@ def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, local_
     assert [p.stat().st_mtime_ns for p in paths] == before
 
 
-def test_the_environment_names_a_mirror(
-    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    describe(entry("a.txt", A))
-    monkeypatch.setenv("RELABEL_MIRROR", str(local_mirror))
-    assert [p.read_bytes() for p in fetch("tiny", data)] == [A]
-    monkeypatch.setenv("RELABEL_MIRROR", str(local_mirror / "gone"))
-    with pytest.raises(UsageError, match="not a folder"):
-        fetch("tiny", data)
-
-
 @pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
 def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
@@ -100,13 +78,6 @@ def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, 
     # Of a longer file, one byte more is read.
     assert sha256(wrong[: len(A) + 1]).hexdigest() in caught.value.problem
     assert files_below(data) == []
-
-
-def test_after_wrong_content_the_next_source_is_tried(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("a.txt", A, {"mirror": "m/b.txt"}, {"mirror": "m/gone"}, {"mirror": "m/a.txt"}))
-    log = Log()
-    assert [p.read_bytes() for p in fetch("tiny", data, local_mirror, log)] == [A]
-    assert "refused from mirror m/b.txt" in log.notes[0]
 
 
 def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path, data: Path) -> None:
@@ -140,65 +111,3 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local
         locate("tiny", "a.txt", data)
     mine.unlink()
     assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [A]
-
-
-def test_the_first_available_alternative_is_fetched(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
-    assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]
-    assert locate("tiny", None, data) == data / "tiny" / "a.txt"
-    (local_mirror / "m" / "best.txt").write_bytes(b"best")
-    assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]  # already present
-    assert locate("tiny", None, data, local_mirror) == data / "tiny" / "a.txt"
-    assert [p.name for p in fetch("tiny", data, local_mirror, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
-
-
-def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("in/a.txt", A)
-    with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(path, "in/b.txt"):
-        pass
-    raw = bytearray(path.read_bytes())
-    raw[60] ^= 0xFF
-    for content in (raw, b"<html>sign in</html>"):
-        path.write_bytes(content)
-        with pytest.raises(CheckError, match="not a whole archive"), open_content(path, "in/a.txt") as stream:
-            stream.read()
-
-
-def test_locate_neither_copies_nor_downloads(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("a.txt", A), entry("b.txt", B, {"url": "http://127.0.0.1:9/b.txt"}))
-    assert locate("tiny", "a.txt", data, local_mirror) == local_mirror / "m" / "a.txt"
-    fetch("tiny", data, local_mirror, files=["a.txt"])
-    assert locate("tiny", "a.txt", data, local_mirror) == data / "tiny" / "a.txt"
-    with pytest.raises(MissingError, match=r"b\.txt of tiny is not here\. Get it with `relabel fetch tiny`"):
-        locate("tiny", "b.txt", data)
-    with pytest.raises(MissingError, match="Get it with `relabel fetch tiny`"):
-        locate("tiny", "b.txt", data, local_mirror)
-    (local_mirror / "m" / "a.txt").write_bytes(B)
-    (data / "tiny" / "a.txt").unlink()
-    with pytest.raises(CheckError, match=r"m/a\.txt: expected sha256"):
-        locate("tiny", "a.txt", data, local_mirror)
-
-
-def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path) -> None:
-    url = {"url": "http://127.0.0.1:9/c.txt"}
-    jar = {"package": "no-such-thing", "path": "spice-1.0.jar", "member": "no/such/thing"}
-    describe(
-        entry("a.txt", A),
-        entry("b.txt", B),
-        entry("c.txt", b"c", jar, url, {"mirror": "m/c.txt"}),
-        entry("d.txt", b"d"),
-    )
-    fetch("tiny", data, local_mirror, files=["a.txt"])
-    (data / "tiny" / "b.txt").write_bytes(A)
-    files_status = {s.file: (s.state, s.where) for s in status(data, local_mirror)}
-    assert files_status == {
-        "a.txt": ("present", f"{data}/tiny/a.txt"),
-        "b.txt": ("damaged", f"{data}/tiny/b.txt"),
-        "c.txt": ("remote", url["url"]),
-        "d.txt": ("missing", "mirror m/d.txt"),
-    }
-    (data / "tiny" / "b.txt").unlink()
-    files_status = {s.file: (s.state, s.where) for s in status(data, local_mirror)}
-    assert files_status["b.txt"] == ("local", "mirror m/b.txt")

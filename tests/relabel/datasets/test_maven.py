@@ -48,15 +48,3 @@ def test_a_wrong_file_is_refused_and_a_missing_one_explained(repository: Server,
     with pytest.raises(CheckError, match="expected sha256"):
         fetch("tiny", tmp_path / "data")
     assert files_below(tmp_path / "data") == []
-
-
-def test_the_first_repository_with_the_file_is_used(
-    repository: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remotes = {"first": f"{repository.url}/first/", "second": f"{repository.url}/second"}
-    monkeypatch.setattr("jgo.maven._core.DEFAULT_REMOTE_REPOS", remotes)
-    repository.files[f"/second/{PLACE}"] = JAR
-    assert [s.state for s in status(tmp_path / "data")] == ["remote"]
-    (path,) = fetch("tiny", tmp_path / "data")
-    assert path.read_bytes() == JAR
-    assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]

@@ -5,8 +5,6 @@ without vectors and strings that faiss refuses end in one line before any work.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.export.faiss import CAPTIONS
 from relabel.stages import Project, open_label
-from relabel.topk import vector_index
 
 faiss = pytest.importorskip("faiss")
 K = 10
@@ -67,19 +64,6 @@ def test_merged_shards_find_what_brute_force_finds(index: str, project: Project)
     np.testing.assert_allclose(np.take_along_axis(product, rows, 1), scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("index", ["IVF8,Flat;nprobe=2", "IVF8,PQ4x4;nprobe=2", "PCA4,IVF8,SQ8;nprobe=2"])
-def test_merged_shards_find_what_one_index_finds(index: str, project: Project) -> None:
-    queries = vectors_of(project)[:40]
-    expected = merged_search(exported(project, "train", index=index), queries)
-    several = exported(project, "train", index=index, rows_per_shard=30)
-    assert len(list(several.glob("*.faiss"))) > 1
-    np.testing.assert_allclose(merged_search(several, queries)[0], expected[0], atol=1e-6)
-    joined, *others = (faiss.read_index(str(path)) for path in sorted(several.glob("*.faiss")))
-    for other in others:
-        joined.merge_from(other, 0)
-    np.testing.assert_allclose(joined.search(queries, K)[0], expected[0], atol=1e-6)
-
-
 def test_ids_are_rows_and_captions_have_names(project: Project) -> None:
     folder, corpus = exported(project, "test"), project.corpus
     rows = corpus.rows(["test"])
@@ -108,43 +92,7 @@ def test_failed_rows_are_left_out(project: Project, monkeypatch: pytest.MonkeyPa
     assert sorted(ids) == [row for row in rows if row != rows.start + 5]
 
 
-def test_an_index_is_trained_on_a_sample(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    class Trained:
-        is_trained = False
-
-        def train(self, vectors: NDArray[np.float32]) -> None:
-            sizes.append(len(vectors))
-            raise RuntimeError("enough")
-
-    monkeypatch.setattr("relabel.export.faiss.make_index", lambda *_, **__: Trained())
-    with pytest.raises(UsageError, match="enough"):
-        exported(project, training=50, rows_per_shard=30)
-    # Every part of 30 rows gives at least one.
-    assert 25 < sizes[0] <= 50 + len(project.corpus) // 30 + 1
-
-
 @pytest.mark.parametrize("index", ["nonsense", "IVF0,Flat", "HNSW1", "Flat;nprobe=x", "IDMap2,nonsense"])
 def test_a_string_that_faiss_refuses(index: str, project: Project) -> None:
     with pytest.raises(UsageError, match=index.split(";")[0]):
         stages.export(with_params(project, "faiss", index=index), "faiss", "cbow", "all").run()
-
-
-def test_too_few_captions_to_train_on(project: Project) -> None:
-    with pytest.raises(UsageError, match=r"IVF5000,Flat.*5000"):
-        exported(project, index="IVF5000,Flat")
-
-
-@pytest.mark.gpu
-def test_a_real_gpu_builds_the_same_index(project: Project) -> None:
-    if not faiss.get_num_gpus():
-        pytest.skip("faiss sees no GPU")
-    queries, found = vectors_of(project), {}
-    for device in ("cpu", "cuda"):
-        on_device = replace(project, runtime=replace(project.runtime, device=device))  # type: ignore[arg-type]
-        folder = exported(on_device, index="IVF4,Flat;nprobe=4", rows_per_shard=30)
-        found[device] = merged_search(folder, queries)[0]
-        shutil.rmtree(folder)
-    np.testing.assert_allclose(found["cuda"], found["cpu"], atol=1e-5)
-    assert vector_index.to_device(faiss.IndexFlatIP(4), "cuda") is not None

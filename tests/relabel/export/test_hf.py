@@ -13,13 +13,11 @@ from typing import Literal
 
 import numpy as np
 import pytest
-import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from tests.relabel.export.formats import with_params
 
 from relabel import stages
-from relabel.core.errors import UsageError
 from relabel.stages import Project, open_label
 from relabel_train.lookup import open_lookup
 
@@ -52,36 +50,6 @@ def test_datasets_loads_the_folder(small_project: Project, folder: Path, tmp_pat
     assert [row["same_image"] for row in rows] == same.tolist()
 
 
-def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    header = yaml.safe_load(text.split("---\n")[1])
-    assert [entry["split"] for entry in header["configs"][0]["data_files"]] == ["train", "validation", "test"]
-    assert header["license"] == "other"
-    assert "between -1 and 1" in text
-    assert "Not recorded." in text
-    assert json.loads((folder / "manifest.json").read_text())["metadata"]["bounds"] == [-1.0, 1.0]
-
-
-def test_the_card_states_the_licence(small_project: Project) -> None:
-    licensed = with_params(small_project, "hf", licence="CC BY 4.0 (the annotations)")
-    job = stages.export(licensed, "hf", "cbow", "test")
-    job.run()
-    text = (job.out / "README.md").read_text(encoding="utf-8")
-    assert yaml.safe_load(text.split("---\n")[1])["license"] == "cc-by-4.0"
-    assert text.endswith("CC BY 4.0 (the annotations)\n")
-
-
-def test_a_label_without_vectors_exports_its_neighbours_only(small_project: Project, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    job = stages.export(small_project, "hf", "cider", "all")
-    job.run()
-    loaded = datasets.load_dataset(str(job.out), split="train", cache_dir=str(tmp_path))
-    assert "vector" not in loaded.column_names
-    assert len(loaded[0]["neighbours"]) == 8
-    with pytest.raises(UsageError, match="neither vectors nor neighbours"):
-        stages.export(small_project, "hf", "same_image", "all").run()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: Literal["float32", "float16"]) -> None:
     job = stages.export(
@@ -110,8 +78,3 @@ def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: L
         # A second entry would be written in a random order.
         assert list(file.metadata()) == ["encoding"]
         assert json.loads(file.metadata()["encoding"])["label"] == "cbow"
-
-
-def test_a_label_without_vectors_is_refused(small_project: Project) -> None:
-    with pytest.raises(UsageError, match=r"cider .* has no vectors"):
-        stages.export(small_project, "safetensors", "cider", "all").run()

@@ -72,12 +72,3 @@ def test_blocks_equal_a_loop_over_the_files_of_vectors(tmp_path: Path) -> None:
     # Images are named by id, and by any of their captions.
     named = lookup.rows_of_images(["x:1", "x:3"])
     np.testing.assert_array_equal(lookup.block(named), lookup.block(lookup.rows_of(["x:1-5", "x:3-2"]), named))
-
-
-def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> None:
-    project, vector_of = clip_project(tmp_path, captions=False)
-    lookup, image = exported(project), project.corpus.image
-    rows = np.arange(len(image))
-    names = [project.corpus.image_ids[m] for m in image]
-    loop = [[cosine(vector_of[a], vector_of[b]) for b in names] for a in names]
-    np.testing.assert_allclose(lookup.block(rows), loop, atol=1e-6)

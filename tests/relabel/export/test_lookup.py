@@ -14,14 +14,10 @@ from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus, References
-from relabel.corpus.build import Caption
 from relabel.stages import Project
-from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact
-from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 
 
@@ -46,13 +42,6 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert (about.neighbours is None) == (label == "same_image")
 
 
-def test_pairwise_sources_have_no_lookup(small_project: Project) -> None:
-    with pytest.raises(UsageError, match="meteor has no lookup: it scores pair by pair"):
-        stages.export_lookup(small_project, "meteor", "all").run()
-    with pytest.raises(MissingError, match="relabel encode"):
-        stages.export_lookup(small_project, "cbow", "train").run()
-
-
 def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
     project = with_params(in_folder(small_project, tmp_path / "labels"), "lookup", dtype="float16")
     job = stages.export_lookup(project, "cbow", "all")
@@ -67,21 +56,6 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
     stored = np.load(job.out / "vectors.npy").astype(np.float64)
     product = half.block(rows, pooling="first", dtype=np.float64)
     np.testing.assert_allclose(product, stored @ stored.T, atol=1e-12)
-
-
-def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = in_folder(small_project, tmp_path / "labels")
-    job = stages.export_lookup(project, "cbow", "all")
-    job.run()
-    assert open_lookup(job.out).about.neighbours is None
-
-    def fill(work: Work) -> None:
-        work.metadata |= {"rows": [0, 0], "split": "all"}
-
-    other = Recipe("neighbours", "cbow", lambda: {"candidates": "all"}, {"encoding": "another"}, fill)
-    build(project.folder("neighbours", "all", "captions", "cbow"), other)
-    with pytest.raises(CheckError, match="relabel neighbours --label cbow --candidates all"):
-        stages.export_lookup(project, "cbow", "all").run()
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
@@ -113,17 +87,6 @@ def cider_of(corpus: Corpus, folder: Path) -> Project:
     stages.encode(project, "cider", "all").run()
     stages.export_lookup(project, "cider", "all").run()
     return project
-
-
-def test_images_that_share_no_word(tmp_path: Path) -> None:
-    captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"word{i // 2} other{i}") for i in range(6)]
-    project = cider_of(Corpus.from_captions(captions), tmp_path)
-    lookup, rows = open_lookup(project.folder("exports", "all", "lookup", "cider")), np.arange(6, dtype=np.int32)
-    assert lookup.about.sizes == {"columns": 0, "frequent": 0}
-    block = lookup.block(rows, dtype=np.float64)
-    expected = stages.open_label(project, "cider", "all").block(project.corpus.references(rows // 2), rows)
-    np.testing.assert_allclose(block, expected, atol=1e-12)
-    assert (block > 0).sum() == 12  # the captions of an image, by their shared word
 
 
 @pytest.mark.slow

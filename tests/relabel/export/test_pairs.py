@@ -15,8 +15,6 @@ import pytest
 from tests.relabel.export.formats import with_params
 
 from relabel import stages
-from relabel.core.errors import UsageError
-from relabel.export.pairs import draw_from_bins, draw_tuple
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 
@@ -54,36 +52,6 @@ def test_a_pair_stays_in_one_split_and_is_drawn_once(small_project: Project) -> 
         assert len(set(pairs)) == len(pairs) > 40
 
 
-def test_the_seed_alone_decides_the_draws(small_project: Project) -> None:
-    first, again, other = (table(small_project, "pairs", count=40, seed=seed)[1] for seed in (1, 1, 2))
-    assert first.equals(again)
-    assert not first.equals(other)
-
-
-def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
-    rng = np.random.default_rng(3)
-    scores = np.r_[rng.uniform(0, 0.1, 5000), rng.uniform(0.1, 0.9, 800), rng.uniform(0.9, 1, 7), [0, 1]]
-    sample = draw_from_bins(scores, 10, 400, rng)
-    assert len(np.unique(sample)) == 400
-    counts = np.histogram(scores[sample], np.linspace(0, 1, 11))[0]
-    assert counts[9] == 8  # all that there are
-    assert counts[:9].min() >= counts[:9].max() - 1
-    assert len(draw_from_bins(scores, 10, 10**6, rng)) == len(scores)
-    assert len(draw_from_bins(np.full(9, 0.5), 4, 5, rng)) == 5
-
-
-def test_a_tuple_has_one_negative_of_each_group() -> None:
-    rng = np.random.default_rng(0)
-    rows = np.array([7, 3, 3, 9, 5, 1, 2, 8], np.int32)  # 7 is the anchor, 3 is drawn twice
-    scores = np.array([1, 0.9, 0.9, 0.8, 0.5, 0.3, 0.2, np.nan])
-    chosen = draw_tuple(rows, scores, 7, 2, rng)
-    assert chosen is not None
-    assert chosen[0] in (1, 2)
-    assert rows[chosen[1]] in (9, 5)
-    assert rows[chosen[2]] in (1, 2)
-    assert draw_tuple(rows, scores, 7, 5, rng) is None
-
-
 def test_tuples_have_the_labels_scores(small_project: Project) -> None:
     _, tuples = table(small_project, "tuples", count=30, negatives=3)
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
@@ -95,11 +63,6 @@ def test_tuples_have_the_labels_scores(small_project: Project) -> None:
     for i, name in enumerate(names):
         members = lookup.rows_of(tuples[f"{name}_id"].to_pylist())
         np.testing.assert_allclose(scores[:, i], lookup.block(anchors, members, "first").diagonal(), atol=1e-6)
-
-
-def test_too_few_captions_are_refused(small_project: Project) -> None:
-    with pytest.raises(UsageError, match="too few to draw from"):
-        table(small_project, "tuples", negatives=10**4)
 
 
 @pytest.mark.parametrize(("form", "loss"), [("pairs", "CoSENTLoss"), ("tuples", "MarginMSELoss")])

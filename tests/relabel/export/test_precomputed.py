@@ -19,7 +19,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.export.params import ExportBatchesParams
-from relabel.export.precomputed import BatchesWork, batches_per_shard
+from relabel.export.precomputed import BatchesWork
 from relabel.sources.base import SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
@@ -141,27 +141,6 @@ def test_blocks_equal_pairs_one_by_one(
     check(plan, work)
 
 
-def test_captions_of_one_image_are_scored_once_in_a_batch(tmp_path: Path, corpus: Corpus) -> None:
-    work = work_of(corpus, "pairs", epochs=1)
-    plan, _ = write(tmp_path / "batches", work)
-    expected: Counter[tuple[tuple[int, ...], int]] = Counter()
-    for number in range(len(plan)):
-        rows = plan.rows(number).tolist()
-        for image in {int(corpus.image[row]) for row in rows}:
-            expected.update((tuple(corpus.references([image])[0].tolist()), caption) for caption in rows)
-    assert work.relevance.requests == expected  # type: ignore[attr-defined]
-
-
-def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:
-    threadpoolctl = pytest.importorskip("threadpoolctl")
-    files = []
-    for threads in (1, 2):
-        with threadpoolctl.threadpool_limits(threads):
-            write(tmp_path / str(threads), work_of(corpus, batch_size=30))
-        files.append({p.name: p.read_bytes() for p in (tmp_path / str(threads)).iterdir() if p.suffix == ".npy"})
-    assert files[0] == files[1]
-
-
 def test_plans_that_are_too_large_or_empty_are_refused_before_any_work(corpus: Corpus) -> None:
     work = work_of(corpus, epochs=1_000_000, max_bytes="1MB")
     with pytest.raises(UsageError, match="--max-bytes"):
@@ -181,13 +160,6 @@ def test_captions_with_nan_labels_are_left_out(tmp_path: Path, corpus: Corpus) -
         plan, metadata = write(tmp_path / f"{pooling}{failed}", work)
         assert metadata["left_out"] == lost
         assert set(used(plan)) == rows - set(range(failed, failed + lost))
-
-
-def test_a_large_plan_has_few_shards() -> None:
-    for batches in (1, 300, 5_000_000):
-        assert -(-batches // batches_per_shard(128, batches, pairwise=False)) <= 256
-    assert batches_per_shard(128, 300, pairwise=False) == 1024
-    assert batches_per_shard(128, 300, pairwise=True) == 16
 
 
 def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:

@@ -69,19 +69,6 @@ def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: st
     np.testing.assert_allclose(block, lookup.block(rows[::CAPTIONS], rows), atol=1e-6)
 
 
-def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
-    lookup = open_lookup(project.folder("exports", "test", "lookup", "cbow"))
-    for line in (-1, 50):
-        with pytest.raises(IndexError, match="test has 50 lines"):
-            lookup.at_lines([3, line], CAPTIONS)
-    with pytest.raises(ValueError, match="fewer than 8 captions"):
-        lookup.at_lines([7], 8)
-    with pytest.raises(ValueError, match="export a lookup of that split"):
-        open_lookup(project.folder("exports", "all", "lookup", "cbow")).at_lines([0], CAPTIONS)
-    first, stop = lookup.about.rows
-    np.testing.assert_array_equal(lookup.at_lines(np.arange(stop - first), 0), np.arange(first, stop))
-
-
 def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, tmp_path: Path) -> None:
     job = stages.export(with_params(project, "scan", dtype="float16"), "scan", "cbow", "all")
     manifest, _ = job.run()
@@ -95,14 +82,6 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
     stages.ingest(again).run()
     assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
     assert len(again.corpus) == 150
-
-
-def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
-    job = replace(
-        stages.export(project, "scan", "cbow", "test"), out=project.folder("exports", "test", "scan", "large")
-    )
-    assert "testall_caps.txt" in job.run()[0].files
 
 
 def test_what_the_files_cannot_hold_is_refused(project: Project) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus import Corpus
-from relabel.corpus.build import Caption
+from relabel.core.errors import UsageError
 from relabel.stages import Project
 from relabel.store.manifest import read_parts
 from relabel_train.lookup import open_lookup
@@ -62,12 +59,6 @@ def test_named_levels_replace_quantiles(small_project: Project) -> None:
         stages.export(with_params(small_project, "trec", levels=(0.8, 0.5)), "trec", "cbow", "val").run()
 
 
-def test_missing_neighbours_are_refused(small_project: Project) -> None:
-    images: dict[str, Any] = {"queries": "images"}
-    with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries images"):
-        stages.export(with_params(small_project, "trec", **images), "trec", "cbow", "all").run()
-
-
 def test_images_are_queries(small_project: Project, tmp_path: Path) -> None:
     project = in_folder(small_project, tmp_path / "labels")
     table = stages.neighbours(project, "cbow", "all", "images")
@@ -79,13 +70,3 @@ def test_images_are_queries(small_project: Project, tmp_path: Path) -> None:
     rows = read_parts(table.out, table.open()).slice(images.start, len(images)).to_pylist()
     found = [(doc.query_id, doc.doc_id) for doc in ir_measures.read_trec_run(str(job.out / "val.run"))]
     assert found == [(corpus.image_ids[r["row"]], corpus.caption_ids[near]) for r in rows for near in r["neighbours"]]
-
-
-def test_ids_with_spaces_are_refused(small_project: Project, tmp_path: Path) -> None:
-    project = Project(small_project.config, small_project.runtime, tmp_path)
-    captions = [Caption(f"c: {i}", f"i:{i}", "test", "a dog") for i in range(3)]
-    project.__dict__["corpus"] = Corpus.from_captions(captions)  # the value of the cached property
-    stages.encode(project, "cbow", "test").run()
-    stages.neighbours(project, "cbow", "test").run()
-    with pytest.raises(CheckError, match="an id with a space"):
-        stages.export(project, "trec", "cbow", "test").run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import shutil
 import tarfile
 from dataclasses import replace
@@ -17,7 +16,6 @@ import pytest
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.export.wds.build import SideCarWork
 from relabel.export.wds.keys import expand_shards
@@ -87,14 +85,6 @@ def test_labels_follow_the_image_shards_by_id(project: Project, keys: list[str],
         np.testing.assert_array_equal(labels.neighbour_scores, scores)
 
 
-def test_a_label_without_vectors_has_rows_and_neighbours(project: Project, keys: list[str], tmp_path: Path) -> None:
-    out, metadata = exported(project, write_images(tmp_path / "images", keys), "cider", k=2)
-    labels = open_sidecar(out).find(keys[0], "00000.tar", neighbours=True)
-    assert labels is not None
-    assert (metadata["dtype"], labels.vectors) == (None, None)
-    assert [len(row) for row in labels.neighbour_ids or ()] == [2] * len(labels.caption_ids)
-
-
 def test_bytes_are_deterministic_resumable_and_verified(
     project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,19 +137,6 @@ def test_missing_keys_are_refused_or_marked_and_counted(
     assert sidecar.find(keys[3], "00000.tar") is not None
 
 
-def test_without_image_shards_keys_are_caption_ids(project: Project) -> None:
-    corpus = project.corpus
-    out, metadata = exported(project, captions_per_shard=100)
-    sidecar = open_sidecar(out)
-    assert metadata["shards"] == len(sidecar.about.shards) == -(-len(corpus) // 100)
-    assert not sidecar.about.complete
-    for row in (0, 99, 100, len(corpus) - 1):
-        labels = sidecar.find(corpus.caption_ids[row].removeprefix("coco:"))  # by the index of all keys
-        assert labels is not None
-        assert (labels.caption_ids, labels.caption_rows.tolist()) == ([corpus.caption_ids[row]], [row])
-    assert sidecar.find("no such key") is None
-
-
 def test_webdataset_reads_both_layouts_without_pickle(
     project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,22 +163,6 @@ def test_webdataset_reads_both_layouts_without_pickle(
         open_sidecar(out)
 
 
-def test_keys_after_the_name_of_their_shard_and_ids_in_json(project: Project, tmp_path: Path) -> None:
-    ids = [name.removeprefix("coco:") for name in project.corpus.image_ids]
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for i, name in enumerate(ids[:4]):
-            body = json.dumps({"image_id": name}).encode()
-            member = tarfile.TarInfo(f"{i}.json")
-            member.size = len(body)
-            tar.addfile(member, io.BytesIO(body))
-    out, _ = exported(project, tmp_path / "a.tar", image_id_column="image_id")
-    labels = open_sidecar(out).find("2", "a.tar")
-    assert labels is not None
-    assert labels.image_id == f"coco:{ids[2]}"
-    with pytest.raises(CheckError, match=r"a.tar: 0.json: no JSON object with 'cocoid'"):
-        exported(project, tmp_path / "a.tar", image_id_column="cocoid")
-
-
 def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list[str], tmp_path: Path) -> None:
     images = write_images(tmp_path / "images", keys)
     assert [p.name for p in expand_shards(f"{images}/{{00000..00002}}.tar")] == ["00000.tar", "00001.tar", "00002.tar"]
@@ -223,17 +184,3 @@ def test_braces_are_expanded_and_bad_shards_refused(project: Project, keys: list
         exported(project, keys="image")
     with pytest.raises(MissingError, match=r"no lookup cbow.*relabel export lookup --label cbow --split train"):
         stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "train").run()
-
-
-def test_a_key_with_a_dot_is_refused_as_a_sample(project: Project, tmp_path: Path) -> None:
-    captions = tmp_path / "captions.csv"
-    captions.write_text("caption_id,image_id,split,text\n7.jpg#0,7.jpg,test,a dog\n")
-    settings = ["ingest.dataset=dots", f"ingest.path={captions}", "ingest.tokenizer=none"]
-    vectors = project.config.sources["cbow"].model_dump(mode="json")
-    config = load_config(None, [*settings, f"sources={json.dumps({'cbow': vectors})}", "export.wds.layout=samples"])
-    dots = Project(config, project.runtime, tmp_path / "labels")
-    stages.ingest(dots).run()
-    stages.encode(dots, "cbow", "test").run()
-    stages.export_lookup(dots, "cbow", "test").run()
-    with pytest.raises(UsageError, match=r"the key 7.jpg#0 has a dot"):
-        stages.export_wds(dots, "cbow", "test").run()

@@ -80,12 +80,6 @@ def cxc_test() -> Corpus:
 
 
 @pytest.fixture(scope="session")
-def cxc_val() -> Corpus:
-    """Return the ids of CxC's 25,000 val captions."""
-    return cxc_corpus("val")
-
-
-@pytest.fixture(scope="session")
 def few() -> Corpus:
     """Return the first 300 test images; most judged pairs are missing from them."""
     return cxc_corpus("test", 300)

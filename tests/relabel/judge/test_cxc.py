@@ -3,22 +3,33 @@ reported.
 
 SITS: the first five captions of the image, the judged caption included by default. STS: both orders are averaged if the
 source is not symmetric. SIS: every caption of one image against the set of the other, pooled over both, in both orders.
+
+Contract: both orders of a pair are averaged if the evaluation set says so, and a function returns one number per
+pair. Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and
+errors name file and line.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import CheckError
+from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Pooling
-from relabel.corpus import Corpus, References
+from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.datasets.cxc import TASKS, HumanScores, Task
-from relabel.judge import cxc
+from relabel.datasets.cxc import HumanScores, Task, human_scores
+from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
+from relabel.judge import JudgeParams, cxc
 from relabel.judge.cxc import read_cxc, score_cxc
+from relabel.judge.cxc_figures import compare
+from relabel.judge.scores import read_cxc_scores, read_pair_scores
+from relabel.judge.tables import cxc_report
 from relabel.store.workdir import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "set": lambda v: sum(v) / len(v), "first": lambda v: v[0]}
@@ -96,29 +107,6 @@ def test_every_task_equals_its_definition(
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
 
 
-def test_a_source_counts_the_pairs_of_a_task_before_it_scores_one(
-    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
-) -> None:
-    counted: list[int] = []
-
-    class Limited(odd.Relevance):  # type: ignore[name-defined, misc]
-        def pairs_to_score(self, references: References, captions: object, total: int) -> int:
-            counted.append(len(references.rows))
-            assert total == len(captions) == len(references)
-            if len(counted) == len(TASKS):
-                raise UsageError("too many pairs")
-            return total
-
-    with pytest.raises(UsageError, match="too many"):
-        score_cxc(corpus, Limited(corpus, range(len(corpus)), "max"), False, "test", work)
-    sizes = dict(zip(corpus.image_ids, (1, 2, 5, 5, 5), strict=True))  # the first five captions of an image
-    assert counted == [
-        len(few_pairs["sts"]),
-        sum(sizes[image] for image in few_pairs["sits"].right),
-        sum(sizes[a] * sizes[b] for a, b in zip(few_pairs["sis"].left, few_pairs["sis"].right, strict=True)),
-    ]
-
-
 def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
     encoded = range(0, 500)  # the captions of 100 of the 300 images
     score_cxc(few, odd.Relevance(few, encoded, nan=0), False, "test", work)
@@ -134,3 +122,67 @@ def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, odd: SimpleNames
     undefined = [i for i, reason in enumerate(sits.missing) if reason == "relevance undefined"]
     assert undefined
     assert all(few.image[few.row_of[sits.human.left[i]]] == 0 for i in undefined)
+
+
+def write(path: Path, records: list[dict[str, object]]) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
+    human = human_scores("sits", "test")
+    values = [(i * 7919) % 1000 / 1000 for i in range(len(human))]
+    records = [
+        {"left": a, "right": b, "score": s} for a, b, s in zip(human.left, human.right, values, strict=True)
+    ]  # fmt: skip
+    path = write(tmp_path / "clip.jsonl", [*records[:-3], {"left": "x", "right": "y", "score": 0}])
+    with pytest.raises(CheckError, match=r"3 of 44,833 CxC's sits pairs of test have no score; first: coco:"):
+        read_cxc_scores(path, "test")
+    scored = read_cxc_scores(path, "test", allow_missing=True)
+    assert scored.label == "clip"
+    assert list(scored.tasks) == ["sits"]
+    params = JudgeParams(resamples=20, draws=0)
+    report = cxc_report([compare(scored, params)], params)
+    (row,) = [record for record in report.records if record["subset"] == "all"]
+    assert (row["n"], row["missing"]) == (len(human) - 3, 3)
+    assert row["first_missing"].endswith("not in the file")
+    assert row["pearson"] == pearson(round_relative(np.array(values[:-3])), human.score[:-3])
+    assert row["low"] < row["pearson"] < row["high"]
+    assert any(note.startswith("clip: scores of another program") for note in report.tables[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"left": "coco:1", "score": 1}, "expected `left` and `right`"),
+        ({"left": "a", "right": "b", "score": "high"}, "expected `score`, a number"),
+        ({"left": "coco:1", "right": "coco:2", "score": 1}, "there twice"),
+    ],
+)
+def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], message: str) -> None:
+    path = write(tmp_path / "s.jsonl", [{"left": "coco:1", "right": "coco:2", "score": 1}, record])
+    with pytest.raises(CheckError, match=message) as error:
+        read_cxc_scores(path, "test")
+    assert str(error.value.where).endswith("s.jsonl:2")
+
+
+SET = EvaluationSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
+PAIRS = Judgements(
+    ids=["p", "q", "r"], references=[["a"], ["b"], ["c"]], candidates=["x", "y", "c"], both_orders=True,
+    ratings=np.ones((3, 1)), groups=["all"] * 3, clusters=["0", "1", "2"],
+)  # fmt: skip
+
+
+def test_pairs_by_id_and_by_text(tmp_path: Path) -> None:
+    by_id = [{"id": "q", "score": 2}, {"id": "p", "score": 1}, {"id": "nobody", "score": 9}, {"id": "r", "score": 3}]
+    by_text = [
+        {"reference": "x", "candidate": "a", "score": 1},  # the reverse order
+        {"references": ["b"], "candidate": "y", "score": 1.5},
+        {"references": ["y"], "candidate": "b", "score": 2.5},  # both orders: their mean
+        {"reference": "c", "candidate": "c", "score": 3},
+    ]
+    for records in (by_id, by_text):
+        path = write(tmp_path / "s.jsonl", records)
+        assert read_pair_scores(path, SET, PAIRS).tolist() == [1.0, 2.0, 3.0]
+    (tmp_path / "s.csv").write_text("id,score\np,1\nq,2\nr,3\n")
+    assert read_pair_scores(tmp_path / "s.csv", SET, PAIRS).tolist() == [1.0, 2.0, 3.0]

@@ -7,7 +7,6 @@ over the same random numbers. A calibration has the means of bins of equally man
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,14 +19,7 @@ from relabel.corpus import Corpus
 from relabel.datasets.cxc import Split
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_figures import (
-    PairScores,
-    baseline,
-    bin_pairs,
-    calibration_points,
-    compare,
-    sampled_spearman,
-)
+from relabel.judge.cxc_figures import PairScores, compare, sampled_spearman
 from relabel.judge.report import Judged, JudgedLabel, Record
 from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
@@ -74,19 +66,6 @@ def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
         ("sits_sampled", "c2i_intrasim"): None,
     }
     assert [rows[key]["units"] for key in sampled] == [25_000, None, 5_000, None]
-
-
-def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
-    relevance = SameImageRelevance(cxc_val, range(len(cxc_val)), "max")
-    rows = records(scored_by(relevance, cxc_val, "same_image", tmp_path, "val"))
-    assert rows["sts", "all"]["pearson"] == pytest.approx(0.644, abs=5e-4)
-    assert (rows["sits", "all"]["n"], rows["sits", "all"]["missing"]) == (44_722, 0)
-    assert rows["sits", "all"]["pearson"] == pytest.approx(0.688, abs=5e-4)
-
-
-def test_baseline_equals_the_source(same_image: PairScores) -> None:
-    for task, pairs in baseline(same_image).tasks.items():
-        assert (pairs.relevance == same_image.tasks[task].relevance).all()
 
 
 def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores, tmp_path: Path) -> None:
@@ -142,39 +121,3 @@ def test_sampled_spearman_equals_an_explicit_loop(units: list[np.ndarray]) -> No
     assert result.sampled_spearman == pytest.approx(np.mean(expected), abs=1e-12)
     assert result.sampled_deviation == pytest.approx(np.std(expected), abs=1e-12)
     assert (result.units, result.draws) == (len({*np.concatenate(units)}), 40)
-
-
-def test_an_undefined_sampled_spearman() -> None:
-    assert sampled_spearman(np.ones(P), HUMAN, [LEFT], 10) is None
-    assert sampled_spearman(RELEVANCE, HUMAN, [LEFT], 0) is None
-    assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], [np.arange(3)], 10) is None
-
-
-def test_bins_are_means_of_equally_many() -> None:
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=1000), generator.uniform(0, 5, 1000)
-    bins = bin_pairs(x, y, 10)
-    order = np.argsort(x)
-    assert bins.n.tolist() == [100] * 10
-    for b in range(10):
-        rows = order[100 * b : 100 * (b + 1)]
-        assert bins.relevance[b] == pytest.approx(x[rows].mean(), abs=1e-12)
-        assert bins.mean[b] == pytest.approx(y[rows].mean(), abs=1e-12)
-        assert bins.spread[b] == pytest.approx(y[rows].std(), abs=1e-12)
-
-
-def test_ties_share_a_bin() -> None:
-    x = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
-    bins = bin_pairs(x, x * 2, 20)
-    assert bins.relevance.tolist() == [0, 1, 2]
-    assert bins.mean.tolist() == [0, 2, 4]
-    assert bins.n.tolist() == [70, 20, 10]
-    assert not len(bin_pairs(np.empty(0), np.empty(0)).mean)
-
-
-def test_a_calibration_is_of_the_scored_pairs_of_two_images(partial_label: PairScores) -> None:
-    points = [point for point in calibration_points(partial_label, bins=5) if point["task"] == "sits"]
-    json.dumps(points, allow_nan=False)
-    pairs = partial_label.tasks["sits"]
-    assert sum(point["n"] for point in points) == (pairs.scored & (pairs.method == "c2i_intrasim")).sum()
-    assert [point["relevance"] for point in points] == sorted(point["relevance"] for point in points)

@@ -6,14 +6,12 @@ gate re-ranks its best candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relabel.core.errors import CheckError
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, Ranker, read_eccv, read_ranking, score_eccv
@@ -46,18 +44,6 @@ def tiny(few: Corpus) -> Eccv:
 
 def figures(records: list[Record]) -> dict[str, list[float]]:
     return {r["subset"]: [r[name] for name in ("map_at_r", "r_precision", "r_at_1")] for r in records}
-
-
-def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
-    assert (len(eccv.captions), len(eccv.images)) == (25_000, 5_000)
-    i2t, t2i = eccv.queries["i2t"], eccv.queries["t2i"]
-    assert (len(i2t), int(i2t.positives.sum()), i2t.positives.min(), i2t.positives.max()) == (1261, 22_550, 6, 48)
-    assert (len(t2i), int(t2i.positives.sum()), t2i.positives.min(), t2i.positives.max()) == (1332, 11_279, 1, 19)
-    outside = {q: int(r) - len(f) for q, r, f in zip(i2t.ids, i2t.positives, i2t.items, strict=True) if r != len(f)}
-    assert outside == {"coco:575916": 1, "coco:421999": 1}
-    assert sum(map(len, t2i.items)) == 11_279
-    assert [cxc_test.image_ids[i] for i in i2t.index] == i2t.ids
-    assert [cxc_test.caption_ids[i] for i in t2i.index] == t2i.ids
 
 
 @pytest.mark.slow
@@ -168,18 +154,3 @@ def test_equal_to_plain_sorting(
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
     rows = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
     assert rows == pytest.approx(np.array(by_hand(few, relevance, tiny, direction, top)), abs=1e-12)
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work, gated: bool) -> None:
-    undefined = Ranker(odd.Relevance(few, range(len(few)), nan=int(tiny.images[0])), 1)
-    gate = Gate("odd", Ranker(odd.Relevance(few, range(len(few))), 1), 5) if gated else None
-    score_eccv(few, undefined, tiny, work, gate=gate)
-    assert not np.isnan(read_ranking(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
-
-
-def test_refusals(few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, tmp_path: Path) -> None:
-    with pytest.raises(CheckError, match=r"lacks 23,500 of the 25,000 captions .* coco:"):
-        read_eccv(few, tmp_path)
-    with pytest.raises(CheckError, match="not all captions"):
-        score_eccv(cxc_test, Ranker(odd.Relevance(cxc_test, range(100)), 1), eccv, work)

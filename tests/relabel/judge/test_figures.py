@@ -55,8 +55,3 @@ def test_an_item_is_correct_if_its_worst_comparison_is(ties: float, expected: li
     )
     missing = set_figures(judged(ties=ties), choices, np.array([0.9, 0.1, 0.2, np.nan, 0.0]), NONE)
     assert [(r["n"], r["missing"], r["accuracy"]) for r in missing][1:] == [(0, 1, None), (2, 1, None)]
-
-
-def test_separate_collections_are_not_pooled() -> None:
-    records = set_figures(judged(statistics=("spearman",), group="x"), RATED, SCORES, NONE)
-    assert [record["subset"] for record in records] == ["y", "x"]

@@ -3,11 +3,18 @@ model and protocol that it was published for; models that are no labels stand be
 
 A note holds for every label in the table, or names its labels. Notes state whether an image is represented by its
 captions or a vector, and whether a caption is among its own references.
+
+Contract: a report has the same figures in every form. A constant reads `undefined`; protocol, missing pairs and
+papers are noted below.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,28 +22,17 @@ import numpy as np
 import pytest
 from tests.relabel.judge.rated_pairs import RATED, SCORES, judged
 
-from relabel.config import Config
-from relabel.core.numeric.statistics import Interval
-from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Task
-from relabel.datasets.evaluation_sets import EvaluationSet
 from relabel.judge import JudgeParams
-from relabel.judge.cxc import ScoredPairs
-from relabel.judge.cxc_figures import PairScores, compare
-from relabel.judge.figures import Estimate, set_figures
+from relabel.judge.cxc import ScoredPairs, score_cxc
+from relabel.judge.cxc_figures import PairScores, baseline, compare
+from relabel.judge.figures import set_figures
 from relabel.judge.report import Judged, JudgedLabel, Report, metrics
-from relabel.judge.tables import (
-    Column,
-    Cost,
-    cxc_report,
-    eccv_report,
-    headline_columns,
-    published_figure,
-    set_report,
-    summary_report,
-)
+from relabel.judge.tables import cxc_report, eccv_report, published_figure, set_report
 from relabel.sources import source_class
-from relabel.stages.judged import describe
+from relabel.sources.cider import CiderParams
+from relabel.store.workdir import Work
 
 PLAIN = JudgeParams(resamples=0, draws=0)
 
@@ -84,14 +80,6 @@ def test_published_figures_require_the_same_measure_and_protocol(
         assert published_figure(label, row | other)["paper"] is None
 
 
-def test_published_rankings_are_not_of_a_model_in_a_folder() -> None:
-    row = {"task": "eccv", "subset": "t2i", "split": "test"}
-    found = published_figure(label_of("sbert"), row)
-    assert (found["paper"], found["paper_r_precision"], found["paper_by"]) == (37.53, 44.94, "S-NDCG")
-    assert published_figure(label_of("sbert", own_model=True), row)["paper"] is None
-    assert published_figure(label_of("cbow"), row)["paper"] is None
-
-
 def scored(label: JudgedLabel) -> Judged:
     """Judge 8 pairs of each task with some scores."""
     tasks: dict[Task, ScoredPairs] = {}
@@ -103,7 +91,6 @@ def scored(label: JudgedLabel) -> Judged:
     return compare(PairScores(label, "test", tasks), PLAIN)
 
 
-OF_IMAGES: dict[str, Any] = {"images": "i.npy"}
 OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "set"}
 SBERT, CIDER, SAME = label_of("sbert"), label_of("cider"), label_of("same_image")
 CLIP = replace(label_of("precomputed", "clip", **OF_BOTH), image_vectors=("clip",))
@@ -124,41 +111,6 @@ def test_notes_say_what_an_image_is_compared_by() -> None:
         both = notes_of(0, *labels)
         assert "first five captions" in both
         assert "clip: an image is compared by its own vector" in both
-
-
-def test_no_published_figure_without_the_caption_itself() -> None:
-    judged_without = [
-        replace(one, records=[record | {"leave_one_out": True} for record in one.records])
-        for one in (scored(SBERT), scored(SAME))
-    ]
-    report = cxc_report(judged_without, PLAIN)
-    assert "The judged caption is no reference" in " ".join(report.tables[0].notes)
-    assert {record["paper"] for record in report.records if record["task"] == "sits"} == {None}
-
-
-def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> None:
-    from relabel.stages import Project
-
-    sources = {
-        "clip": {"source": "precomputed", **OF_IMAGES},
-        "behind": {"source": "bert_sts", "gate": "clip"},
-        "plain": {"source": "bert_sts", "gate": "sbert"},
-    }
-    project = Project(Config(sources=sources), Runtime())
-    encoding: Any = SimpleNamespace(metadata={}, provenance={})
-    assert [describe(project, label, encoding).image_vectors for label in sources] == [["clip"], ["clip"], []]
-
-
-def test_sampled_correlations_stand_above_published_models_of_the_test_split() -> None:
-    row = {"task": "sts_sampled", "split": "test", "subset": "all", "sampled_spearman": 0.5, "sampled_deviation": 0.01}
-    params = JudgeParams(resamples=0, draws=20)
-    (table,) = cxc_report([Judged(SBERT, [row])], params).tables
-    assert table.header == ("label", "STS", "SIS", "SITS all", "SITS non-GT", "SITS as printed", "by")
-    assert table.rows[0] == ("sbert", "50.0 ±1.0", "", "", "", "", "")
-    assert ("ALIGN", "72.9", "77.2", "", "", "67.6", "ALIGN") in table.rows
-    assert ("PromCSE", "74.0", "", "", "", "", "PromCSE") in table.rows
-    (of_val,) = cxc_report([Judged(SBERT, [row | {"split": "val"}])], params).tables
-    assert (of_val.header[-1], len(of_val.rows)) == ("SITS non-GT", 1)
 
 
 def ranking(label: JudgedLabel, gate: str | None = None) -> Judged:
@@ -199,51 +151,47 @@ def test_a_set_of_texts_shows_published_figures_and_names_labels_that_cannot_sco
     assert set_report(rated, [], {}, params).tables == ()
 
 
-def test_the_table_of_all_sets_marks_the_best_label_of_a_set() -> None:
-    costs = [{"captions": 30, "seconds": 2.0, "bytes": 600}, {"captions": 10, "seconds": 2.0, "bytes": 200}]
-    cost = Cost.of(costs)
-    assert cost == Cost(10.0, 20.0)
-    columns = [
-        Column("a", {"one": Estimate(0.5), "two": Estimate(None), "three": Estimate(0.25)}, "Pearson"),
-        Column("b", {"two": Estimate(0.25)}, "tau-c"),
-    ]
-    report = summary_report(columns, {"one": cost}, ["Not judged: c."])
-    (table,) = report.tables
-    assert table.header == ("label", "a", "b", "captions/s", "bytes/caption")
-    assert table.rows == (
-        ("one", "50.0 *", "", "10", "20"), ("two", "undefined", "25.0", "", ""), ("three", "25.0", "", "", "")
-    )  # fmt: skip
-    assert summary_report(columns[:1], {"one": Cost(0.34, 20.0)}).tables[0].rows[0][2] == "0.3"
-    assert table.notes[0].startswith("a: Pearson; b: tau-c.")
-    assert table.notes[-2] == "Not judged: c."
-    assert table.notes[-1].startswith("undefined: ")
-    assert report.records[1] == {
-        "label": "two", "task": "summary", "subset": "all", "a": None, "b": 0.25, "captions_per_second": None,
-        "bytes_per_caption": None,
-    }  # fmt: skip
+@pytest.fixture(scope="module")
+def report(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Return the report on the pairs of 300 images."""
+    return reported(few, odd, tmp_path_factory.mktemp("odd"))
 
 
-def test_the_columns_of_all_sets_come_from_records() -> None:
-    records = [
-        {"label": "x", "task": "sits", "subset": "all", "pearson": 0.9, "low": 0.8, "high": 0.95},
-        {"label": "x", "task": "sits", "subset": "c2i_original", "pearson": 0.1, "low": None, "high": None},
-        {"label": "x", "task": "eccv", "subset": "t2i", "map_at_r": 36.5},
-    ]
-    first, second = headline_columns(records, [])
-    assert (first.title, first.estimates) == ("SITS", {"x": Estimate(0.9, Interval(0.8, 0.95))})
-    assert (second.title, second.estimates) == ("ECCV t2i", {"x": Estimate(0.365)})
+@pytest.fixture(scope="module")
+def full_report(cxc_test: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Return the report on all pairs."""
+    return reported(cxc_test, odd, tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize(
-    ("statistics", "group", "title"), [(("spearman",), "test", "test Spearman"), ((), "all", "mean accuracy")]
-)
-def test_the_column_of_a_set_names_its_group(statistics: Any, group: str, title: str) -> None:
-    one = EvaluationSet(
-        name="s", title="S", dataset="s", read=None, statistics=statistics, group=group, pair_ids="n", protocol="P."
-    )  # type: ignore[arg-type]  # fmt: skip
-    name = statistics[0] if statistics else "accuracy"
-    records = [
-        {"label": "x", "task": "s", "subset": "dev", name: 0.1},
-        {"label": "x", "task": "s", "subset": title.split()[0], name: 0.2, f"{name}_low": 0.1, f"{name}_high": 0.3},
-    ]
-    assert headline_columns(records, [one]) == [Column("s", {"x": Estimate(0.2, Interval(0.1, 0.3))}, title)]
+def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
+    """Judge the test relevance under the name of a label for which SAM publishes figures."""
+    label = JudgedLabel(label="cider_lower", params=CiderParams(tokenizer="lower_split").model_dump())
+    score_cxc(corpus, odd.Relevance(corpus, range(len(corpus))), False, "test", Work(folder))
+    scored = PairScores.open(folder, label, "test", False)
+    params = JudgeParams(resamples=100, draws=0)
+    return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params)
+
+
+def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) -> None:
+    def row(records: list[dict[str, str]], label: str, subset: str) -> dict[str, str]:
+        return next(r for r in records if (r["label"], r["task"], r["subset"]) == (label, "sits", subset))
+
+    record = row(list(report.records), "cider_lower", "all")
+    for style in ("text", "md", "latex"):
+        assert f"{record['pearson']:.4f}" in report.render(style)  # type: ignore[arg-type]
+    records = list(csv.DictReader(io.StringIO(report.render("csv"))))
+    assert len(records) == len(report.records) == 14
+    again = row(records, "cider_lower", "all")
+    assert float(again["pearson"]) == record["pearson"]
+    assert int(again["missing"]) == int(record["missing"]) > 40_000
+    assert again["paper"] == ""
+    assert row(list(csv.DictReader(io.StringIO(full_report.render("csv")))), "cider_lower", "all")["paper"] == "0.734"
+    undefined = row(records, "same_image", "c2i_intrasim")
+    assert undefined["pearson"] == undefined["low"] == undefined["kendall"] == ""
+    assert json.loads(json.dumps(report.data, allow_nan=False))["rows"] == list(report.records)
+    points = list(csv.DictReader(io.StringIO(report.points["cxc.agreement.csv"])))
+    assert {(p["task"], p["subset"]) for p in points if p["label"] == "same_image"} == {("sts", "all"), ("sits", "all")}
+    assert {p["label"] for p in csv.DictReader(io.StringIO(report.points["cxc.calibration.csv"]))} == {
+        "same_image",
+        "cider_lower",
+    }

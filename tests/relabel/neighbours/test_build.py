@@ -1,26 +1,31 @@
 """Contract: the table of neighbours holds the k best captions by (-score, row) of float64 scores for every caption
 or image of a split, without the query itself and with siblings marked by id.
+
+Contract: an exhaustive index finds the neighbours of the exact search; the recall of any other is measured and
+recorded. Scores and order are exact, and the number of neighbours is k. Repeated runs are equal.
+
+Contract: any Parquet reader reads a shard, and its row groups bound the memory.
 """
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.relabel.export.formats import in_folder
 from tests.relabel.neighbours.searches import pooled, rows_of, searched
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
-from relabel.neighbours.build import _release_memory
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
+from relabel.neighbours.spec import SCHEMA, row_groups, table_of
 from relabel.stages import Project
+from relabel.store.files import write_plain
 from relabel.store.manifest import read_manifest
 
 
@@ -70,21 +75,6 @@ def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: st
     assert not searched(project, label, k=7, queries=of, candidates="val").run()[1]
 
 
-def test_k_may_be_larger_than_the_split(project: Project) -> None:
-    for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
-        job = searched(project, "cbow", k=1000, queries=of, index=index, candidates="test")
-        assert rows_of(job) == by_loops(project, "cbow", "test", of, 1000)
-        assert job.open().metadata["width"] == len(project.corpus.splits["test"]) - (of == "captions")
-
-
-def test_one_caption_has_no_neighbours(small_project: Project, tmp_path: Path) -> None:
-    one = Project(small_project.config, small_project.runtime, tmp_path)
-    one.__dict__["corpus"] = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])  # the cached property
-    stages.encode(one, "cbow", "test").run()
-    job = stages.neighbours(one, "cbow", "test")
-    assert rows_of(job) == [{"row": 0, "neighbours": [], "scores": [], "same_image": []}]
-
-
 def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> None:
     def encoding(**params: str) -> str:
         return searched(project, "cbow", **params).spec.inputs["encoding"]
@@ -99,14 +89,63 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
         encoding(candidates="train", split="test")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")
-def test_freed_memory_leaves_the_process() -> None:
-    _release_memory()
-    before = psutil.Process().memory_info().rss
-    blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
-    last = blocks[-1]
-    table = pa.array(np.arange(10_000_000))
-    assert psutil.Process().memory_info().rss > before + (280 << 20)
-    del blocks, table
-    assert _release_memory() < before + (64 << 20)
-    assert last.endswith(b"3999")  # at the end of the heap, where it keeps the C library from returning memory
+@pytest.mark.parametrize("of", ["captions", "images"])
+@pytest.mark.parametrize("pooling", ["max", "mean", "first"])
+def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
+    project = pooled(project, "cbow", pooling)
+    exact = rows_of(searched(project, "cbow", k=9, queries=of, candidates="val"))
+    job = searched(project, "cbow", k=9, queries=of, candidates="val", index="Flat")
+    # An index may choose any of equal texts.
+    assert [row["scores"] for row in rows_of(job)] == [row["scores"] for row in exact]
+    metadata = job.open().metadata
+    assert (metadata["exact"], metadata["recall"]["value"], metadata["recall"]["queries"]) == (False, 1.0, len(exact))
+
+
+def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
+    best = rows_of(searched(project, "cbow", k=20))
+    job = searched(project, "cbow", k=20, index="IVF16,Flat")
+    lists, metadata, hits = rows_of(job), job.open().metadata, []
+    for ours, theirs in zip(lists, best, strict=True):
+        assert len(set(ours["neighbours"])) == 20
+        assert ours["row"] not in ours["neighbours"]
+        assert ours["scores"] == sorted(ours["scores"], reverse=True)
+        scores = dict(zip(theirs["neighbours"], theirs["scores"], strict=True))
+        found = zip(ours["neighbours"], ours["scores"], strict=True)
+        assert all(scores.get(row, score) == score for row, score in found)
+        hits += [score >= theirs["scores"][-1] for score in ours["scores"]]
+    assert 0.2 < metadata["recall"]["value"] < 1.0
+    assert metadata["recall"]["value"] == pytest.approx(np.mean(hits))
+    first = [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))]
+    job.out.rename(project.labels / "elsewhere")
+    searched(replace(project, runtime=Runtime(threads=2)), "cbow", k=20, index="IVF16,Flat").run()
+    assert [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))] == first
+
+
+def test_an_index_for_other_sources_is_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
+        searched(project, "cider", index="Flat").run()
+    with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
+        searched(project, "cbow", index="Nonsense").run()
+    with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
+        searched(project, "cbow", index="IVF100000,Flat").run()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (9, 3), (2_000, 100)])
+def test_a_shard_is_plain_parquet(tmp_path: Path, rows: int, width: int) -> None:
+    rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
+    numbers = np.arange(rows, dtype=np.int32) + 500_000
+    lists = [
+        rng.integers(0, 1 << 31, (rows, width)),
+        rng.standard_normal((rows, width)),
+        rng.random((rows, width)) < 0.3,
+    ]
+    pieces = [slice(b.start, b.stop) for b in row_groups(range(rows), width)]
+    write_plain(
+        path, (table_of(numbers[p], lists[0][p].astype(np.int32), lists[1][p], lists[2][p]) for p in pieces), SCHEMA
+    )
+    table = pq.read_table(path)
+    assert table.schema.equals(SCHEMA)
+    assert table["row"].to_pylist() == numbers.tolist()
+    for name, values in zip(SCHEMA.names[1:], lists, strict=True):
+        flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        assert np.array_equal(flat, values.astype(flat.dtype).reshape(-1))

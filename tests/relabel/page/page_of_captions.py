@@ -86,10 +86,7 @@ def example_data(count: int = 60) -> dict[str, Any]:
 
 TABLES = (
     Table(
-        "Agreement <of> labels",
-        ("label", "all"),
-        (("sbert", "0.88"), ("cider", "<b>0.74</b>")),
-        ("A note & more.",),
+        "Agreement <of> labels", ("label", "all"), (("sbert", "0.88"), ("cider", "<b>0.74</b>")), ("A note & more.",)
     ),
     Table("Another table", ("label", "value"), (("sbert", "1"),)),
 )

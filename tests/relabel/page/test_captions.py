@@ -17,7 +17,7 @@ from relabel import stages
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.corpus.table import Caption, Corpus
-from relabel.page.captions import NEAREST, RERANKED, Nearest, PageCaptions, choose_captions, from_rows, rerank, search
+from relabel.page.captions import NEAREST, PageCaptions, choose_captions, search
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
 from relabel.store.workdir import Work
@@ -43,16 +43,6 @@ def test_a_split_that_fits_is_complete(corpus: Corpus) -> None:
     for i, image in enumerate(page.images.tolist()):
         numbers = range(int(page.starts[i]), int(page.starts[i + 1]))
         assert [int(page.rows[n]) for n in numbers] == list(range(corpus.indptr[image], corpus.indptr[image + 1]))
-
-
-def test_a_larger_split_is_sampled_by_image(corpus: Corpus) -> None:
-    rows = corpus.rows(["train"])
-    page = choose_captions(corpus, rows, most=12)
-    assert 9 <= len(page) <= 12  # no image has more than four captions
-    assert set(page.rows.tolist()) == {r for i in page.images for r in range(corpus.indptr[i], corpus.indptr[i + 1])}
-    assert choose_captions(corpus, rows, most=12).rows.tolist() == page.rows.tolist()
-    assert choose_captions(corpus, rows, most=12, seed=1).rows.tolist() != page.rows.tolist()
-    assert len(choose_captions(corpus, rows, most=0).images) == 1
 
 
 @pytest.fixture(scope="module")
@@ -86,32 +76,3 @@ def test_a_search_equals_a_sort_of_all_pairs(
     assert nearest.reference.tolist() == np.repeat(np.arange(len(captions)), NEAREST).tolist()
     assert nearest.candidate.tolist() == candidates
     assert nearest.score == pytest.approx(scores, abs=1.1e-3)  # searches return float32
-
-
-def test_another_label_orders_what_the_others_found(small_project: Project, captions: PageCaptions) -> None:
-    rng, count = np.random.default_rng(3), len(captions)
-    others = []
-    for width in (10, 4):
-        found = [rng.permutation(np.delete(np.arange(count), i))[:width] for i in range(count)]
-        others.append(Nearest(np.repeat(np.arange(count), width), np.concatenate(found), np.zeros(count * width)))
-    relevance = stages.open_label(small_project, "cider_plain", "all")
-    nearest = rerank(relevance, captions, others, "cider_plain", Runtime())
-    assert nearest.reranked
-    scores = all_scores(relevance, captions)
-    for i in range(count):
-        candidates = {int(p) for one in others for p in one.candidate[one.reference == i][:RERANKED]}
-        best = sorted(candidates, key=lambda j: (-scores[i, j], j))[:NEAREST]
-        assert nearest.candidate[nearest.reference == i].tolist() == best
-        assert nearest.score[nearest.reference == i] == pytest.approx([scores[i, j] for j in best], abs=5.1e-4)
-
-
-def test_captions_without_a_score_have_no_neighbours(small_project: Project) -> None:
-    corpus = small_project.corpus
-    captions = choose_captions(corpus, corpus.rows(["val"]))
-    first = captions.rows[0]
-    rows = np.array([[first + 1, first + 2], [first + 2, 0]], np.int32)
-    nearest = from_rows(captions, rows, np.array([[0.5, np.nan], [0.5, 0.25]]))
-    # Row 0 is of another split.
-    assert nearest.reference.tolist() == [0, 1]
-    assert nearest.candidate.tolist() == [1, 2]
-    assert nearest.score.tolist() == [0.5, 0.5]

@@ -8,12 +8,9 @@ import json
 import re
 import zlib
 from html.parser import HTMLParser
-from itertools import pairwise
 
 import pytest
-from tests.relabel.page.page_of_captions import HOSTILE, example_data, example_page, texts
-
-from relabel.page.render import render_page
+from tests.relabel.page.page_of_captions import HOSTILE, example_page, texts
 
 
 class Outline(HTMLParser):
@@ -50,27 +47,6 @@ def blob(page: str, name: str) -> bytes:
     return zlib.decompress(base64.b64decode(body))
 
 
-def test_elements_are_nested_and_ids_are_unique(page: str) -> None:
-    outline = Outline(page)
-    assert outline.open == []
-    ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    for tag, attributes in outline.elements:
-        target = attributes.get("href") or ""
-        if tag == "a":
-            assert target.removeprefix("#") in ids
-        for reference in ("aria-labelledby", "for"):
-            assert attributes.get(reference) in (None, *ids)
-    # Every region that scrolls is reachable by keyboard, and named.
-    for _, attributes in outline.elements:
-        if "scroll" in str(attributes.get("class")).split():
-            assert attributes["tabindex"] == "0"
-            assert attributes["aria-label"]
-    headings = [tag for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
-    assert headings.count("h1") == 1
-    assert all(int(b[1]) - int(a[1]) <= 1 for a, b in pairwise(headings))
-
-
 def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
     outline = Outline(page)
     assert not [a for tag, a in outline.elements if tag in ("link", "img", "iframe", "object", "base")]
@@ -87,9 +63,3 @@ def test_texts_are_data(page: str) -> None:
     assert "<of>" not in page
     assert "&lt;b&gt;0.74&lt;/b&gt;" in page
     assert "{{" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-
-
-def test_a_page_without_judgements_hides_their_sections() -> None:
-    bare = render_page("mine, val", [], (), example_data() | {"headline": {}, "judged": {}})
-    hidden = {a["id"] for tag, a in Outline(bare).elements if tag == "section" and "hidden" in a}
-    assert hidden == {"agreement", "pairs", "disagreement"}

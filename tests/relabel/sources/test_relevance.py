@@ -44,15 +44,3 @@ def test_a_block_equals_its_pairs(pooling: Pooling, most: int, monkeypatch: pyte
     assert relevance.block(sets, captions, pooling).tolist() == expected
     assert max(relevance.calls) <= max(most, 3 * len(captions))
     assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
-
-
-def test_positions_are_those_of_encoded_rows() -> None:
-    relevance = Differences()
-    assert relevance.positions(np.array([4, 19, 7], np.int32)).tolist() == [0, 15, 3]
-    assert relevance.positions(np.array([], np.int32)).tolist() == []
-    for row in (3, 20):
-        with pytest.raises(IndexError, match="encoded rows 4 to 20"):
-            relevance.positions(np.array([5, row], np.int32))
-    sets = References(np.array([0, 2, 3]), np.array([4, 5, 9], np.int32))
-    assert relevance.set_positions(sets, "max").rows.tolist() == [0, 1, 5]
-    assert relevance.set_positions(sets, "first").rows.tolist() == [0, 5]

@@ -46,7 +46,3 @@ def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevan
             expected = 1.0 if owner[caption] == image else 0.0
             assert block[i, j] == expected
             assert relevance.pairs(references.take(np.array([i])), captions[[j]], pooling) == [expected]
-
-
-def test_a_new_text_belongs_to_no_image(corpus: Corpus, relevance: Relevance) -> None:
-    assert relevance.query("a dog", np.arange(len(corpus), dtype=np.int32)).tolist() == [0.0] * 15

@@ -12,10 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.relabel.sources.encodings import make_steps
 
-from relabel import stages
-from relabel.config import load_config
-from relabel.core.errors import PartialError
-from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
@@ -82,17 +78,3 @@ def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
     third, _ = run(tmp_path / "e", set(), retry=True)
     assert (third.files, third.metadata) == (complete.files, complete.metadata)
     assert run(tmp_path / "e", set(), retry=True)[1] == []
-
-
-def test_the_command_is_notified(tmp_path: Path) -> None:
-    project = stages.Project(load_config(None), Runtime(data=tmp_path), tmp_path / "labels")
-    folder = project.folder("encodings", "test", "flaky")
-    run(folder, BAD)
-    run(project.folder("encodings", "test", "fine"), set())
-    ((label, error),) = stages.find_failed_rows(project, ["fine", "gone", "flaky"], "test")
-    assert label == "flaky"
-    assert isinstance(error, PartialError)
-    assert isinstance(error, PartialError)
-    assert error.exit_code == 5
-    assert str(error).startswith(f"{folder}: 2 captions could not be encoded; first t:5: no {'x' * 6}.")
-    assert "relabel encode --label flaky --split test" in str(error)

@@ -11,12 +11,9 @@ import pytest
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.runtime import Runtime
-from relabel.datasets.registry import load_manifest
 from relabel.stages import Project
 from relabel.stages.run import PlannedStep, plan_run, run
 from relabel.store.artefact import work_folder
-
-RESULTS = Path(__file__).parents[3] / "benchmarks/results"
 
 
 def plan(split: str, labels: list[str], *settings: str, data: str = "data") -> dict[tuple[str, str], PlannedStep]:
@@ -39,59 +36,6 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
         ("export", "cider"): 566_747,
         ("report", "train"): None,
     }
-
-
-# COCO's run is the origin of the costs: its factors hold the constants to that file. Flickr30K checks them on another
-# dataset. Its wide factors admit the known errors: its captions have more n-grams, and encoding with sbert took 2.2
-# times as long per caption on a busier machine.
-@pytest.mark.parametrize(("dataset", "bytes_factor", "seconds_factor"), [("coco", 1.1, 1.1), ("flickr30k", 1.5, 2.5)])
-def test_an_empty_project_is_close_to_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
-    measured = json.loads((RESULTS / f"full_run_{dataset}.json").read_text(encoding="utf-8"))
-    steps = plan("all", [], f"ingest.dataset={dataset}")
-    # The benchmark has neither the download nor the page nor the export for faiss.
-    assert len(measured["steps"]) == len(steps) - 3
-    for row in measured["steps"]:
-        step = steps[row["stage"], row["name"]]
-        assert step.rows == row["rows"]
-        assert step.bytes is not None
-        assert step.seconds is not None
-        # The measured encoding held an index of the same vectors.
-        index = row["rows"] * 4 * 384 if (row["stage"], row["name"]) == ("encode", "sbert") else 0
-        assert 1 / bytes_factor < step.bytes / (row["bytes"] - index) < bytes_factor, row
-        assert 1 / seconds_factor < step.seconds / row["seconds"] < seconds_factor, row
-
-
-def test_the_bytes_of_neighbours_follow_k() -> None:
-    few, many = (plan("test", ["sbert"], f"neighbours.k={k}")["neighbours", "sbert"].bytes for k in (10, 100))
-    assert few is not None
-    assert many is not None
-    assert many - few == 25_010 * 90 * 8
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "sources={mine: {source: sbert, model: another-model}}",
-        "sources={mine: {source: cbow, vectors: glove}}",
-        "sources={mine: {source: wmd}}",
-    ],
-)
-def test_parameters_that_were_not_measured_have_no_cost(setting: str) -> None:
-    step = plan("train", ["mine"], setting)["encode", "mine"]
-    assert step.rows == 566_747
-    assert (step.bytes, step.seconds) == (None, None)
-
-
-def test_downloads_are_the_missing_files() -> None:
-    first, second = load_manifest("coco-captions").files
-    step = plan("test", ["cider"])["fetch", "coco-captions"]
-    assert step.bytes == first.bytes + second.bytes
-    folder = Path("data/coco-captions")
-    folder.mkdir(parents=True)
-    (folder / first.name).touch()
-    assert plan("test", ["cider"])["fetch", "coco-captions"].bytes == second.bytes
-    (folder / second.name).touch()
-    assert ("fetch", "coco-captions") not in plan("test", ["cider"])
 
 
 def test_states_and_rows_follow_the_artefacts() -> None:

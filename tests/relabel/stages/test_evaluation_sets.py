@@ -4,7 +4,6 @@ name must be available, and a file of scores belongs to one set.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from relabel.config import Config, load_config
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, set_names
 from relabel.judge.figures import set_figures
@@ -100,41 +99,3 @@ def test_figures_are_kept_until_texts_parameters_or_judgements_change(
     monkeypatch.setattr(sys.modules[__name__], "TEXTS", [("a dog", "a cat", 4), *TEXTS[1:]])
     figures()
     assert calls == ["score", "compare"]
-
-
-def test_a_set_requested_by_name_must_be_available(project: Project) -> None:
-    for against in (["sick"], ["sick", "vsts"], ["all", "sick"]):
-        with pytest.raises(MissingError, match="no file"):
-            correlate(project, ["cider"], against)
-
-
-def test_a_label_without_texts_is_not_scored(project: Project) -> None:
-    with pytest.raises(UsageError, match="same_image"):
-        correlate(project, ["same_image"], ["vsts"])
-
-
-def test_a_function_is_judged_on_all_sets_of_texts_and_not_written(project: Project) -> None:
-    result = correlate(project, [], ["all"], functions={"length": lambda _, texts: list(map(len, texts))})
-    assert {(r["label"], r["task"]) for r in result.report.records} == {("length", "vsts"), ("length", "summary")}
-    assert any("cxc (a function of texts" in note for note in result.report.tables[-1].notes)
-    assert result.paths == {}
-
-
-def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(json.dumps({"id": str(n + 1), "score": row[2]}) for n, row in enumerate(TEXTS)))
-    result = correlate(project, ["cider"], ["vsts"], [path])
-    figures = {r["label"]: r["pearson"] for r in result.report.records if r["task"] == "vsts"}
-    assert set(figures) == {"cider", "mine"}
-    assert figures["mine"] == pytest.approx(1.0)
-    path.write_text(path.read_text().rsplit("\n", 1)[0])
-    with pytest.raises(CheckError, match="1 of 4 pairs of vsts have no score; first: 4"):
-        correlate(project, [], ["vsts"], [path])
-    allowed = correlate(project, [], ["vsts"], [path], allow_missing=True)
-    assert [(r["n"], r["missing"]) for r in allowed.report.records if r["task"] == "vsts"] == [(3, 1)]
-
-
-@pytest.mark.parametrize("against", [["vsts", "sick"], ["eccv"], ["all"]])
-def test_scores_of_several_sets_are_refused(project: Project, against: list[str]) -> None:
-    with pytest.raises(UsageError, match="scores of one evaluation set"):
-        correlate(project, [], against, [Path("mine.jsonl")])

@@ -1,5 +1,9 @@
 """Contract: init writes the repository's params.yaml for a dataset, and on request those stages of its dvc.yaml that
-the dataset has, which DVC resolves outside the checkout. It replaces nothing."""
+the dataset has, which DVC resolves outside the checkout. It replaces nothing.
+
+Contract: doctor changes nothing, reports the state of the machine, and gives the cost and the fix of each
+gap.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,17 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from relabel.config import Config, load_config
 from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.stages import doctor
 from relabel.stages.init import init
 from relabel_train.lookup import open_lookup
 
 ROOT = Path(__file__).parents[3]
-
-
-def stages(folder: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load((folder / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
 
 
 def test_the_parameter_file_is_that_of_the_repository(tmp_path: Path) -> None:
@@ -47,21 +47,6 @@ def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
         init(tmp_path, "../mine")
 
 
-def test_the_stages_of_coco_are_those_of_the_checkout(tmp_path: Path) -> None:
-    """Check that a copy differs in the files of the checkout alone."""
-    init(tmp_path, dvc=True)
-    theirs = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
-    for stage in theirs["stages"].values():
-        stage["deps"] = [dep for dep in stage["deps"] if not (ROOT / dep).is_file()]
-    assert yaml.safe_load((tmp_path / "dvc.yaml").read_text(encoding="utf-8")) == theirs
-
-
-def test_captions_without_judgements_have_no_stage_that_judges(tmp_path: Path) -> None:
-    init(tmp_path, "flickr30k", dvc=True)
-    assert list(stages(tmp_path)) == ["ingest", "encode", "neighbours", "export", "report"]
-    assert stages(tmp_path)["ingest"]["cmd"] == ["relabel fetch flickr30k", "relabel ingest"]
-
-
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
@@ -84,3 +69,23 @@ def test_dvc_repro_builds_the_lookup_of_captions_without_a_split(tmp_path: Path)
     assert len(lookup) == 20
     assert (tmp_path / "labels/mine/page/all/report.html").exists()
     assert "Data and pipelines are up to date" in dvc("repro")
+
+
+def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
+    checks = doctor.run_checks(Runtime(data=tmp_path / "data"))
+    for check in checks:
+        assert check.state
+        assert bool(check.cost) == bool(check.fix)
+    assert list(tmp_path.iterdir()) == []
+    lines = doctor.report(checks).splitlines()
+    for name in ("python", "java", "offline"):
+        assert sum(f"  {name} " in line for line in lines) == 1
+
+
+def test_gaps_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "missing_distributions", lambda extra: ["gensim"] if extra == "tune" else [])
+    checks = {check.name: check for check in doctor.run_checks(Runtime(data=tmp_path))}
+    assert (checks["offline"].state, checks["offline"].cost) == ("installed", "")
+    assert "gensim" in checks["tune"].state
+    assert "relabel-itr[tune]" in checks["tune"].fix
+    assert f"tune: {checks['tune'].cost}\n  {checks['tune'].fix}" in doctor.report([*checks.values()])

@@ -4,7 +4,6 @@ other parameters, and report labels that cannot be built. On all of COCO they re
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus import References
-from relabel.stages import Project, judged
+from relabel.stages import Project
 from relabel.stages.correlate import correlate
-from relabel.stages.nearest import search_labels
 from relabel.stages.run import plan_run, run
 
 SMALL = [
@@ -119,37 +116,6 @@ def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
     assert written.paths["tables, pictures"].name == "val"
 
 
-def test_figures_do_not_depend_on_the_other_labels(small: Path) -> None:
-    """A report is assembled from the figures of its labels, each of them computed once."""
-    both = records(correlate(project(), [], ["cxc"]))
-    before = {p: p.stat().st_mtime_ns for p in Path("labels/coco/figures").rglob("figures.json")}
-    assert {p.parent.name for p in before} == {"same_image", "cider"}
-    one = records(correlate(project(), ["cider"], ["cxc"]))
-    assert one.items() <= both.items()
-    assert {p: p.stat().st_mtime_ns for p in before} == before
-    replaced = Project(project("judge.seed=1").config, Runtime(replace=True))
-    other = records(correlate(replaced, ["cider"], ["cxc"]))
-    key = ("cider", "sits", "all")
-    assert (other[key]["pearson"], other[key]["low"]) != (one[key]["pearson"], one[key]["low"])
-    assert other[key]["pearson"] == one[key]["pearson"]
-
-
-def test_the_table_of_all_sets_follows_the_figures_of_cxc(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The only set of texts is a file.
-    monkeypatch.setattr(judged, "set_names", lambda: ())
-    pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1)]
-    lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
-    Path("mine.jsonl").write_text("\n".join(lines))
-    figures = []
-    for changed in ("judge.leave_one_out=false", "judge.leave_one_out=true"):
-        found = records(correlate(project(changed), [], ["all", "mine.jsonl"]))["cider", "sits", "all"]["pearson"]
-        with Path("labels/coco/report/val/judged/judged.csv").open(encoding="utf-8") as file:
-            rows = {(row["label"], row["task"]): row for row in csv.DictReader(file)}
-        figures.append(float(rows["cider", "summary"]["SITS"]))
-        assert figures[-1] == found
-    assert figures[0] != figures[1]
-
-
 def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
     broken = "sources={good: {source: same_image}, bad: {source: cbow, vectors: gone.txt, tokenizer: lower_split}}"
     outcome = run(project(broken))
@@ -158,29 +124,6 @@ def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
     assert ("good", "sits", "all") in records(outcome)
     with pytest.raises(MissingError, match=r"gone\.txt"):
         correlate(project(broken), ["bad"], ["cxc"])
-
-
-def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
-    built = project()
-    stages.ingest(built).run()
-    stages.encode(built, "cider", "val").run()
-    caption_id = built.corpus.caption_ids[7]
-    text, hits, _ = search_labels(built, None, caption_id, ["cider"], 5, "val")
-    assert text == built.corpus.texts[7]
-    relevance = stages.open_label(built, "cider", "val")
-    scores = []
-    for row in range(len(built.corpus)):
-        if row != 7:
-            one = relevance.pairs(References.single(np.array([7], np.int32)), np.array([row], np.int32))
-            scores.append((-float(one[0]), row))
-    best = sorted(scores)[:5]
-    assert [h.caption_id for h in hits["cider"]] == [built.corpus.caption_ids[row] for _, row in best]
-    assert [h.score for h in hits["cider"]] == [-score for score, _ in best]
-    assert [h.same_image for h in hits["cider"]] == [
-        built.corpus.image[row] == built.corpus.image[7] for _, row in best
-    ]
-    with pytest.raises(UsageError, match="no such caption"):
-        search_labels(built, None, "coco:0", ["cider"], 5, "val")
 
 
 ANCHORS = {  # label: SITS all and non-GT, with tolerances; published figures, CxC test

@@ -1,26 +1,34 @@
 """Contract: an artefact is complete or absent, is reused only under the same fingerprint without reading its files,
 and resumes file by file. Rows that failed are tried again on request only. A reader names a file that is missing or of
 another size. One run at a time works on an artefact; a second one waits.
+
+Contract: a manifest is read exactly as it was written, or refused with its path. It names no file outside its
+folder.
+
+Contract: the hash of an input file is remembered between processes, and computed again after any change of the file,
+also one that keeps its size and time of modification.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.core.errors import CheckError, PartialError
+from relabel.core.errors import CheckError
 from relabel.store import artefact as artefacts
-from relabel.store import workdir
-from relabel.store.artefact import Recipe, build, work_folder
-from relabel.store.manifest import MANIFEST, open_artefact
+from relabel.store import files, workdir
+from relabel.store.artefact import Recipe, build
+from relabel.store.files import input_sha256
+from relabel.store.manifest import MANIFEST, Manifest, open_artefact, read_manifest
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
@@ -89,19 +97,6 @@ def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path)
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
 
 
-def test_a_finished_build_removes_the_unfinished_work_on_its_artefact_only(tmp_path: Path) -> None:
-    out, longer = tmp_path / "out", tmp_path / "out-longer"
-    for path in (out, longer):
-        with pytest.raises(KeyboardInterrupt):
-            build(path, recipe(filler([], stop_at=2), new=1))
-    build(out, recipe(filler([])))
-    kept = work_folder(longer, recipe(never, new=1).spec.fingerprint)
-    assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == [kept]
-    files_made: list[int] = []
-    build(longer, recipe(filler(files_made), new=1))
-    assert files_made == [2]
-
-
 @pytest.mark.parametrize("damage", ["missing", "shorter"])
 def test_a_file_of_another_size_is_refused_by_name_and_rebuilt(tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
@@ -144,31 +139,6 @@ def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
         open_artefact(out, "encoding")
 
 
-def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
-    big = pa.table({"text": [str(hash((i, "x"))) for i in range(50_000)]})
-    made = []
-
-    def fill(work: Work) -> None:
-        work.table(part_name(0, 2), lambda: made.append(0) or pa.table({"row": [1]}))
-        work.table(part_name(1, 2), lambda: big)
-
-    with file_size_limit(64 << 10), pytest.raises(PartialError, match="run it again"):
-        build(tmp_path / "out", recipe(fill))
-    assert not (tmp_path / "out").exists()
-    assert not list((tmp_path / ".work").rglob("*.part"))
-    manifest, _ = build(tmp_path / "out", recipe(fill))
-    assert made == [0]
-    assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
-
-
-def test_a_full_disk_reported_as_a_message_is_recognised(tmp_path: Path) -> None:
-    def fill(work: Work) -> None:
-        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
-
-    with pytest.raises(PartialError):
-        build(tmp_path / "out", recipe(fill))
-
-
 def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path) -> None:
     out, begun, made, results = tmp_path / "out", threading.Event(), list[int](), list[bool]()
 
@@ -183,3 +153,51 @@ def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path)
     thread.join(20)
     assert results == [False]
     assert made == [0, 1, 2]
+
+
+def fill(work: Work) -> None:
+    work.file("deep/a.txt", lambda path: path.write_text("a"))
+    work.metadata |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
+
+
+def make(out: Path) -> Manifest:
+    return build(out, Recipe("encoding", "demo", lambda: {"sizes": (3, 4)}, {"corpus": "abc"}, fill))[0]
+
+
+def test_any_changed_byte_is_refused_with_the_path(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    path = tmp_path / "out" / MANIFEST
+    body = path.read_bytes()
+    draw = random.Random(7)
+    places = [draw.randrange(len(body)) for _ in range(100)]
+    damaged = [body[:at] + bytes([body[at] ^ 1 << draw.randrange(8)]) + body[at + 1 :] for at in places]
+    for content in [*damaged, body[:-10], body + b"\n", b"", b"[]", json.dumps(json.loads(body)).encode()]:
+        path.write_bytes(content)
+        with pytest.raises(CheckError) as caught:
+            read_manifest(tmp_path / "out")
+        assert caught.value.where == str(path)
+
+
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
+    manifest = make(tmp_path / "out")
+    for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt"):
+        manifest.files[name] = manifest.files["deep/a.txt"]
+        (tmp_path / "out" / MANIFEST).write_text(manifest.to_json())
+        with pytest.raises(CheckError, match="outside its folder"):
+            read_manifest(tmp_path / "out")
+        del manifest.files[name]
+
+
+def test_a_changed_file_is_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(files, "_SETTLED", -1.0)
+    read, path = [], tmp_path / "a.bin"
+    monkeypatch.setattr(files, "sha256_file", lambda p: read.append(p) or hashlib.sha256(p.read_bytes()).hexdigest())
+    path.write_bytes(b"one")
+    for _ in range(2):
+        assert input_sha256(path) == hashlib.sha256(b"one").hexdigest()
+    assert len(read) == 1
+    state = path.stat()
+    path.write_bytes(b"two")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert input_sha256(path) == hashlib.sha256(b"two").hexdigest()

@@ -20,8 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,10 @@ import psutil
 import pytest
 from tests.relabel.store.demo_stage import FIRST, PARTS, demo
 
-from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.errors import PartialError
 from relabel.core.runtime import Progress, Runtime
 from relabel.stages import Job, Project
-from relabel.store import executors
-from relabel.store.executors import Call, gpus, make_file
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -129,36 +125,6 @@ def test_shares(notes: Path) -> None:
     assert "up to date" in job.share((1, 3))
 
 
-@pytest.fixture
-def small(small_project: Project, tmp_path: Path) -> Any:
-    """Return a function that opens the small project with artefacts that a test makes, and makes cider's and cbow's."""
-    root = small_project.folder().absolute()
-
-    def make(name: str, **runtime: Any) -> list[Job]:
-        labels = tmp_path / name
-        (labels / root.name / "encodings" / "all").mkdir(parents=True)
-        for kept in ("corpus", "encodings/all/cbow"):
-            (labels / root.name / kept).symlink_to(root / kept)
-        project = replace(small_project, labels=labels, runtime=replace(small_project.runtime, **runtime))
-        return [stages.encode(project, "cider", "all"), stages.neighbours(project, "cbow", "all")]
-
-    return make
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["processes", "dask", "shares"])
-def test_workers_of_a_source_and_of_neighbours(kind: str, small: Any) -> None:
-    with cluster(2, processes=True) if kind == "dask" else nullcontext() as address:
-        options = {"dask": {"scheduler": address}, "processes": {"workers": 4, "threads": 4}, "shares": {}}
-        for job, alone in zip(small(kind, **options[kind]), small("alone"), strict=True):
-            alone.run()
-            for share in ((1, 2), (2, 2)) * (kind == "shares") * 2:
-                with suppress(PartialError):
-                    job.share(share)
-            job.run()
-            assert contents(job) == contents(alone)
-
-
 def test_a_killed_process_is_exit_code_5_and_the_next_run_goes_on(notes: Path) -> None:
     job = demo_job(notes, how="waits", workers=2)
     with killed_once_there(notes / "here"), pytest.raises(PartialError, match="--workers 2") as caught:
@@ -181,44 +147,6 @@ def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path) -> None:
 def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path) -> None:
     with cluster(2, processes=True, failures=0) as address, pytest.raises(PartialError, match="tcp://"):
         demo_job(notes, how="dies", scheduler=address).run()
-
-
-def test_errors_of_tasks_reach_the_user(notes: Path) -> None:
-    with cluster() as address:
-        for options in ({"scheduler": address}, {"workers": 1}):
-            with pytest.raises(CheckError, match=r"part 2: an odd line\. Look at it\."):
-                demo_job(notes, how="fails", **options).run()
-    demo_job(notes).run()
-
-
-def test_a_worker_that_would_make_another_artefact(notes: Path) -> None:
-    with pytest.raises(CheckError, match="another demo demo"):
-        demo_job(notes, how="edits", workers=1).run()
-    assert not (notes.parent / "labels/demo").exists()
-
-
-def test_a_worker_that_does_not_see_the_folder(notes: Path) -> None:
-    call = Call(lambda _: (demo_job(notes).spec, demo_job(notes).steps), "", notes.parent / "gone")
-    with pytest.raises(MissingError, match="gone"):
-        make_file(call, Runtime(), FIRST)
-
-
-def test_no_scheduler_no_worker_and_a_file_that_is_not_seen(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_CONNECT", 0.5)
-    monkeypatch.setattr(executors, "_PATIENCE", 0.5)
-    with pytest.raises(MissingError, match=r"tcp://127\.0\.0\.1:1"):
-        demo_job(notes, scheduler="tcp://127.0.0.1:1").run()
-    with cluster(0) as address, pytest.raises(MissingError, match=address):
-        demo_job(notes, scheduler=address).run()
-    monkeypatch.setattr(executors, "make_file", lambda *_: None)
-    with cluster() as address, pytest.raises(PartialError, match=FIRST):
-        demo_job(notes, scheduler=address).run()
-
-
-def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [""])):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert gpus() == found
 
 
 def test_a_worker_ends_when_its_parent_is_killed() -> None:

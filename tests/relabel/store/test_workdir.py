@@ -7,28 +7,15 @@ artefact is refused by name before any work and stays unchanged.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import CheckError
 from relabel.store.artefact import Recipe, build
-from relabel.store.manifest import MANIFEST, FileEntry, open_artefact
+from relabel.store.manifest import MANIFEST, open_artefact
 from relabel.store.workdir import Work
-
-
-def never(path: Path) -> None:
-    raise AssertionError(f"{path.name} is made again")
-
-
-def test_a_file_is_written_once(tmp_path: Path) -> None:
-    Work(tmp_path).file("a.txt", lambda path: path.write_text("a dog"))
-    work = Work(tmp_path)
-    assert work.done("a.txt")
-    work.file("a.txt", never)
-    assert work.entries() == {"a.txt": FileEntry(hashlib.sha256(b"a dog").hexdigest(), 5)}
 
 
 def test_excluded_and_scratch_files_stay_out_of_the_artefact(tmp_path: Path) -> None:
@@ -139,52 +126,6 @@ def test_anything_else_is_refused_and_unchanged(lay: Callable[[Path], None], fau
     assert fault in caught.value.problem
     assert caught.value.where == str(out)
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize("path", [".", "..", "deep/.."])
-def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UsageError, match="a name of its own"):
-        build(Path(path), recipe(never_fill))
-    assert tree(tmp_path) == {"here": None, "here/deep": None}
-
-
-def test_older_artefacts_and_empty_folders_are_replaced(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    for size in (1, 2, 3):
-        assert build(out, recipe(size=size))[1]
-        assert open_artefact(out, "batches").config == {"size": size}
-    assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
-
-
-def test_a_file_of_dvc_does_not_stop_a_build(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    build(out, recipe(size=2))
-    (out / ".gitignore").write_text("/a.txt")
-    assert build(out, recipe())[1]
-    assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
-
-
-def test_a_model_replaces_a_model_of_the_same_kind(tmp_path: Path) -> None:
-    build(tmp_path / "out", recipe(kind="fuse_model", name="fuse of cider, cbow"))
-    assert build(tmp_path / "out", recipe(kind="fuse_model", name="fuse of cider", size=2))[1]
-    with pytest.raises(CheckError, match="found fuse_model fuse of cider"):
-        build(tmp_path / "out", recipe(never_fill, kind="cross_encoder", name="fuse of cider"))
-
-
-def test_notes_written_during_a_build_stay(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    build(out, recipe(size=2))
-
-    def slow(work: Work) -> None:
-        fill(work)
-        (out / "notes.txt").write_text("mine")
-
-    with pytest.raises(CheckError, match=r"found notes\.txt"):
-        build(out, recipe(slow))
-    assert (out / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -11,8 +11,7 @@ import pytest
 
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Work
-from relabel.topk import blocking
-from relabel.topk.blocking import GroupLayout, choose_blocking, group_bytes, load_or_choose_blocking
+from relabel.topk.blocking import GroupLayout, load_or_choose_blocking
 
 
 @pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (101, 100)])
@@ -22,14 +21,6 @@ def test_groups_cover_every_number_once(count: int, groups: int) -> None:
     assert max(len(layout[g]) for g in range(groups)) == layout.largest
     assert len(set(layout.pairs)) == len(layout.pairs) == groups * (groups + 1) // 2
     assert len({layout.file(pair) for pair in layout.pairs}) == len(layout.pairs)
-
-
-@pytest.mark.parametrize("memory", [256 << 20, 1 << 30, 16 << 30])
-def test_two_groups_fit_into_memory(memory: int) -> None:
-    runtime = Runtime(threads=4, memory=memory)
-    layout = choose_blocking(616_767, 101, 384, runtime)
-    assert 2 * group_bytes(layout.largest, 101, 384) <= memory
-    assert layout.largest <= blocking._MAX_GROUP
 
 
 def test_a_resumed_run_keeps_groups_that_fit(tmp_path: Path) -> None:

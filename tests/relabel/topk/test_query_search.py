@@ -21,12 +21,7 @@ from relabel.topk.query_search import QuerySearch
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize("memory", [1 << 15, 1 << 26])
 def test_lists_equal_those_of_the_reference(
-    arithmetic: Arithmetic,
-    pooling: Pooling,
-    memory: int,
-    draw: Any,
-    reference: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    arithmetic: Arithmetic, pooling: Pooling, memory: int, draw: Any, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_search, "_FIXED_BYTES", 0)
     monkeypatch.setattr(query_search, "_MIN_SLAB", 50)

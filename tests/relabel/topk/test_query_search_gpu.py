@@ -59,24 +59,8 @@ def test_lists_equal_those_of_the_processor(
     assert sum(requests) < len(sets)
 
 
-def test_any_setting_of_precision_is_respected_and_restored() -> None:
-    """Check a program that allows TF32 for one backend alone, after which torch refuses the setting of all."""
-    matmul = torch.backends.cuda.matmul
-    if not hasattr(matmul, "fp32_precision"):
-        pytest.skip("this torch has one setting for all backends")
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "tf32"
-    try:
-        gpu = GpuSearch(QuerySearch(draw_vectors(60, 8), np.arange(60), 3, "mean", Runtime(), "float32"), "cpu")
-        assert gpu.search(References.of([[1], [2]])).numbers.shape == (2, 3)
-        assert matmul.fp32_precision == "tf32"
-    finally:
-        matmul.fp32_precision = before
-
-
 @pytest.mark.gpu
 def test_gpu_equals_cpu(tmp_path: Path) -> None:
-    import torch
 
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")

@@ -4,62 +4,19 @@ sees a GPU, inverted lists are built there. The stored index is one of main memo
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relabel.core.errors import MissingError, UsageError
-from relabel.topk.vector_index import change_index, import_faiss, make_index, to_device
+from relabel.core.errors import UsageError
+from relabel.topk.vector_index import change_index, make_index, to_device
 
 faiss = pytest.importorskip("faiss")
 D = 8
 VECTORS = np.random.default_rng(0).normal(size=(400, D)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
-
-
-class DeviceIndex:
-    """Stand-in for a GPU index, which records the calls that reach it."""
-
-    def __init__(self, index: Any, calls: list[str]) -> None:
-        self.index, self.calls = index, calls
-
-    @property
-    def is_trained(self) -> bool:
-        return bool(self.index.is_trained)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self.calls.append(name)
-            return getattr(self.index, name)(*arguments)
-
-        return call
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the calls of a faiss that sees one GPU, in order."""
-    calls: list[str] = []
-
-    def cpu_to_gpu(resources: object, number: int, index: Any) -> DeviceIndex:
-        assert (resources, number) == ("resources", 0)
-        if isinstance(index, faiss.IndexHNSWFlat):
-            raise RuntimeError("This index type is not implemented on GPU.")
-        calls.append("index_cpu_to_gpu")
-        return DeviceIndex(index, calls)
-
-    def gpu_to_cpu(index: DeviceIndex) -> Any:
-        calls.append("index_gpu_to_cpu")
-        return index.index
-
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
-    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu", cpu_to_gpu, raising=False)
-    monkeypatch.setattr(faiss, "index_gpu_to_cpu", gpu_to_cpu, raising=False)
-    return calls
 
 
 def built(factory: str, device: Any = "auto", vectors: Any = VECTORS) -> Any:
@@ -69,13 +26,6 @@ def built(factory: str, device: Any = "auto", vectors: Any = VECTORS) -> Any:
         place.add(vectors)
 
     return change_index(make_index(factory, D), factory, device, build)
-
-
-def test_a_trained_index_is_built_on_the_gpu_and_returned_in_main_memory(calls: list[str]) -> None:
-    index = built("IVF4,Flat")
-    assert calls == ["index_cpu_to_gpu", "train", "add", "index_gpu_to_cpu"]
-    assert isinstance(index, faiss.IndexIVFFlat)
-    assert index.ntotal == len(VECTORS)
 
 
 def test_search_parameters_follow_a_semicolon_and_are_stored(tmp_path: Path) -> None:
@@ -102,19 +52,6 @@ def test_a_real_gpu_finds_the_same_vectors(factory: str) -> None:
         pytest.skip("faiss sees no GPU")
     index = built(factory)
     np.testing.assert_array_equal(to_device(index, "cuda").search(VECTORS, 3)[1], index.search(VECTORS, 3)[1])
-
-
-def test_without_faiss_the_error_names_both_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingError, match=r"relabel-itr\[cpu\].*relabel-itr\[gpu\]"):
-        import_faiss()
-
-
-def test_a_bad_factory_string_is_seen_beforehand() -> None:
-    assert make_index("Flat", D).ntotal == 0
-    for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
-        with pytest.raises(UsageError, match="index"):
-            make_index(factory, D)
 
 
 @pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])

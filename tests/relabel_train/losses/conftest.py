@@ -47,9 +47,7 @@ def make_irregular(seed: int, size: int = 9, siblings: bool = True) -> Batch:
         scores[5] = list(scores[2])
         relevance[2][5], relevance[5][2] = 0.6, 0.55
     return Batch(
-        torch.tensor(scores, dtype=torch.float64),
-        torch.tensor(relevance, dtype=torch.float64),
-        torch.tensor(same),
+        torch.tensor(scores, dtype=torch.float64), torch.tensor(relevance, dtype=torch.float64), torch.tensor(same)
     )
 
 

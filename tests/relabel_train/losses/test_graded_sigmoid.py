@@ -118,34 +118,3 @@ def test_scale_and_bias_are_learned_unless_fixed(smooth: Any) -> None:
     copy = GradedSigmoidLoss(labels="cosine")
     copy.load_state_dict(learned.state_dict())
     assert copy(scores, relevance) == learned(scores, relevance)
-
-
-def test_scores_need_not_be_square() -> None:
-    scores, relevance = torch.rand(2, 5, dtype=torch.float64), torch.rand(2, 5, dtype=torch.float64)
-    terms = make_loss(reduction="sum", directions="sum").terms(scores, relevance)
-    assert terms["graded_sigmoid_i2t"].item() == pytest.approx(terms["graded_sigmoid_t2i"].item())
-
-
-@pytest.mark.parametrize(
-    ("labels", "label", "message"),
-    [
-        ("unit", -0.25, r"GradedSigmoidLoss: relevance is -0\.25 at row 1, column 2, not in 0\.\.1"),
-        ("unit", 2.5, r"relevance is 2\.5 at row 1, column 2, not in 0\.\.1"),
-        ("cosine", -1.5, r"relevance is -1\.5 at row 1, column 2, not in -1\.\.1"),
-    ],
-)
-def test_labels_out_of_range_are_refused(labels: Any, label: float, message: str) -> None:
-    relevance = torch.eye(3)
-    relevance[1, 2] = label
-    with pytest.raises(ValueError, match=message):
-        GradedSigmoidLoss(labels=labels)(torch.rand(3, 3), relevance)
-    relevance[1, 2] = 1 + 1e-7  # rounding
-    GradedSigmoidLoss(labels=labels)(torch.rand(3, 3), relevance)
-
-
-def test_repr_shows_the_current_scale_and_bias() -> None:
-    loss = GradedSigmoidLoss()
-    loss.bias.data.fill_(-3.5)
-    assert repr(loss) == (
-        "GradedSigmoidLoss(scale=10, bias=-3.5, learnable=True, labels='unit', reduction='mean', directions='mean')"
-    )

@@ -78,12 +78,6 @@ def test_gradient(smooth: Any, contrast: Any, sets: Any) -> None:
     assert torch.autograd.gradcheck(lambda s: loss(s, relevance), scores.requires_grad_())
 
 
-def test_defaults_follow_the_number_of_levels() -> None:
-    loss = LadderLoss((0.63, 0.56))
-    assert (loss.margins, loss.weights) == ((0.2, 0.01, 0.01), (1.0, 0.25, 0.125))
-    assert LadderLoss(()).weights == (1.0,)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_a_label_on_the_threshold_is_similar(dtype: torch.dtype) -> None:
     relevance = torch.tensor([[1.0, 0.63, 0.1]] * 3, dtype=torch.float64).to(dtype)
@@ -91,18 +85,3 @@ def test_a_label_on_the_threshold_is_similar(dtype: torch.dtype) -> None:
     similar, lower = LadderLoss().level_sets(relevance, own_items, 2)
     assert similar[0].tolist() == [False, True, False]
     assert lower[0].tolist() == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"thresholds": (0.5, 0.6)}, "do not descend"),
-        ({"margins": (0.2,)}, "1 thresholds make 2 levels"),
-        ({"weights": (1.0, -1.0)}, "weights is -1.0, not 0 or more"),
-        ({"fillers": True}, "fillers need"),
-        ({"contrast": "soft"}, "contrast is 'soft', not one of 'hard', 'sum'"),
-    ],
-)
-def test_parameters_are_checked(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LadderLoss(**parameters)

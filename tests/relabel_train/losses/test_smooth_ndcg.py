@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from relabel_train.losses import SmoothNDCGLoss, SmoothNDCGTripletLoss, TripletLoss, smooth_ndcg
+from relabel_train.losses import SmoothNDCGLoss, smooth_ndcg
 
 
 def ndcg_loss(s: list[float], r: list[float], tau: float, ideal: str) -> float:
@@ -35,11 +35,6 @@ def test_equals_loops(batch: Any, both_ways: Any, tau: float, ideal: Any, masked
     loss = SmoothNDCGLoss(tau, ideal=ideal)
     value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
     assert value.item() == pytest.approx(both_ways(query, batch, masked) / 9, rel=1e-9, abs=1e-9)
-
-
-def test_labels_in_the_unit_interval_are_unchanged(batch: Any) -> None:
-    unit = SmoothNDCGLoss(labels="unit")(batch.scores, (1 + batch.relevance) / 2)
-    torch.testing.assert_close(unit, SmoothNDCGLoss()(batch.scores, batch.relevance))
 
 
 def test_chunks_change_nothing(smooth: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,15 +73,3 @@ def test_two_equal_labels_have_a_positive_minimum_with_the_papers_ideal() -> Non
     assert SmoothNDCGLoss(ideal="sorted").terms(scores, relevance)["ndcg_i2t"].item() == pytest.approx(0, abs=1e-6)
     floor = 1 - (1 + 1 / math.log2(3)) / 2
     assert SmoothNDCGLoss().terms(scores, relevance)["ndcg_i2t"].item() == pytest.approx(floor, abs=1e-6)
-
-
-def test_with_the_triplet_loss(batch: Any) -> None:
-    """Check that the released average of directions with w = 0.5 is a quarter of the paper's sum."""
-    inputs = (batch.scores, batch.relevance, batch.same_image)
-    triplet, listwise = TripletLoss(reduction="mean")(*inputs), SmoothNDCGLoss()(*inputs)
-    torch.testing.assert_close(SmoothNDCGTripletLoss()(*inputs), triplet + listwise)
-    torch.testing.assert_close(SmoothNDCGTripletLoss(weight=0.3)(*inputs), 0.7 * triplet + 0.3 * listwise)
-    released = SmoothNDCGTripletLoss(weight=0.5, directions="mean")(*inputs)
-    torch.testing.assert_close(released, SmoothNDCGTripletLoss()(*inputs) / 4)
-    with pytest.raises(ValueError, match="1 - weight"):
-        SmoothNDCGTripletLoss(weight=1.5)

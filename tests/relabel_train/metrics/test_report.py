@@ -4,7 +4,6 @@ name the value.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -266,21 +265,6 @@ def test_tau_of_sampled_queries(case: Any) -> None:
         report["labels.kendall_tau_a"]
 
 
-def test_a_report_prints_and_goes_to_json(case: Any) -> None:
-    report = retrieval_report(case.scores, case.image, relevance=case.labels, folds=3)
-    body = json.loads(json.dumps(report.to_json()))
-    assert body["figures"]["all"]["r1_percent"]["i2t"] == report["all.r1_percent"].i2t
-    assert body["figures"]["all"]["rsum_percent"]["both"] == report["all.rsum_percent"].both
-    assert body["ties"] == "pessimistic"
-    lines = report.table().splitlines()
-    assert sum(line.startswith("| ") for line in lines) == len(report.figures) + 1
-    assert {line.count("|") for line in lines if line.startswith("|")} == {8}
-    for figure in report:
-        if figure.name.endswith("_percent") and figure.i2t is not None and figure.t2i is not None:
-            assert 0 <= figure.i2t <= 100 + 1e-9
-            assert 0 <= figure.t2i <= 100 + 1e-9
-
-
 def test_refusals() -> None:
     scores, image = np.zeros((2, 3)), [0, 1, 1]
 
@@ -315,16 +299,6 @@ def test_refusals() -> None:
     for bad in ({"recall_ks": (0,)}, {"cs_ks": (1.5,)}, {"ndcg_ks": (-1,)}, {"ties": "lucky"}, {"threads": 0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             ReportSettings(**bad)  # type: ignore[arg-type]
-
-
-def test_no_queries() -> None:
-    report = retrieval_report(np.zeros((2, 3)), [-1, -1, -1], relevance=np.zeros((2, 3)))
-    figure = report["all.r1_percent"]
-    assert math.isnan(figure.i2t or 0)
-    assert math.isnan(figure.t2i or 0)
-    assert figure.queries == (0, 0)
-    assert report["labels.ndcg"].skipped == (2, 3)
-    assert isinstance(retrieval_report(np.zeros((0, 0)), np.zeros(0, np.int64)), RetrievalReport)
 
 
 def test_invalid_positives_are_named() -> None:

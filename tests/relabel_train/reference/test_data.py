@@ -101,17 +101,6 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
 
 
-def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:
-    complete = batches(run())
-    shares = [batches(run(), rank=r, world=3) for r in range(3)]
-    for rows in complete.epoch(1):
-        full, parts = complete.make(rows), [share.make(rows) for share in shares]
-        torch.testing.assert_close(torch.cat([p.features for p in parts]), full.features)
-        assert torch.cat([p.lengths for p in parts]).tolist() == full.lengths.tolist()
-        for part in parts:
-            torch.testing.assert_close(part.relevance, full.relevance)
-
-
 def test_batches_without_labels_and_of_a_plan(
     run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
 ) -> None:
@@ -154,18 +143,3 @@ def test_batches_without_labels_and_of_a_plan(
     outside = next(n for n in range(len(plan)) if not set(plan.rows(n).tolist()) <= split)
     with pytest.raises(FitError, match="has no features or is not of this split"):
         planned.make(outside)
-
-
-def test_mismatches_are_named(run: Callable[..., FitOptions], tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="relabel ingest"):
-        batches(run(captions=tmp_path))
-    with pytest.raises(FitError, match="no captions of split 'dev'"):
-        batches(run(split="dev"))
-    with pytest.raises(FitError, match="Do `namespace` and `ids` fit"):
-        batches(run(namespace="other"))
-    with pytest.raises(FitError, match=r"graded batches: group is 1"):
-        batches(run(sampler="graded", sampler_kwargs=("group=1", "depth=8")))
-    with pytest.raises(ValueError, match="need neighbours"):
-        run(sampler="graded", labels=None)
-    with pytest.raises(ValueError, match="batch_size"):
-        run(batch_size=1)

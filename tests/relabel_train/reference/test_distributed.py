@@ -15,7 +15,6 @@ import torch
 from tests.relabel_train.reference.runs import PROGRAM, assert_same, child, state
 from tests.relabel_train.reference.transformer_folder import write_transformer
 
-from relabel_train.reference.distributed import join_processes, launched
 from relabel_train.reference.files import load_checkpoint
 from relabel_train.reference.options import FitOptions
 
@@ -101,47 +100,4 @@ def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None
     output = fit_under_torchrun(options, device="cpu")
     assert output.count("best RSUM") == 1  # only the first process prints
     assert state(options)["position"]["epoch"] == 1
-    assert state(options)["identity"]["world"] == 2
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [({}, (0, 1)), ({"RANK": "3"}, (0, 1)), ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)), ({"WORLD_SIZE": "1"}, (0, 1))],
-)
-def test_ranks_are_used_with_several_processes(
-    said: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in said.items():
-        monkeypatch.setenv(name, value)
-    assert launched() == expected
-
-
-@pytest.mark.parametrize(
-    ("said", "place"), [({}, 1), ({"LOCAL_RANK": "0"}, 0), ({"SLURM_LOCALID": "0"}, 0), ({"RANK": "2"}, 0)]
-)
-def test_every_process_has_a_gpu_of_its_own(said: dict[str, str], place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the device of rank 1, or 2, on machines of two GPUs: without LOCAL_RANK, all took the first GPU."""
-    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"RANK": "1", "WORLD_SIZE": "4", **said}.items():
-        monkeypatch.setenv(name, value)
-    chosen: list[torch.device] = []
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.set_device", chosen.append)
-    monkeypatch.setattr("torch.distributed.init_process_group", lambda _: None)
-    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
-    with join_processes("auto") as processes:
-        assert processes.device == torch.device("cuda", place)
-    assert chosen == [torch.device("cuda", place)]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
-def test_two_processes_train_over_nccl(run: Callable[..., FitOptions]) -> None:
-    options = run(model="vse_inf", epochs=1, batch_size=15)
-    output = fit_under_torchrun(options, model="vse_inf")
-    assert output.count("best RSUM") == 1
     assert state(options)["identity"]["world"] == 2

@@ -19,8 +19,8 @@ from relabel_train.reference.data import Split, read_split
 from relabel_train.reference.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.fit import fit, load_model
-from relabel_train.reference.options import FitError, FitOptions
-from relabel_train.reference.scoring import embed, recall, score
+from relabel_train.reference.options import FitOptions
+from relabel_train.reference.scoring import embed, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -53,26 +53,6 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert list(others.graded) == ["cider", "cider_plain", str(lookup)]
 
 
-def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions]) -> None:
-    """Check that the scores of a split are those of one call, in the order of the split, with messages."""
-    options = run(model="saf", epochs=1)
-    fit(options, "cpu")
-    features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, "test", features)
-    model = load_model(options.out)[0]
-    messages: list[str] = []
-    scores = score(model, split, features, torch.device("cpu"), 2, messages.append)
-    vectors, regions = (torch.from_numpy(a) for a in features.take(split.feature))
-    with torch.no_grad():
-        expected = model.scores(
-            model.encode_images(vectors, regions), model.encode_captions(*model.tokens(split.texts))
-        )
-    np.testing.assert_allclose(scores, expected.numpy(), rtol=1e-5)
-    assert messages[-1] == f"scored {len(split.texts)} of {len(split.texts)} captions with {len(vectors)} images"
-    recall(model, split, features, torch.device("cpu"), messages.append)
-    assert messages[-1] == messages[-2]  # validation reports its progress as well
-
-
 def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_project: Project) -> None:
     """Check `average` for SGR and SAF: the figures are those of the mean of both score matrices."""
     runs = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")]
@@ -88,25 +68,6 @@ def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_
     assert report.retrieval.to_json() == expected.to_json()
     assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()
     assert report.graded["cider"]["labels.ndcg"].i2t is not None
-
-
-def test_the_first_images_are_a_split_of_their_own(run: Callable[..., FitOptions]) -> None:
-    """Check `images`: gallery and queries are the first five images and their captions; ECCV Caption is refused."""
-    options = run(epochs=2, lr=0.02)
-    fit(options, "cpu")
-    report = evaluate(held(options, images=5), "cpu").retrieval
-    features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, "test", features)
-    images, captions = embed(load_model(options.out)[0], split, features, torch.device("cpu"))
-    own = split.image < 5
-    expected = retrieval_report(
-        (images[:5], captions[own]), split.image[own], settings=ReportSettings(kendall_tau=False, semantic_ms=())
-    )
-    assert report.to_json() == expected.to_json()
-    assert (report.images, report.captions) == (5, int(own.sum()))
-    assert evaluate(held(options, images=10**6), "cpu").retrieval.images == len(split.image_ids)
-    with pytest.raises(FitError, match="need all images"):
-        evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
 
 
 def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> None:

@@ -46,21 +46,6 @@ def test_images_of_all_files_by_id(tmp_path: Path) -> None:
         features[["coco:8", "coco:7", "x"]]
 
 
-def test_one_id_per_caption_with_one_row_per_image(tmp_path: Path) -> None:
-    array = regions(2).astype(np.float16)
-    scan(tmp_path, "test", array, ["a"] * 5 + ["b"] * 5)
-    features = open_features(tmp_path)
-    np.testing.assert_array_equal(features[["b"]][0][0], array[1].astype(np.float32))
-
-
-def test_ids_of_positions_and_testall_precedes_test(tmp_path: Path) -> None:
-    array = regions(3)
-    scan(tmp_path, "testall", array, None)
-    scan(tmp_path, "test", array[:1], None)
-    features = open_features(tmp_path, ids="position")
-    assert features.image_ids == ["testall-0", "testall-1", "testall-2"]
-
-
 @pytest.mark.parametrize(
     ("array", "ids", "said"),
     [
@@ -77,28 +62,6 @@ def test_invalid_files_are_named(tmp_path: Path, array: NDArray[np.floating], id
     with pytest.raises(LookupFileError, match=said) as error:
         open_features(tmp_path)
     assert "train_i" in str(error.value)
-
-
-def test_missing_and_truncated_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"features\.json"):
-        open_features(tmp_path)
-    scan(tmp_path, "train", regions(2), None)
-    with pytest.raises(FileNotFoundError, match=r"train_ids\.txt: file not found"):
-        open_features(tmp_path)
-    path = tmp_path / "train_ims.npy"
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(LookupFileError, match="not a valid"):
-        open_features(tmp_path, ids="position")
-
-
-def test_widths_must_agree_and_images_must_be_distinct(tmp_path: Path) -> None:
-    scan(tmp_path, "train", regions(2), ["a", "b"])
-    scan(tmp_path, "dev", regions(1, width=5), ["c"])
-    with pytest.raises(LookupFileError, match="differ"):
-        open_features(tmp_path)
-    scan(tmp_path, "dev", regions(1), ["b"])
-    with pytest.raises(LookupFileError, match="image b occurs twice"):
-        open_features(tmp_path)
 
 
 def proxy(folder: Path, **changed: object) -> Features:

@@ -4,7 +4,6 @@ inputs are named.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import signal
@@ -14,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tests.relabel_train.reference.runs import assert_same, child, held, lines, state
+from tests.relabel_train.reference.runs import assert_same, child, lines, state
 
 from relabel.stages import Project
-from relabel_train.reference.evaluate import evaluate
 from relabel_train.reference.fit import BEST, LAST, fit, load_model
 from relabel_train.reference.options import FitError, FitOptions
 
@@ -98,23 +95,6 @@ def test_a_run_without_improvement_stops(run: Callable[..., FitOptions]) -> None
     assert fit(options, "cpu").step == 9
 
 
-def test_bfloat16_trains(run: Callable[..., FitOptions]) -> None:
-    full, half = run("full", model="saf"), run("half", model="saf", precision="bfloat16")
-    fit(full, "cpu")
-    fit(half, "cpu")
-    a, b = ([line["loss"] for line in lines(options) if line["kind"] == "train"] for options in (full, half))
-    assert a != b
-    assert b == pytest.approx(a, rel=0.1)
-
-
-def test_warm_up_is_the_summed_triplet_loss(run: Callable[..., FitOptions]) -> None:
-    warm = run("warm", triplet_epochs=1, epochs=1, loss=("soft_target",))
-    triplet = run("sum", epochs=1, loss_kwargs=("negatives=sum",))
-    fit(warm, "cpu")
-    fit(triplet, "cpu")
-    assert_same(state(warm)["model"], state(triplet)["model"])
-
-
 def test_scale_and_bias_of_a_loss_are_trained_without_decay(run: Callable[..., FitOptions]) -> None:
     """Check that both move from SigLIP's start, stay fixed if not learnable, and are not drawn to 0 by weight decay."""
     options = run(epochs=2, lr=0.01, loss=("graded_sigmoid",), loss_kwargs=("labels=cosine",))
@@ -172,15 +152,6 @@ def test_a_run_is_identified_by_the_content_of_its_labels(
         fit(run(epochs=2, labels=moved), "cpu")
 
 
-def test_the_log_is_json_for_float16(run: Callable[..., FitOptions]) -> None:
-    """Check that a gradient that is not finite is null: the first steps of float16 overflow."""
-    options = run(precision="float16", epochs=1)
-    fit(options, "cpu")
-    text = (options.out / "log.jsonl").read_text(encoding="utf-8")
-    records = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
-    assert {"train", "evaluation"} <= {record["kind"] for record in records}
-
-
 @pytest.mark.parametrize("name", ["best.pt", "vocabulary.json", "log.jsonl"])
 def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1)
@@ -189,40 +160,3 @@ def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[.
     with pytest.raises(FitError, match=rf"{name}: not of a run"):
         fit(options, "cpu")
     assert [(p.name, p.read_text()) for p in options.out.iterdir()] == [(name, "mine")]
-
-
-def test_a_run_killed_before_its_first_step_resumes(
-    run: Callable[..., FitOptions], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Check that the first checkpoint precedes any other file, so that the folder is recognised as that of a run."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    options, unbroken = run(epochs=1), run("unbroken", epochs=1)
-    fit(unbroken, "cpu")
-    with monkeypatch.context() as patch:
-        patch.setattr("relabel_train.reference.fit.Log", stop)
-        with pytest.raises(KeyboardInterrupt):
-            fit(options, "cpu")
-    assert [p.name for p in options.out.iterdir()] == [LAST]
-    fit(options, "cpu")
-    assert_same(state(options), state(unbroken))
-    assert lines(options) == lines(unbroken)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("model", ["vsepp", "vse_inf", "sgr", "saf"])
-def test_a_gpu_trains_in_every_precision(model: str, precision: str, run: Callable[..., FitOptions]) -> None:
-    """Check that the loss falls, that few steps of float16 overflow, and that a CPU agrees."""
-    options = run(model=model, precision=precision, epochs=12, embed_dim=64, lr=0.002, loss_kwargs=("negatives=sum",))
-    fit(options, "cuda")
-    log = [line for line in lines(options) if line["kind"] == "train"]
-    assert sum(line["loss"] for line in log[-5:]) < 0.9 * sum(line["loss"] for line in log[:5])
-    assert sum(line["gradient"] is None for line in log) < len(log) / 4
-    on_gpu, on_cpu = (
-        evaluate(held(options, "val"), device).retrieval["all.rsum_percent"].both for device in ("cuda", "cpu")
-    )
-    assert on_gpu == pytest.approx(on_cpu, abs=20)

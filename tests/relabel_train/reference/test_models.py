@@ -5,9 +5,7 @@ formula, and words are numbered by frequency.
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,10 +13,8 @@ from tests.relabel_train.reference.transformer_folder import write_transformer
 from torch import Tensor
 
 from relabel_train.reference.models import GPO, MODELS, Vocabulary, make_model
-from relabel_train.reference.models.base import words
 from relabel_train.reference.models.vse_inf import VSEInfinity, _dropped, encodings
 from relabel_train.reference.models.vsepp import VSEPP
-from relabel_train.reference.options import FitError
 
 TEXTS = ["A man's dog.", "two dogs, running!", "", "a a a a a a a a a a a dog"]
 
@@ -26,34 +22,6 @@ TEXTS = ["A man's dog.", "two dogs, running!", "", "a a a a a a a a a a a dog"]
 @pytest.fixture
 def vocabulary() -> Vocabulary:
     return Vocabulary.of(["a dog", "a man", "two dogs", "a dog running"], min_count=1)
-
-
-def test_words_are_lower_case_letters_digits_and_apostrophes() -> None:
-    assert words("A man's dog, 2 cats-- ÉTÉ_x") == ["a", "man's", "dog", "2", "cats", "été", "x"]
-    assert words("...") == []
-
-
-def test_a_vocabulary_is_ordered_by_frequency_and_restored_from_its_file(tmp_path: Path) -> None:
-    vocabulary_read = Vocabulary.of(["b b a", "a c", "b"], min_count=2)
-    assert vocabulary_read.words == ("<pad>", "<unk>", "<start>", "<end>", "b", "a")
-    path = tmp_path / "vocabulary.json"
-    path.write_text(vocabulary_read.to_json(), encoding="utf-8")
-    assert Vocabulary.read(path).words == vocabulary_read.words
-    tokens, lengths = vocabulary_read(["a c b", ""])
-    assert tokens.tolist() == [[2, 5, 1, 4, 3], [2, 3, 0, 0, 0]]
-    assert lengths.tolist() == [5, 2]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b'["<pad>"', b"\xff", b"[" * 100_000, b"3", b'["a"]', b'["<pad>", "<unk>", "<start>", "<end>", 3]'],
-    ids=["empty", "cut", "no UTF-8", "deep", "no list", "other words", "no word"],
-)
-def test_a_damaged_vocabulary_is_refused_with_the_name_of_its_file(body: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "vocabulary.json"
-    path.write_bytes(body)
-    with pytest.raises(FitError, match=re.escape(f"{path}: ")):
-        Vocabulary.read(path)
 
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not model.sets])
@@ -119,15 +87,6 @@ def test_gpo_is_a_weighted_sum_of_sorted_values() -> None:
     assert not pool.coefficients(lengths, 5)[1, 2:].any()
 
 
-def test_encodings_are_sines_and_cosines() -> None:
-    positional = encodings(4, 6)
-    for p in range(4):
-        for i in range(3):
-            angle = p / 10000 ** (2 * i / 6)
-            assert float(positional[p, 2 * i]) == pytest.approx(math.sin(angle), abs=1e-6)
-            assert float(positional[p, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
-
-
 def test_dropped_regions_keep_the_order_and_at_least_one() -> None:
     values = torch.arange(1, 9).reshape(2, 4)
     seen = torch.tensor([[True, True, True, False], [True, True, False, False]])
@@ -156,15 +115,6 @@ def test_vse_infinity_drops_in_training_only_and_ignores_padding(vocabulary: Voc
     torch.testing.assert_close(norm.running_mean, model.mlp[0](flat).mean(dim=0).detach())
 
 
-def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
-    with pytest.raises(ValueError, match="no model 'scan'; there are vsepp, vse_inf, sgr, saf"):
-        make_model("scan", 6, vocabulary, 8, 5)
-    with pytest.raises(ValueError, match="average of an sgr and a saf run"):
-        make_model("sgraf", 6, vocabulary, 8, 5)
-    with pytest.raises(ValueError, match="by a GRU"):
-        make_model("vsepp", 6, vocabulary, 8, 5, text="bert-base-uncased")
-
-
 def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
     write_transformer(tmp_path)
     model = make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path)).eval()
@@ -174,36 +124,6 @@ def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, 
     fast, slow = model.parameter_groups(1.0)
     assert (fast["lr"], slow["lr"]) == (1.0, 0.1)
     assert len(fast["params"]) + len(slow["params"]) == len(list(model.parameters()))
-
-
-def test_a_transformer_is_trained_in_float32(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """Check a checkpoint in bfloat16, which transformers loads as it is stored."""
-    write_transformer(tmp_path, dtype=torch.bfloat16)
-    model = make_model("vse_inf", 6, vocabulary, embed_dim=8, word_dim=5, text=str(tmp_path))
-    model.encode_captions(*model.tokens(["a dog", "dog"])).sum().backward()
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    # DistributedDataParallel refuses a parameter without a gradient, as the pooler's are.
-    assert [n for n, p in model.text.named_parameters() if p.grad is None] == []
-
-
-@pytest.mark.parametrize("name", ["vsepp", "vse_inf"])
-def test_grus_compute_in_float32_under_autocast(
-    name: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Check inputs and autocast of every GRU: cuDNN would compute in float16, and bfloat16 has no loss scale."""
-    seen: list[tuple[torch.dtype, bool]] = []
-    forward = torch.nn.GRU.forward
-
-    def record(self: torch.nn.GRU, values: Any) -> Any:
-        seen.append((values.data.dtype, torch.is_autocast_enabled("cpu")))
-        return forward(self, values)
-
-    monkeypatch.setattr(torch.nn.GRU, "forward", record)
-    model = make_model(name, 6, vocabulary, 8, 5)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        model(torch.rand(2, 3, 6), torch.tensor([3, 2]), *model.tokens(["a dog", "two dogs on a bench"]))
-    assert seen
-    assert set(seen) == {(torch.float32, False)}
 
 
 def test_a_transformer_with_code_or_pickles_is_refused(

@@ -1,16 +1,32 @@
 """Contract: coefficients equal their definitions, a constant is undefined and never NaN, and the interval is a cluster
 bootstrap.
+
+Contract: compiled functions are cached between processes; an index that names removed types is replaced.
+
+Compiled code works with and without a writable cache, and is cached where possible; selection by heaps equals a full
+sort, and pooling keeps NaN.
+
+Contract: the thread helpers process every chunk and every item once. Items run with one torch thread, and torch's
+setting is restored afterwards.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from relabel.core.numeric.statistics import bootstrap, kendall, pearson, round_relative, spearman
+from relabel.core.numeric.threads import run_chunks
+from relabel.topk.heaps import heap_push, sort_heaps
 
 X = np.array([0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6, 0.5, 0.3])
 Y = np.array([2.7, 1.8, 2.8, 1.8, 2.8, 4.5, 0.4, 5.0, 2.3, 5.0])
@@ -81,10 +97,64 @@ def test_interval_is_a_bootstrap_over_clusters() -> None:
     assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
 
 
-def test_large_offsets_lose_no_digits() -> None:
-    x, y = X + 1e6, Y + 1e6
-    near = bootstrap(X, Y, np.arange(10))
-    far = bootstrap(x, y, np.arange(10))
-    assert near is not None
-    assert far is not None
-    assert far.low == pytest.approx(near.low, abs=1e-6)
+SELECT = """
+import numpy as np
+from relabel.topk.heaps import sort_heaps
+rows, scores = np.array([[1, 2]], np.int32), np.array([[2.0, 3.0]])
+sort_heaps(rows, scores)
+print(rows.tolist())
+"""
+NO_ROOM = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+"""
+NO_FOLDER = """
+import numba
+real = numba.njit
+def njit(*functions, **options):
+    if options.pop("cache", False):
+        raise RuntimeError("cannot cache function: no locator available")
+    return real(*functions, **options)
+numba.njit = njit
+"""
+
+
+@pytest.mark.parametrize(("before", "kept"), [("", True), (NO_ROOM, False), (NO_FOLDER, False)])
+def test_machine_code_is_cached_where_possible(tmp_path: Path, before: str, kept: bool) -> None:
+    if before == NO_ROOM:
+        pytest.importorskip("resource", reason="no RLIMIT_FSIZE on this system")
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run([sys.executable, "-c", before + SELECT], env=env, capture_output=True, text=True, check=False)
+    assert (run.stdout.strip(), run.stderr) == ("[[2, 1]]", "")
+    assert any(p.stat().st_size > 100 for p in tmp_path.rglob("*.nb*")) == kept
+
+
+@settings(max_examples=100, deadline=None)
+@given(scores=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=40), data=st.data())
+def test_selection_equals_a_full_sort(scores: list[float], data: st.DataObject) -> None:
+    count = len(scores)
+    rows = np.array(data.draw(st.permutations(range(count))), np.int32)
+    k = data.draw(st.integers(1, count))
+    best_rows, best = np.full((1, k), np.iinfo(np.int32).max, np.int32), np.full((1, k), -1.0)
+    for score, row in zip(scores, rows, strict=True):
+        heap_push(score, row, best[0], best_rows[0], k)
+    sort_heaps(best_rows, best)
+    order = sorted(range(count), key=lambda i: (-scores[i], rows[i]))[:k]
+    assert best_rows[0].tolist() == rows[order].tolist()
+    assert best[0].tolist() == [scores[i] for i in order]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("count", "step"), [(0, 4), (3, 4), (4, 4), (1001, 4)])
+def test_chunks_cover_the_range_once(count: int, step: int, threads: int) -> None:
+    worked, sizes = [0] * count, []
+
+    def work(start: int, stop: int) -> None:
+        assert 0 < stop - start <= step
+        for i in range(start, stop):
+            worked[i] += 1
+
+    run_chunks(work, count, threads, step, sizes.append)
+    assert worked == [1] * count
+    assert sum(sizes) == count

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus.readers import guess_format, split_of_name, table_files
+from relabel.corpus.readers import guess_format, split_of_name
 
 
 @pytest.mark.parametrize(
@@ -35,21 +33,6 @@ def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expect
         assert guess_format(tmp_path / names[0]) == expected
 
 
-def test_parquet_is_img2dataset_by_its_columns(tmp_path: Path) -> None:
-    (tmp_path / "00000.tar").touch()
-    pq.write_table(pa.table({"key": ["0"], "status": ["success"], "caption": ["x"]}), tmp_path / "00000.parquet")
-    assert guess_format(tmp_path) == "img2dataset"
-    pq.write_table(pa.table({"image_id": ["0"], "caption": ["x"]}), tmp_path / "00000.parquet")
-    assert guess_format(tmp_path / "00000.parquet") == "parquet"
-    with pytest.raises(UsageError, match=r"files of several formats: parquet, webdataset.*--format"):
-        guess_format(tmp_path)
-
-
-def test_a_file_of_json_is_karpathys(tmp_path: Path) -> None:
-    (tmp_path / "dataset.json.gz").touch()
-    assert guess_format(tmp_path / "dataset.json.gz") == "karpathy"
-
-
 def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     for path in (tmp_path, tmp_path / "a.txt"):
@@ -57,19 +40,6 @@ def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
             guess_format(path)
     with pytest.raises(MissingError, match="no such file"):
         guess_format(tmp_path / "none.csv")
-
-
-def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("b.csv", "a.csv.gz", "c.txt", ".d.csv", "data/e.csv", "cache-1.csv"):
-        (tmp_path / name).touch()
-    names = [path.name for path in table_files(tmp_path, (".csv", ".csv.gz"))]
-    assert names == ["a.csv.gz", "b.csv", "e.csv"]
-    assert table_files(tmp_path / "c.txt", (".csv",)) == [tmp_path / "c.txt"]
-    with pytest.raises(UsageError, match=r"no \.parquet file in this folder"):
-        table_files(tmp_path, (".parquet",))
-    with pytest.raises(MissingError, match="no such file"):
-        table_files(tmp_path / "x.csv", (".csv",))
 
 
 @pytest.mark.parametrize(

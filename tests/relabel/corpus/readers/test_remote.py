@@ -18,12 +18,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
-from relabel.core.errors import MissingError, PartialError
+from relabel.core.errors import PartialError
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams
-from relabel.corpus.readers.columns import Columns
 from relabel.corpus.readers.remote import fetch_captions
-from relabel.corpus.readers.webdataset import webdataset_digest
 from relabel.store.manifest import read_manifest
 from relabel_cli.root import app
 
@@ -95,26 +93,6 @@ def test_a_url_gives_the_corpus_of_the_local_files(
     assert run.exit_code == 0, run.output
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("", {"a.parquet", "b/c.parquet"}),
-        ("/*.parquet", {"a.parquet"}),
-        ("/b/*.parquet", {"c.parquet"}),
-        ("/*/c.parquet", {"b/c.parquet"}),
-        ("/**/*.parquet", {"a.parquet", "b/c.parquet"}),
-        ("/a.parquet", {"a.parquet"}),
-    ],
-)
-def test_files_folders_and_patterns(pattern: str, expected: set[str], url: str, tmp_path: Path) -> None:
-    files = {name: table(name) for name in ("a.parquet", "b/c.parquet", "1.jpg")}
-    put(url, files)
-    path = fetch_captions(params(url + pattern), tmp_path)
-    assert path.is_file() == (pattern == "/a.parquet")
-    folder = path.parent if path.is_file() else path
-    assert copies(folder) == expected
-
-
 def test_unchanged_files_are_not_transferred_again(url: str, tmp_path: Path) -> None:
     put(url, {name: name.encode() for name in ("a.csv", "b.csv", "c.csv")})
     folder = fetch_captions(params(url), tmp_path)
@@ -127,16 +105,6 @@ def test_unchanged_files_are_not_transferred_again(url: str, tmp_path: Path) -> 
     assert copies(folder) == {"a.csv", "b.csv"}
     assert (folder / "b.csv").read_bytes() == b"new"
     assert len(copies(tmp_path)) == 2, "copies of another state are removed"
-
-
-def test_captions_of_tar_files_are_transferred_alone(url: str, tmp_path: Path) -> None:
-    put(url, {"00000.tar": SHARD})
-    copy = fetch_captions(params(url), tmp_path) / "00000.tar"
-    (tmp_path / "local.tar").write_bytes(SHARD)
-    assert webdataset_digest(copy, Columns()) == webdataset_digest(tmp_path / "local.tar", Columns())
-    assert copy.stat().st_size < len(SHARD) / 10
-    with tarfile.open(copy) as tar:
-        assert tar.getnames() == ["1.jpg", "1.txt", "2.jpg", "2.txt"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tar"])
@@ -161,25 +129,3 @@ def test_an_interrupted_transfer_leaves_complete_files(
             fetch_captions(params(url), tmp_path)
     assert copies(next((tmp_path / "remote").glob("*/*"))) == {"0.csv"}
     assert copies(fetch_captions(params(url), tmp_path)) == {"0.csv", name}
-
-
-def test_a_name_that_leads_out_of_its_folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A key of an object store may hold any text, and no file system that tests can use has such a key.
-    found = {f"{url.removeprefix('memory://')}/../../a.csv": {"type": "file"}}
-    monkeypatch.setattr(MemoryFileSystem, "glob", lambda self, path, detail: found)
-    with pytest.raises(MissingError, match=r"a name with `..`"):
-        fetch_captions(params(f"{url}/**"), tmp_path)
-    assert copies(tmp_path) == set()
-
-
-@pytest.mark.parametrize(
-    ("place", "kind", "phrase"),
-    [
-        ("", MissingError, "captions: no captions here"),
-        ("nosuch://bucket/a.csv", MissingError, "nosuch://bucket/a.csv: Protocol not known: nosuch"),
-        ("oss://bucket/a.csv", MissingError, "oss://bucket/a.csv: Install ossfs"),
-    ],
-)
-def test_urls_without_captions(place: str, kind: type[Exception], phrase: str, url: str, tmp_path: Path) -> None:
-    with pytest.raises(kind, match=phrase.replace("*", r"\*")):
-        fetch_captions(params(place if ":" in place else url + place), tmp_path)

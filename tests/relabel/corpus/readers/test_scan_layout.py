@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus.build import Caption
 from relabel.corpus.readers.scan_layout import read_scan, scan_files
 
 
@@ -26,14 +25,6 @@ def names(path: Path, ids: str = "image", size: int | None = None) -> list[tuple
     return [(c.caption_id, c.image_id) for c in read_scan(path, "d", ids, size)]
 
 
-def test_text_split_and_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "dev", 2, [7])
-    assert list(read_scan(path, "d", "image", None)) == [
-        Caption("d:7#0", "d:7", "val", "text 0 ", f"{path}:1"),
-        Caption("d:7#1", "d:7", "val", "text 1 ", f"{path}:2"),
-    ]
-
-
 def test_ids_of_images_one_per_image_or_per_caption(tmp_path: Path) -> None:
     expected = [("d:9#0", "d:9"), ("d:9#1", "d:9"), ("d:4#0", "d:4"), ("d:4#1", "d:4")]
     assert names(write(tmp_path, "test", 4, [9, 4])) == expected
@@ -46,22 +37,6 @@ def test_ids_of_captions(tmp_path: Path) -> None:
     path = write(tmp_path, "test", 4, [30, 10, 20, 40])
     expected = [("d:30", "d:test-0"), ("d:10", "d:test-0"), ("d:20", "d:test-1"), ("d:40", "d:test-1")]
     assert names(path, "caption", 2) == expected
-
-
-def test_ids_of_positions(tmp_path: Path) -> None:
-    path = write(tmp_path, "dev", 4)
-    expected = [("d:dev-0#0", "d:dev-0"), ("d:dev-0#1", "d:dev-0"), ("d:dev-1#0", "d:dev-1"), ("d:dev-1#1", "d:dev-1")]
-    assert names(path, "position", 2) == expected
-
-
-def test_ids_must_be_requested(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 5)
-    with pytest.raises(MissingError, match=r"test_ids\.txt: no such file of ids.*set ids to position"):
-        names(path)
-    for ids in ("position", "caption"):
-        write(tmp_path, "test", 5, [1, 2, 3, 4, 5])
-        with pytest.raises(UsageError, match="number of captions per image is not known"):
-            names(path, ids)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ text scores 1 against itself. Captions with one text have one relevance. Too man
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +15,8 @@ import pytest
 from sentence_transformers import CrossEncoder
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.sources.bert_sts import BertSts
-from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.stages import Project
@@ -117,55 +112,3 @@ def test_a_text_stands_for_all_its_rows_that_have_not_failed(gated: MakeGated) -
     for row in same[1:]:
         np.testing.assert_array_equal(block[row], block[same[0]])
         np.testing.assert_array_equal(block[:, row], block[:, same[0]])
-
-
-def test_a_new_text(gated: MakeGated, make_cross: Any) -> None:
-    project = gated()
-    relevance, n = opened(project), len(project.corpus)
-    rows = np.arange(n, dtype=np.int32)
-    for i in (0, 5, 9):
-        expected = relevance.pairs(References.single(np.full(n, i, np.int32)), rows, "first")
-        np.testing.assert_allclose(relevance.query(project.corpus.texts[i], rows), expected, atol=1e-6)
-    assert relevance.query(f" {project.corpus.texts[5]} ", rows)[5] == 1
-
-
-def changed(project: Project, **params: Any) -> Project:
-    """Change parameters of the label `fine`."""
-    fine = project.config.sources["fine"].model_copy(update=params)
-    sources = {**project.config.sources, "fine": fine, "again": project.config.sources["fine"]}
-    return replace(project, config=project.config.model_copy(update={"sources": sources}))
-
-
-def test_bad_input_is_a_one_line_error(gated: MakeGated) -> None:
-    project = gated()
-    assert BertSts(BertStsParams(orders="one")).spec.symmetric is False
-    with pytest.raises(UsageError, match="reads two captions"):
-        BertSts(BertStsParams(pooling="set"))
-    with pytest.raises(MissingError, match="relabel tune bert_sts"):
-        stages.encode(changed(project, model="tuned"), "fine", "all").run()
-    twice = changed(project, gate="again")
-    stages.encode(twice, "again", "all").run()
-    with pytest.raises(UsageError, match="not a label of vectors"):
-        stages.encode(twice, "fine", "all").run()
-
-
-def test_a_model_other_than_the_encodings_is_refused(gated: MakeGated, make_cross: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(make_cross(), folder)
-    relevance = opened(gated(model=str(folder)))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-6}))
-    with pytest.raises(CheckError, match="another model"):
-        relevance.scorer()
-
-
-def test_max_pairs_limits_a_plan(gated: MakeGated) -> None:
-    project = gated(threshold=0.0)
-    plan = project.config.export.batches.model_copy(update={"batch_size": 8, "batches_per_epoch": 4})
-    config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"batches": plan})})
-    project = replace(project, config=config)
-    strict = changed(project, max_pairs=3)
-    assert stages.encode(strict, "fine", "all").spec == stages.encode(project, "fine", "all").spec
-    stages.export_batches(project, "fine", "all").run()
-    with pytest.raises(UsageError, match="max_pairs is 3"):
-        stages.export_batches(strict, "fine", "all", "strict").run()

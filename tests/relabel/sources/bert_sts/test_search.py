@@ -18,7 +18,6 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.sources.bert_sts import search as module
-from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.finder import Search
 from relabel.stages import Project
 
@@ -83,27 +82,6 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
         want_rows, want_scores = brute(relevance, search, pooling)
         np.testing.assert_array_equal(scores, want_scores)
         np.testing.assert_array_equal(rows, want_rows)
-
-
-@pytest.mark.parametrize("orders", ["both", "one"])
-def test_each_pair_of_texts_is_refined_once(
-    gated: MakeGated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orders: str
-) -> None:
-    project = gated(orders=orders)
-    relevance: Any = stages.open_label(project, "fine", "all")
-    refined: list[int] = []
-
-    def refine(self: Any, keys: Any) -> Any:
-        refined.extend(keys.tolist())
-        return np.zeros(len(keys))
-
-    monkeypatch.setattr(BertStsRelevance, "refine", refine)
-    every = np.arange(len(project.corpus), dtype=np.int32)
-    search = Search(References.single(every[:30]), every[:30], every[10:], 5)
-    find(relevance.finder(search, "max", project.runtime), tmp_path / "work")
-    one, two = (np.asarray(a.reshape(-1), np.int32) for a in np.meshgrid(every[:30], every[10:]))
-    keys = np.unique(relevance.keys(relevance.text_rows(one), relevance.text_rows(two)))
-    assert sorted(refined) == keys[relevance.gated(keys)[1]].tolist()
 
 
 def test_too_many_pairs_are_refused_with_an_estimate(gated: MakeGated) -> None:

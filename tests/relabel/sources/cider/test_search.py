@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,24 +128,3 @@ def test_equals_a_full_sort_on_any_small_corpus(
     ours = CiderFinder(relevance, search, pooling, runtime, leave_out)
     expected = full_sort(relevance, search, pooling)
     assert_same(ours.find(Work(Path()), range(len(search.queries)), lambda _: None), expected)
-
-
-@pytest.mark.parametrize("of_images", [False, True])
-@pytest.mark.parametrize("leave_out", [0.0, 0.2, 0.99])
-def test_result_is_independent_of_omitted_sums_and_tasks(
-    opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], leave_out: float, of_images: bool
-) -> None:
-    relevance = opened(tiny_corpus(real_corpus(coco, tiny_corpus, 300)))
-    search = replace((images_of if of_images else captions_of)(relevance), k=30)
-    expected = find_all(relevance, search)
-    count = len(search.queries)
-    cuts = [0, 1, 60, count // 2, count]
-    for memory in (4 << 30, 600_000):
-        finder = CiderFinder(relevance, search, "set", Runtime(threads=2, memory=memory), leave_out)
-        progress: list[int] = []
-        parts = [finder.find(Work(Path()), range(a, b), progress.append) for a, b in pairwise(cuts)]
-        assert sum(progress) == count
-        assert_same(
-            (np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])), expected
-        )
-    assert finder.count > 1

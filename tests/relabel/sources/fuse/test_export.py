@@ -4,23 +4,19 @@ of its parts. A fuse that a lookup cannot represent is refused by name.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.sources.fuse.fixtures import linear_head, small_fuse, some_head, write_fuse_model
+from tests.relabel.sources.fuse.fixtures import some_head, write_fuse_model
 from tests.relabel.sources.fuse.test_fuse import fuse_project
 
 from relabel import stages
-from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.fuse.model import Feature, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Project
-from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 
 
@@ -60,18 +56,3 @@ def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) 
         expected = block_of_pairs(fuse, references, columns.astype(np.int32), pooling)
         assert block == pytest.approx(expected, abs=1e-9)
         assert lookup.block(rows, columns, pooling=pooling) == pytest.approx(expected, abs=1e-6)
-
-
-def test_a_fuse_of_a_fuse_is_named(tmp_path: Path) -> None:
-    fuse = small_fuse()
-    nested = replace(fuse, parts={"near": small_fuse(), "far": fuse.parts["far"]})
-    with pytest.raises(UsageError, match="part near of this fuse is a fuse itself"):
-        nested.write_lookup(Work(tmp_path))
-
-
-def test_a_part_that_scores_pair_by_pair_is_refused(small_project: Project, tmp_path: Path) -> None:
-    head = linear_head({Feature("meteor", "set"): 1.0})
-    write_fuse_model(tmp_path, FuseModel({"meteor": Part("meteor", True, {})}, {"set": head, "single": head}))
-    project = fuse_project(tmp_path, small_project, {"slow": {"source": "fuse", "model": str(tmp_path)}})
-    with pytest.raises(UsageError, match="scores pair by pair"):
-        stages.export_lookup(project, "slow", "all").run()

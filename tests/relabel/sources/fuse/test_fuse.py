@@ -17,7 +17,7 @@ from tests.relabel.sources.fuse.fixtures import linear_head, small_fuse, write_f
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
@@ -60,14 +60,6 @@ def test_pairs_equal_loops_and_block_approximates_them(pooling: Pooling) -> None
         assert pairs[m, j] == pytest.approx(one_score(fuse, references[m].tolist(), captions[j], pooling), abs=1e-12)
 
 
-def test_a_block_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    fuse = small_fuse()
-    references, captions = fuse.corpus.references(range(12)), np.arange(20, dtype=np.int32)
-    complete = fuse.block(references, captions)
-    monkeypatch.setattr("relabel.sources.fuse.relevance._CELLS", 1)
-    assert fuse.block(references, captions) == pytest.approx(complete, abs=2 * fuse.block_error)
-
-
 def test_a_new_text_is_a_single_reference() -> None:
     fuse = small_fuse()
     captions = np.array([5, 1, 9], np.int32)
@@ -96,19 +88,6 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
         assert scores[i].tolist() == [-s for s, _ in expected]
 
 
-def test_equal_scores_at_the_end_of_a_list_are_ordered_by_row(tmp_path: Path) -> None:
-    """Check ties that the error of a block breaks."""
-    fuse = small_fuse()
-    head = linear_head({Feature("far", "max"): 0.5})
-    fuse = replace(fuse, model=FuseModel(fuse.model.parts, {"single": head, "set": head}))
-    far: Any = fuse.parts["far"]
-    far.values = far.values.round(1)
-    rows = np.arange(len(fuse.corpus), dtype=np.int32)
-    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "set", Runtime(threads=1)), tmp_path)
-    for q in rows:
-        assert found[q].tolist() == [r for r in np.argsort(-far.values[q], kind="stable").tolist() if r != q][:7]
-
-
 def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     fuse = small_fuse(gate="near", gate_top=4)
     rows = np.arange(len(fuse.corpus), dtype=np.int32)
@@ -123,17 +102,6 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
         assert set(rows_found[i]) <= set(np.argsort(-near[i])[:4].tolist())
 
 
-def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
-    fuse = small_fuse()
-    fuse.model.parts["far"] = Part("meteor", True, {})
-    rows = np.arange(3, dtype=np.int32)
-    try:
-        with pytest.raises(UsageError, match=r"far scores pair by pair.*gate"):
-            fuse.finder(Search(References.single(rows), rows, rows, 1), None, Runtime())
-    finally:
-        fuse.model.parts["far"] = Part("cider", False, {})
-
-
 # Labels in a project
 
 
@@ -142,40 +110,6 @@ def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, obje
     config = load_config(None, [], {"sources": labels | sources})
     config = small.config.model_copy(update={"sources": config.sources})
     return Project(config, small.runtime, small.labels)
-
-
-def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
-    """Return a linear fuse of the labels of a project, as `tune fuse` fits it."""
-    from relabel.sources.fuse.model import without_rows
-
-    parts = {}
-    for label in labels:
-        source, manifest = small.config.source(label), stages.encode(small, label, "all").open()
-        parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.config))
-    head = linear_head({Feature(label, "max"): 0.05 for label in labels}, 0.1)
-    model = FuseModel(parts, {"set": head, "single": head})
-    write_fuse_model(folder, model)
-    return model
-
-
-def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path: Path) -> None:
-    model_for(small_project, ["cider"], tmp_path / "model")
-    sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}}
-    plain = small_project.config.sources["cider_plain"].model_dump()
-    project = fuse_project(tmp_path, small_project, sources | {"cider": plain})
-    with pytest.raises(CheckError, match="label cider differs from the one that the fuse was fitted with: variant"):
-        stages.encode(_with(project, "cider"), "fuse", "all").run()
-
-
-def _with(project: Project, label: str) -> Project:
-    """Return a copy of the project in which a label is encoded."""
-    import shutil
-
-    labels = project.labels.parent / "copy"
-    shutil.copytree(project.labels, labels, dirs_exist_ok=True)
-    copy = Project(project.config, project.runtime, labels)
-    stages.encode(copy, label, "all").run()
-    return copy
 
 
 def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> None:
@@ -194,7 +128,14 @@ def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> 
                 verb(label)
 
 
-def test_no_model(small_project: Project, tmp_path: Path) -> None:
-    sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "nowhere")}}
-    with pytest.raises(MissingError, match="relabel tune fuse"):
-        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all").run()
+def test_equal_scores_at_the_end_of_a_list_are_ordered_by_row(tmp_path: Path) -> None:
+    """Check ties that the error of a block breaks."""
+    fuse = small_fuse()
+    head = linear_head({Feature("far", "max"): 0.5})
+    fuse = replace(fuse, model=FuseModel(fuse.model.parts, {"single": head, "set": head}))
+    far: Any = fuse.parts["far"]
+    far.values = far.values.round(1)
+    rows = np.arange(len(fuse.corpus), dtype=np.int32)
+    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "set", Runtime(threads=1)), tmp_path)
+    for q in rows:
+        assert found[q].tolist() == [r for r in np.argsort(-far.values[q], kind="stable").tolist() if r != q][:7]

@@ -1,9 +1,13 @@
 """Contract: a fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val
 contribute out-of-fold predictions. A fuse of itself is refused.
+
+Contract: an altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
+from neighbours; copies depend on the captions and the seed alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +17,17 @@ import pyarrow.parquet as pq
 import pytest
 from tests.relabel.sources.fuse.fixtures import Table
 
-from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.datasets import cxc
 from relabel.datasets.cxc import HumanScores
 from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.fuse import tune
+from relabel.sources.fuse.altered import alter_captions, classify_words
 from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.fuse.model import read_model
-from relabel.sources.fuse.tune import (
-    OUT_OF_FOLD,
-    FuseInput,
-    altered_pairs,
-    find_out_of_fold,
-    judged_pairs,
-    tune_fuse,
-)
+from relabel.sources.fuse.tune import OUT_OF_FOLD, FuseInput, find_out_of_fold, judged_pairs, tune_fuse
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
@@ -39,16 +35,6 @@ from relabel.store.artefact import Recipe, build
 from relabel.store.files import sha256_file
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
-
-
-def test_val_and_test_share_no_image() -> None:
-    """Check the images of SITS and the images of the captions of the other tasks."""
-    val, test = cxc.image_ids("val"), cxc.image_ids("test")
-    assert len(val) == len(test) == 5000
-    assert not np.intersect1d(val, test).size
-    captions = [set(cxc.human_scores(t, s).left) for s in ("val", "test") for t in ("sits", "sts")]
-    assert not (captions[0] | captions[1]) & (captions[2] | captions[3])
-
 
 # Pairs
 
@@ -154,62 +140,36 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
     assert manifest.inputs["out of fold tuned"] == sha256_file(tmp_path / "tuned" / OUT_OF_FOLD)
 
 
-def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
-    build(tmp_path / "tuned", Recipe("sentence_encoder", "tuned", dict, {"cxc sits val": "x"}, lambda work: None))
-    with pytest.raises(UsageError, match=r"tuned on val and left no predictions.*--folds"):
-        find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "tuned"))))
-    build(tmp_path / "other", Recipe("sentence_encoder", "other", dict, {"stsb": "x"}, lambda work: None))
-    assert find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "other")))) is None
-    assert find_out_of_fold(Sbert(SbertParams())) is None
+CAPTIONS = [
+    "A black cat on a white chair.",
+    "A man sitting on a bench next to a dog",
+    "Two large trucks are parked in a green field",
+    "The woman holding an umbrella behind a red bus",
+    "There is nothing",
+    "a bowl with a spoon and three apples",
+]
 
 
-def test_a_free_label_is_a_part(judged_corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tune.fuse.free_parts: meteor is not among the parts cider"):
-        build(
-            tmp_path / "fuse",
-            tune_fuse(TuneFuseParams(parts=("cider",), free_parts=("meteor",)), {}, judged_corpus, Runtime()),
-        )
+def test_copies_differ_by_one_or_two_words() -> None:
+    copies = alter_captions(CAPTIONS * 20, 60, seed=1)
+    assert len(copies) == 60
+    kinds = Counter()
+    for caption, copy in copies:
+        before, after = caption.split(), copy.split()
+        changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+        assert 1 <= len(changed) <= 2
+        exchanged = sorted(before) == sorted(after)
+        # A full stop stays at the end, so that an exchange may add it to another word.
+        kinds["exchange" if exchanged or len(changed) == 2 else "replace"] += 1
+    assert kinds == {"exchange": 30, "replace": 30}
 
 
-def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its copy, every fifth with itself; the head of sets is as without."""
-    captions = [f"a {colour} dog {where} a big cat" for colour in ("red", "black", "old") for where in ("on", "near")]
-    monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
-    source = Cider(CiderParams(tokenizer="lower_split"))
-    parts = {"cider": ingredient(judged_corpus, source, 1)}
-    params = TuneFuseParams(parts=("cider",), altered_pairs=6)
-    plain = TuneFuseParams(parts=("cider",))
-    build(tmp_path / "plain", tune_fuse(plain, parts, judged_corpus, Runtime(threads=1)))
-    build(tmp_path / "fuse", tune_fuse(params, parts, judged_corpus, Runtime(threads=1)))
-    added = altered_pairs(params, parts, Runtime(threads=1))
-    assert added.human.tolist() == [0.65] * 6 + [1.0] * 2
-    assert added.values.shape == (8, 2, 1)
-    assert (added.values[:6] < added.values[6:].min()).all()
-    models = [read_model(tmp_path / name).heads for name in ("plain", "fuse")]
-    assert models[0]["set"] == models[1]["set"]
-    assert models[0]["single"] != models[1]["single"]
-
-
-def test_a_corpus_without_val(judged_corpus: Corpus, tmp_path: Path) -> None:
-    few = Corpus.from_captions([Caption("coco:7", "coco:1", "val", "a dog", "")])
-    with pytest.raises(CheckError, match=r"the corpus lacks coco:.*Karpathy"):
-        build(tmp_path / "fuse", tune_fuse(TuneFuseParams(parts=("cider",)), parts_of(few), few, Runtime()))
-
-
-def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None:
-    """Check the refusal before any work: the label's model is the output folder itself."""
-    from tests.relabel.sources.fuse.test_fuse import model_for
-
-    from relabel.config import load_config
-    from relabel.stages import Project
-    from relabel.stages import tune_fuse as tune_stage
-
-    model_for(small_project, ["cider"], tmp_path / "model")
-    sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}
-    fuse = {"source": "fuse", "model": str(tmp_path / "model")}
-    config = load_config(None, [], {"sources": sources | {"fuse": fuse}, "tune.fuse.parts": ["cider", "fuse"]})
-    ingest = small_project.config.ingest.model_copy(update={"dataset": "coco"})
-    layout = small_project.labels
-    project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)
-    with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
-        tune_stage(project, tmp_path / "model")
+@pytest.mark.parametrize(
+    ("caption", "wanted"),
+    [
+        ("a young man in a hat", [None, "False-True", "True-False", "relation", None, "False-False"]),
+        ("three dogs playing .", [None, "False-True", "True-False", None]),
+    ],
+)
+def test_classes_follow_from_neighbours(caption: str, wanted: list[str | None]) -> None:
+    assert classify_words(caption.split()) == wanted

@@ -130,27 +130,3 @@ def test_the_fatal_pair_is_named(
             relevance.query("a caption", np.array([1, 30], np.int32))
     assert relevance.pairs(references.take(np.array([0])), captions[:1]) > 0  # other pairs still have scores
     relevance.close()
-
-
-@pytest.mark.parametrize(
-    ("start", "reason"),
-    [
-        ("sys.exit('Error: Could not reserve enough space for object heap')", "does not start: .*Could not reserve"),
-        ("time.sleep(600)", "does not start: Java said nothing for 0.5 s"),
-    ],
-)
-def test_a_failed_start_is_an_error(fake: Fake, start: str, reason: str) -> None:
-    relevance = fake.opened(many(10), start=start, silence=0.5)
-    references, captions, _ = against_next(relevance)
-    with pytest.raises(PartialError, match=reason) as raised:
-        relevance.pairs(references, captions)
-    assert raised.value.where == "references c:0-0; caption c:1-0"
-    assert fake.all_gone()
-
-
-def test_a_failed_normaliser_is_an_error(fake: Fake) -> None:
-    with pytest.raises(PartialError, match="METEOR's normaliser fails: 3 lines went in, 2 came out"):
-        fake.opened(many(3), normaliser="sys.exit(print('a', 'b', sep='\\n'))")
-
-
-# Contract of a source

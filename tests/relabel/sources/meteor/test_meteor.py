@@ -7,17 +7,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
 import pytest
 from tests.relabel.sources.meteor.fixtures import corpus_of, opened
 
-from relabel.core.errors import MissingError
 from relabel.core.java import find_java
 from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize
 from relabel.sources.meteor import MeteorRelevance
 from relabel.sources.wordnet import find_meteor_jar
@@ -120,28 +117,6 @@ def test_equals_pycocoevalcap(
 
 
 @pytest.mark.java
-def test_poolings(corpus: Corpus, meteor: MeteorRelevance) -> None:
-    references, captions = sample(corpus, 60)
-    single = [
-        meteor.pairs(References.single(group), np.full(len(group), c, np.int32))
-        for group, c in zip(references, captions, strict=True)
-    ]
-    for pooling, by_hand in (("set", np.max), ("max", np.max), ("mean", np.mean), ("first", lambda s: s[0])):
-        expected = [by_hand(s) for s in single]
-        np.testing.assert_allclose(meteor.pairs(references, captions, pooling), expected, rtol=0, atol=1e-15)  # type: ignore[arg-type]
-    assert not np.array_equal(meteor.pairs(references, captions, "mean"), meteor.pairs(references, captions, "max"))
-
-
-@pytest.mark.java
-def test_a_text_against_itself_is_one_exactly(meteor: MeteorRelevance) -> None:
-    """Check the value 1 that a caption among its own references gets without a question."""
-    texts = [w for w in meteor.words[1:] if w.count(" ") < 40]
-    texts += ["a", ".", "a " * 39 + "a", "a b " * 19 + "a b", "a a b " * 13 + "a", "running runs run ran " * 9 + "run"]
-    assert len(texts) > 200
-    assert set(meteor.scorer.score([f"{t} ||| {t}" for t in texts])) == {1.0}
-
-
-@pytest.mark.java
 def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, monkeypatch: pytest.MonkeyPatch) -> None:
     captions = np.array([3, 3, 150, 205, 212], np.int32)
     references = corpus.references([0, 30, 40, 41])
@@ -155,10 +130,3 @@ def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, mo
     np.testing.assert_array_equal(meteor.query(corpus.texts[row], captions), meteor.pairs(single, captions))
     for odd in ("", "...", "😀", "\x00\u2028"):
         assert not meteor.query(odd, captions).any()
-
-
-def test_no_tokens(tmp_path: Path) -> None:
-    bare = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
-    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest") as raised:
-        opened(bare, tmp_path / "meteor")
-    assert raised.value.exit_code == 3

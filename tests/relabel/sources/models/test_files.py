@@ -11,11 +11,10 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub.utils import filter_repo_objects
 
 from relabel.core.errors import MissingError, UsageError
 from relabel.sources.models import files as model_files
-from relabel.sources.models.files import ModelFiles, find_model, value_files
+from relabel.sources.models.files import ModelFiles, find_model
 
 COMMIT, OLDER = "c" * 40, "b" * 40
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
@@ -26,13 +25,6 @@ FILES = {
     "1_Pooling/config.json": '{"pooling_mode_mean_tokens": true}',
     "model.safetensors": "weights",
     "tokenizer.json": "tokenizer",
-}
-NO_VALUES = {
-    "README.md": "card",
-    "data_config.json": "[]",
-    "pytorch_model.bin": "the weights again",
-    "openvino/config.json": "{}",
-    "train_script.py": "pass",
 }
 
 
@@ -107,6 +99,14 @@ def test_the_cache_comes_before_package_and_hub(minilm: Path, cache: Path, no_hu
     assert no_hub == []
 
 
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_each_file_that_can_change_a_vector_changes_it(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "one", FILES)
+    before = sha256(folder)
+    text = FILES[name].replace('"max_seq_length": 8', '"max_seq_length": 9') + " "
+    assert sha256(write(folder, {name: text})) != before
+
+
 def test_the_requested_revision_is_used(cache: Path, no_hub: list[str]) -> None:
     cached(cache, "acme/mini", OLDER, FILES | {"model.safetensors": "older"}, "v1")
     cached(cache, "acme/mini", COMMIT, FILES)
@@ -116,41 +116,3 @@ def test_the_requested_revision_is_used(cache: Path, no_hub: list[str]) -> None:
     with pytest.raises(MissingError):
         find_model("acme/mini", "v2")
     assert no_hub == ["acme/mini"]
-
-
-@pytest.mark.parametrize(
-    ("name", "todo"),
-    [("all-MiniLM-L6-v2", "leave `revision` out"), ("acme/none", "Check the name"), ("not a name!", "Check the name")],
-)
-def test_a_model_that_is_not_found(name: str, todo: str, cache: Path, no_hub: list[str]) -> None:
-    with pytest.raises(MissingError, match="the hub gives none") as caught:
-        find_model(name, "v1")
-    assert todo in (caught.value.todo or "")
-    assert caught.value.where == name
-    assert "second line" not in str(caught.value)
-
-
-def test_required_files_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything, fetched = FILES | NO_VALUES, list[str]()
-    find = huggingface_hub.snapshot_download
-
-    def fetch(name: str, *, local_files_only: bool, allow_patterns: Any, **options: Any) -> str:
-        if not local_files_only:
-            fetched.extend(filter_repo_objects(everything, allow_patterns=allow_patterns))
-            cached(Path(options["cache_dir"]), name, COMMIT, {n: everything[n] for n in fetched})
-        return find(name, local_files_only=True, allow_patterns=allow_patterns, **options)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    first, again = find_model("acme/mini"), find_model("acme/mini")
-    assert sorted(fetched) == sorted([*FILES, "data_config.json", "openvino/config.json"])
-    assert (first.place, first.revision, again) == ("hub", COMMIT, first)
-    assert first.sha256() == sha256(write(cache / "copy", everything))
-    assert value_files(cache / "copy") == sorted(FILES)
-
-
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_each_file_that_can_change_a_vector_changes_it(name: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "one", FILES)
-    before = sha256(folder)
-    text = FILES[name].replace('"max_seq_length": 8', '"max_seq_length": 9') + " "
-    assert sha256(write(folder, {name: text})) != before

@@ -1,11 +1,17 @@
 """Contract: vectors of captions, images or both, from any of three formats, become cosines of the corpus's rows.
 Blocks, pairs and neighbours equal loops. Missing ids, unequal widths, NaN, zero vectors and lengths other than 1 are
 refused by name.
+
+Contract: damaged files of vectors, files of another kind, and files that misstate their size are refused by name.
+
+No memory is allocated for a shape, header or line that the file does not contain.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -16,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from tests.relabel.sources.encodings import encode, find
 from tests.relabel.sources.fuse.fixtures import small_corpus
 
@@ -25,6 +32,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search
 from relabel.sources.precomputed import ExternalVectorRelevance, Precomputed, PrecomputedParams
+from relabel.sources.precomputed.files import read_vector_file
 
 WIDTH = 9
 Write = Callable[[Path, list[str], NDArray[Any]], Path]
@@ -141,25 +149,6 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
             assert scores[q].tolist() == [mine[r - rows.start] for r in wanted_rows]
 
 
-def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    images = vectors_of(corpus.image_ids)
-    path = as_npy(tmp_path, corpus.image_ids, images)
-    label = encoded(corpus, tmp_path, pooling="set", images=str(path), stored="float16")
-    expected = unit(images) @ unit(images)[corpus.image].T
-    every = np.arange(len(corpus), dtype=np.int32)
-    assert label.block(corpus.references(range(12)), every) == pytest.approx(expected, abs=2e-3)
-
-
-def test_a_row_that_is_not_encoded_has_no_score(tmp_path: Path) -> None:
-    """Check that no row reads one of the image vectors, which are stored after those of the captions."""
-    corpus = small_corpus()
-    path = as_npy(tmp_path, corpus.image_ids, vectors_of(corpus.image_ids))
-    label = encoded(corpus, tmp_path, range(0, 10), pooling="set", images=str(path))
-    with pytest.raises(IndexError):
-        label.block(corpus.references([0]), np.array([10], np.int32))
-
-
 def spoil(vectors: NDArray[np.float32], value: float) -> NDArray[np.float32]:
     vectors[3, :] = value
     return vectors
@@ -208,26 +197,63 @@ def test_bad_input_is_refused_by_name(tmp_path: Path, name: str) -> None:
         encoded(corpus, tmp_path, **prepare(corpus, tmp_path))
 
 
-def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    corpus = small_corpus()
-    vectors = vectors_of(corpus.caption_ids)
-    save_file({"text": vectors, "other": vectors[:2]}, tmp_path / "v.safetensors")
-    (tmp_path / "names.json").write_text(json.dumps(corpus.caption_ids))
-    params = {"captions": str(tmp_path / "v.safetensors"), "caption_ids": str(tmp_path / "names.json")}
-    with pytest.raises(UsageError, match=r"it holds .*other.*tensor"):
-        encoded(corpus, tmp_path, **params)
-    with pytest.raises(UsageError, match="no tensor image"):
-        encoded(corpus, tmp_path, **params, tensor="image")
-    label = encoded(corpus, tmp_path, **params, tensor="text")
-    assert label.vectors == pytest.approx(unit(vectors), abs=1e-6)
+VECTORS = np.eye(3, dtype=np.float32)
 
 
-def test_refs_needs_vectors_of_images() -> None:
-    with pytest.raises(UsageError, match="no pooling 'set': it takes vectors of images"):
-        Precomputed(PrecomputedParams(captions="x.npy", pooling="set"))
-    assert Precomputed(PrecomputedParams(images="x.npy", pooling="set")).spec.symmetric
-    # Vectors of images are compared unless another pooling is named.
-    assert not Precomputed(PrecomputedParams(images="x.npy", captions="y.npy")).spec.symmetric
-    assert PrecomputedParams(images="x.npy", captions="y.npy", pooling="max").pooling == "max"
+def saved(array: Any, **more: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, **more)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "array", [np.asfortranarray(VECTORS), VECTORS.astype(">f8"), VECTORS.astype(">i2"), VECTORS[::2]]
+)
+def test_every_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(saved(array))
+    (tmp_path / "a.ids.json").write_text(json.dumps([f"ç{i}" for i in range(len(array))]))
+    vectors = read_vector_file(tmp_path / "a.npy")
+    assert np.array_equal(vectors.vectors, array)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"vector": pa.array([1.0, 2.0])}, "list_value_length"),
+        ({"vector": pa.array(["a", "b"])}, "list_value_length"),
+        ({"vector": pa.array([[1.0], None])}, "expected 1 numbers, found None for b"),
+        ({"vector": pa.array([[1.0], [1.0, 2.0]])}, "expected 1 numbers, found 2 for b"),
+        ({"id": pa.array(["a", None])}, "id 1 is empty"),
+        ({"id": pa.array([1.5, 2.5])}, "id 0: 'id': expected a string or a whole number"),
+        ({"id": pa.array(["a", "a"])}, "id a is there twice"),
+    ],
+)
+def test_a_table_without_vectors_is_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+    good = {"id": pa.array(["a", "b"]), "vector": pa.array([[1.0], [2.0]])}
+    pq.write_table(pa.table(good | columns), tmp_path / "a.parquet")
+    with pytest.raises(CheckError, match=message):
+        read_vector_file(tmp_path / "a.parquet")
+
+
+def test_a_false_safetensors_header_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.ids.txt").write_text("1\n2\n3\n")
+    path = tmp_path / "a.safetensors"
+    save_file({"x": VECTORS}, path)
+    contents = path.read_bytes()
+    lies = [
+        contents[:-1],
+        b"",
+        b"\xff" * 8,
+        struct.pack("<Q", 1 << 62) + contents[8:],
+        contents.replace(b"[3,3]", b"[9,9]"),
+    ]
+    for lie in [
+        *lies,
+        contents.replace(b"F32", b"F64"),
+        contents.replace(b"F32", b"Q32"),
+        contents.replace(b'"x"', b"[[["),
+    ]:
+        path.write_bytes(lie)
+        with pytest.raises(CheckError) as caught:
+            read_vector_file(path)
+        assert caught.value.where == str(path)

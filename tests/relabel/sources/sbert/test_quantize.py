@@ -59,12 +59,6 @@ def test_one_model_serves_all_datasets(make_model: Any, tmp_path: Path) -> None:
     assert built(sbert, corpus(), "mine", runtime)[1]
 
 
-def test_prompt_and_limit_have_models_of_their_own(make_model: Any, tmp_path: Path) -> None:
-    folders = {source(make_model(), **p).int8_folder(tmp_path) for p in ({}, {"prompt": "q: "}, {"max_length": 8})}
-    assert len(folders) == 3
-    assert source(make_model(), pooling="mean").int8_folder(tmp_path) in folders
-
-
 def test_a_model_that_loses_too_much_is_refused(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ correlation with human scores is as measured.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 from tests.relabel.sources.encodings import encode
 
-from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.models.encoder import SentenceEncoder
-from relabel.sources.models.files import DEFAULT_MODEL
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.manifest import Manifest
 
@@ -59,15 +56,6 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     assert [flag for column in columns for flag in column] == [i == 5 for i in range(10)]
 
 
-def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
-    _, manifest = encoded(tmp_path / "e", dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
-    expected = {"model": DEFAULT_MODEL, "width": 384, "prompt": "q: ", "max_length": 16, "truncated": 1}
-    assert manifest.metadata.items() >= expected.items()
-    assert (manifest.provenance["backend"], manifest.provenance["device"]) == ("openvino", "cpu")
-    schema = pq.read_schema(tmp_path / "e" / manifest.parts[0])
-    assert str(schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
-
-
 def test_a_caption_without_a_finite_vector_is_a_failed_row(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,24 +75,6 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
     block = relevance.block(References.single(EVERY), EVERY)
     np.testing.assert_array_equal(np.isnan(block), failed[:, None] | failed)
     np.testing.assert_array_equal(np.isnan(relevance.query("a dog", EVERY)), failed)
-
-
-def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path) -> None:
-    model = SentenceTransformer(str(make_model()), device="cpu")
-    next(iter(model.parameters())).data.fill_(float("nan"))
-    model.save(str(tmp_path / "broken"))
-    with pytest.raises(CheckError, match="no finite vector"):
-        encoded(tmp_path / "e", model=str(tmp_path / "broken"))
-
-
-def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(make_model(), model)
-    relevance, _ = encoded(tmp_path / "e", model=str(model))
-    shutil.copytree(make_model(seed=1), model, dirs_exist_ok=True)
-    assert relevance.block(References.single(EVERY), EVERY).shape == (10, 10)
-    with pytest.raises(CheckError, match="another model"):
-        relevance.query("a dog", EVERY)
 
 
 @pytest.mark.slow

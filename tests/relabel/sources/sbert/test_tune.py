@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
-from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, small_scores, tiny_encoder, use_small_scores
+from tests.relabel.sources.sbert.tiny_encoder import small_corpus, small_scores, tiny_encoder, use_small_scores
 
-from relabel.core.errors import MissingError
 from relabel.core.runtime import Runtime
 from relabel.sources.sbert import tune as sbert_tune
 from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
@@ -122,27 +121,3 @@ def _vectors(folder: Path, texts: list[str], ids: list[str]) -> dict[str, Any]:
 
     model = SentenceTransformer(str(folder), device="cpu")
     return dict(zip(ids, model.encode(texts, normalize_embeddings=True), strict=True))
-
-
-def test_a_corpus_without_all_judged_captions_is_refused(base: Path, tmp_path: Path) -> None:
-    few = small_corpus(IMAGES - 1)
-    with pytest.raises(MissingError, match="the corpus lacks coco:"):
-        build(tmp_path / "out", tune_sbert(TuneSbertParams(**PARAMS | {"base": str(base)}), few, Runtime()))
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_further_judgements(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(name: str, data: Path, mirror: None, progress: Any, files: list[str]) -> list[Path]:
-        return [tmp_path / files[0]]
-
-    monkeypatch.setattr("relabel.sources.sbert.tune_data.fetch", fetch)
-    (tmp_path / "stsb-en-train.csv").write_text("a man,a dog,0.0\nthe bus,the red bus,5.0\n" * 5)
-    rows = "".join(f"{i}\ta big dog\ttwo cats\t{1 + i % 5}\tNEUTRAL\n" for i in range(10))
-    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    (tmp_path / "SICK_train.txt").write_text(header + rows)
-    manifest, _ = tune(base, tmp_path / "model", sis=0.5, extra_datasets=("stsb", "sick"))
-    assert manifest.inputs.keys() >= {"cxc sis val", "stsb train", "sick train"}
-    tune(base, tmp_path / "images", sis=0.5)
-    tune(base, tmp_path / "plain")
-    assert len({weights(tmp_path / name) for name in ("model", "images", "plain")}) == 3

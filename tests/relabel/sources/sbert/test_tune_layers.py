@@ -4,7 +4,6 @@ loss equals explicit loops; batches without information have loss 0 and no gradi
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 import torch
 from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
 
-from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
-from relabel.sources.sbert import tune
 from relabel.sources.sbert.tune import UpperLayers, compute_loss
 from relabel.sources.sbert.tune_data import Pairs
 
@@ -48,18 +45,6 @@ def test_the_gradient_of_the_complete_model(folder: Path, layers: int, learning:
         torch.testing.assert_close(gradient, encoder.model.get_parameter(name).grad, rtol=1e-4, atol=1e-7)
 
 
-def test_the_same_bits_on_any_number_of_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "_TOKENS", 100)
-    one, three = (make(folder, 2, threads).vectors(WHICH) for threads in (1, 3))
-    assert torch.equal(one, three)
-
-
-def test_a_model_without_a_list_of_layers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "_LAYERS", ("elsewhere",))
-    with pytest.raises(CheckError, match=str(folder)):
-        make(folder, 1)
-
-
 def vectors(seed: int = 0) -> torch.Tensor:
     values = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return torch.nn.functional.normalize(values, dim=-1)
@@ -86,21 +71,3 @@ def test_a_kind_of_pairs_adds_one_minus_pearson(left: int, right: int) -> None:
     expected += float(compute_loss(v, {"b": other}, {"b": 1.0}))
     both = compute_loss(v, {"a": one, "b": other}, {"a": 0.3, "b": 1.0})
     assert float(both) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("pairs", [0, 1, 3])
-def test_batches_without_information(pairs: int) -> None:
-    v = vectors().requires_grad_()
-    kinds = {"few": judged(5, 5, pairs), "constant": replace(judged(1, 5), score=np.ones(12))}
-    loss = compute_loss(v, kinds, dict.fromkeys(kinds, 1.0))
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert v.grad is not None
-    assert float(loss.detach()) == 0
-    assert not bool(v.grad.any())
-
-
-def test_the_gradient_is_finite_where_all_cosines_are_equal() -> None:
-    v = torch.ones(20, 8, requires_grad=True)
-    compute_loss(v, {"sts": judged(1, 1)}, {"sts": 1.0}).backward()  # type: ignore[no-untyped-call]
-    assert v.grad is not None
-    assert bool(v.grad.isfinite().all())

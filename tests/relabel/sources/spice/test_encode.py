@@ -14,18 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.relabel.sources.encodings import make_steps
 
-from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import FAILED, Shards
 from relabel.sources.spice import encode as module
-from relabel.sources.spice.encode import collapsed, encoding_steps, spelled, words_table
+from relabel.sources.spice.encode import collapsed, encoding_steps
 from relabel.sources.spice.parse_cache import CachedParser
 from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.store.artefact import Recipe, build
@@ -128,22 +126,3 @@ def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", cached(later), per_shard=40, lines=more)
     assert later.requests == Counter([odd, "a new horse", "another tree"])
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
-
-
-def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, oracle: Any) -> None:
-    words = ["men", "man", "dogs", "hot dog", "riding", " Street ", "zzz", "", "children", "glass"]
-    table = words_table([*words, "man"], meteor_jar)
-    assert table["word"].to_pylist() == sorted(words)
-    synsets = dict(zip(table["word"].to_pylist(), map(set, table["synsets"].to_pylist()), strict=True))
-    assert synsets == {word: {int(s) for s in oracle.sets(word)} for word in words}
-    assert synsets["man"]
-    assert synsets["man"] <= synsets["men"]
-    assert synsets["zzz"] == synsets[""] == set()
-    assert synsets["hot dog"]
-    assert not synsets["hot dog"] & synsets["zzz"]
-
-
-@pytest.mark.parametrize("wrong", [[[]], [["a", "b", "c", "d"]], [["a", None]]])
-def test_invalid_tuples_are_refused(wrong: Any) -> None:
-    with pytest.raises(CheckError, match="one to three words"):
-        spelled(pa.chunked_array([pa.array([wrong], pa.list_(pa.list_(pa.string())))]))

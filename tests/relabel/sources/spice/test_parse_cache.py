@@ -7,7 +7,6 @@ damaged file or one of somebody else is refused and left as it is; a file that c
 from __future__ import annotations
 
 import random
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,13 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT
-from relabel.sources.spice import parse_cache
 from relabel.sources.spice.parse_cache import CachedParser
-from relabel.sources.spice.parser import ParseFailure, SpiceParser
+from relabel.sources.spice.parser import ParseFailure
 
 ROOT = Path(__file__).parents[4]
 TEXTS = ["a dog", "two cats", "", "café 图 \ud800", 'a "quoted" \\ text', "a 'b'); DROP TABLE parses", "odd", "a dog"]
@@ -47,16 +43,6 @@ class Parser:
         pass
 
 
-class Notes:
-    """Progress that collects notes."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
 def tuples(text: str) -> list[list[str]]:
     return [[word, text[::-1], "near"] for word in text.split()]
 
@@ -76,27 +62,6 @@ def test_a_text_is_parsed_once_and_a_kept_parse_equals_a_fresh_one(tmp_path: Pat
     assert again == [tuples(text) for text in [*TEXTS, "new"]]
     assert second.requests == Counter(["odd", "new"])
     assert sum(done) == len(TEXTS) + 1
-
-
-def test_another_version_of_the_parser_parses_again(tmp_path: Path) -> None:
-    cached(tmp_path / "kept", Parser()).parse(TEXTS)
-    other = Parser("2")
-    cached(tmp_path / "kept", other).parse(TEXTS)
-    assert set(other.requests) == set(TEXTS)
-
-
-def test_the_version_is_that_of_the_jars_and_of_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    jars = {"spice": "1", "corenlp": "2"}
-    monkeypatch.setattr("relabel.sources.spice.parser.parser_files", lambda: jars)
-    parser = SpiceParser(list, 1.0)
-    versions = [parser.version(), parser.version()]
-    jars["corenlp"] = "3"
-    versions.append(parser.version())
-    (tmp_path / "worker.py").write_text("pass")
-    monkeypatch.setattr("relabel.sources.spice.worker.__file__", str(tmp_path / "worker.py"))
-    versions.append(parser.version())
-    assert versions[0] == versions[1]
-    assert len(set(versions)) == 3
 
 
 WRITER = """
@@ -143,34 +108,3 @@ def test_a_changed_byte_never_changes_a_parse(tmp_path: Path) -> None:
         except CheckError:
             outcomes["refused"] += 1
     assert set(outcomes) == {"kept", "parsed again", "refused"}
-
-
-@pytest.mark.parametrize("content", ["CREATE TABLE mine (x)", "CREATE TABLE parses (key, value)", None])
-def test_the_file_of_somebody_else_is_refused_and_kept(tmp_path: Path, content: str | None) -> None:
-    path, parser = tmp_path / "kept", Parser()
-    path.write_bytes(b"my notes" * 999)
-    if content is not None:
-        path.unlink()
-        with sqlite3.connect(path) as connection:
-            connection.execute(content)
-    before = path.read_bytes()
-    with pytest.raises(CheckError, match=r"kept: not a cache of SPICE's parses"):
-        cached(path, parser).parse(TEXTS)
-    assert path.read_bytes() == before
-    assert not parser.requests
-
-
-def test_a_file_that_cannot_be_used_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse_cache, "_PATIENCE", 0.01)
-    (tmp_path / "file").write_text("no folder")
-    (tmp_path / "folder").mkdir()
-    locked = sqlite3.connect(tmp_path / "locked")
-    locked.execute("BEGIN EXCLUSIVE")
-    for path in (tmp_path / "file/kept", tmp_path / "folder", tmp_path / "locked"):
-        notes, parser = Notes(), Parser()
-        unkept = cached(path, parser, notes)
-        for _ in range(2):
-            assert unkept.parse(TEXTS) == [tuples(text) for text in TEXTS]
-        assert set(parser.requests.values()) == {2}
-        assert len(notes.lines) == 1
-        assert str(path) in notes.lines[0]

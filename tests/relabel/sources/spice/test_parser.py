@@ -23,14 +23,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.java import JavaError, find_java
 from relabel.core.runtime import Runtime
 from relabel.sources.spice.encode import collapsed
-from relabel.sources.spice.parser import (
-    PROBED,
-    ParseFailure,
-    SpiceParser,
-    class_path,
-    corenlp_jars,
-    worker_command,
-)
+from relabel.sources.spice.parser import PROBED, ParseFailure, SpiceParser, class_path, worker_command
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="process groups")
 
@@ -110,59 +103,6 @@ def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
     assert starts(tmp_path) == 5  # the first start, and two for each of the two captions
 
 
-def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_path: Path) -> None:
-    parses = fake("if text.endswith(' 5'): say({'failed': 'Java says no'}); continue").parse(TEXTS)
-    assert parses[5] == ParseFailure("Java says no")
-    assert [*parses[:5], *parses[6:]] == [*PARSED[:5], *PARSED[6:]]
-    assert starts(tmp_path) == 1
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"before": "say({'failed': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
-        ({"before": "print('Error: no VM', file=sys.stderr); sys.exit(1)"}, "Error: no VM"),
-        ({"probed": {"failed": "Java says NoClassDefFoundError"}}, "NoClassDefFoundError"),
-        ({"probed": [["horse"]]}, "gives"),
-        ({"probed": {"memory": "Java heap space"}}, "the heap is too small"),
-    ],
-)
-def test_a_parser_that_parses_nothing_stops_the_run_in_one_line(fake: Fake, how: dict[str, object], said: str) -> None:
-    with pytest.raises(JavaError, match="SPICE's parser does not work") as caught:
-        fake(**how).parse(TEXTS)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert ("Raise the heap" in str(caught.value)) == ("heap" in said)
-
-
-def test_an_interrupted_call_leaves_no_answers_for_the_next(fake: Fake) -> None:
-    parser = fake()
-
-    def stop(_: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        parser.parse(TEXTS, stop)
-    assert parser.parse(TEXTS[7:9]) == PARSED[7:9]
-
-
-def test_missing_or_truncated_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    with pytest.raises(MissingError, match="relabel fetch corenlp"):
-        corenlp_jars(tmp_path)
-    (tmp_path / "corenlp").mkdir()
-    (tmp_path / "corenlp/stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
-    with pytest.raises(CheckError, match="relabel fetch corenlp") as caught:
-        corenlp_jars(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_java_without_its_library_is_one_line(tmp_path: Path, fake_java: Callable[[str], Path]) -> None:
-    fake_java("pass")
-    with pytest.raises(MissingError, match="no Java library"):
-        worker_command(tmp_path, "1G")
-
-
 # The real parser
 
 
@@ -207,9 +147,7 @@ def test_the_real_parser_returns_the_published_tuples_and_survives_a_kill(
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_the_real_parser_accepts_any_text_and_reports_a_small_heap(
-    real: Callable[[str], SpiceParser],
-) -> None:
+def test_the_real_parser_accepts_any_text_and_reports_a_small_heap(real: Callable[[str], SpiceParser]) -> None:
     odd = ["😀 \ud83d", "a\x00b\u2028c", "...", "!", "Two sentences. The dog runs.", "\\ \" ' ` ||| <b>"]
     parser = real("300M")
     try:

@@ -1,10 +1,9 @@
-"""Opened encodings of wmd for a few captions, and distances by the solvers of POT or SciPy, computed from the words."""
+"""Opened encodings of wmd for a few captions, and distances by a linear program of SciPy, computed from the words."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,7 @@ def by_the_book(left: Sequence[str], right: Sequence[str], vectors: Vectors) -> 
         return float("inf")
     cost = np.array([[np.sqrt(((vectors[x] - vectors[y]) ** 2).sum()) for y in b] for x in a])
     weights = [np.array([c[w] / c.total() for w in c]) for c in (a, b)]
-    return _least(weights[0], weights[1], cost)
-
-
-def _least(a: NDArray[np.float64], b: NDArray[np.float64], cost: NDArray[np.float64]) -> float:
-    if _pot() is not None:
-        return float(_pot().emd2(a, b, cost))
-    return linear_program(a, b, cost)
+    return linear_program(weights[0], weights[1], cost)
 
 
 def linear_program(supply: NDArray[Any], demand: NDArray[Any], cost: NDArray[np.float64]) -> float:
@@ -62,12 +55,3 @@ def linear_program(supply: NDArray[Any], demand: NDArray[Any], cost: NDArray[np.
     m, n = cost.shape
     sums = [*(np.eye(m)[i].repeat(n) for i in range(m)), *(np.tile(np.eye(n)[j], m) for j in range(n))]
     return float(linprog(cost.reshape(-1), A_eq=np.array(sums), b_eq=np.concatenate([supply, demand])).fun)
-
-
-@cache
-def _pot() -> Any:
-    try:
-        import ot
-    except ImportError:
-        return None
-    return ot

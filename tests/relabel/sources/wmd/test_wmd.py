@@ -1,25 +1,48 @@
 """Contract: the relevance of wmd is linear in word mover's distance and pooled as in the papers. Stop words and words
 without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set.
 Bad input is refused in one line.
+
+Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They have the same bits
+for both orders of a pair and any number of threads. `transport` returns the least cost of a transportation problem,
+equal to a linear program, for all supplies and demands of equal sums and for both assignments of the sides, and to POT
+(if installed) for many words.
+
+Contract: neighbours by wmd equal scoring every candidate and sorting by (-score, row), bit for bit, under every
+pooling, with ties, captions without known words and few candidates, for any division into tasks and number of
+threads.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr
-from tests.relabel.sources.wmd.oracle import GLOVE, by_the_book, corpus_of, encode_in, write_vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.relabel.sources.wmd.oracle import (
+    GLOVE,
+    Encode,
+    by_the_book,
+    corpus_of,
+    encode_in,
+    linear_program,
+    write_vectors,
+)
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
-from relabel.datasets.cxc import human_scores
 from relabel.sources.base import Encoding
-from relabel.sources.wmd import Wmd, WmdParams
+from relabel.sources.finder import Search
+from relabel.sources.wmd import ENGLISH, Wmd, WmdParams
+from relabel.sources.wmd.distance import Bags, distances, transport
+from relabel.sources.wmd.relevance import WmdRelevance
+from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 WORDS = ["dog", "dogs", "runs", "cat", "sleeps", "sofa", "two", "the", "red", "bus"]
 TEXTS = [
@@ -118,35 +141,6 @@ def test_a_caption_without_a_known_word_has_relevance_0_and_changes_no_set(tmp_p
     assert metadata["vocabulary"] == 9
 
 
-def test_stop_words_are_a_file_or_none(tmp_path: Path, vectors: Path) -> None:
-    stop_words = tmp_path / "stop.txt"
-    stop_words.write_text("dog\n\nRed\n")
-    corpus, rows = corpus_of(TEXTS, 4), np.arange(8, dtype=np.int32)
-    vector_of = write_vectors(vectors, WORDS)
-    for named, left_out in (("none", set()), (str(stop_words), {"dog", "red"})):
-        relevance, manifest = encode_in(tmp_path / Path(named).stem, corpus, vectors=str(vectors), stop_words=named)
-        assert manifest.metadata["stop_words"]["words"] == len(left_out)
-        bags = [[w for w in t.lower().split() if w not in left_out] for t in TEXTS]
-        expected = [by_the_book(bags[0], one, vector_of) for one in bags]
-        np.testing.assert_allclose(
-            relevance.distances(References.single(np.zeros(8, np.int32)), References.single(rows)), expected
-        )
-    stop_words.write_text("two words\n")
-    with pytest.raises(CheckError, match="expected one word, found 'two words'"):
-        encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words=str(stop_words))
-    with pytest.raises(MissingError, match="no file of stop words"):
-        encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words="klingon")
-
-
-def test_unit_vectors(tmp_path: Path, vectors: Path) -> None:
-    relevance, _ = encode_in(tmp_path, corpus_of(TEXTS, 4), vectors=str(vectors), unit_vectors=True)
-    vector_of = {w: v / np.linalg.norm(v) for w, v in write_vectors(vectors, WORDS).items()}
-    expected = [by_the_book(bag(TEXTS[1]), bag(t), vector_of) for t in TEXTS]
-    distances_found = relevance.distances(References.single(np.ones(8)), References.single(np.arange(8)))
-    np.testing.assert_allclose(distances_found, expected, atol=1e-6)
-    assert relevance.reach == pytest.approx(2)
-
-
 def test_a_new_text_scores_as_a_caption(tmp_path: Path, vectors: Path) -> None:
     corpus = corpus_of(TEXTS, 4)
     part, manifest = encode_in(tmp_path, corpus, range(4), vectors=str(vectors))
@@ -164,34 +158,141 @@ def test_a_new_text_scores_as_a_caption(tmp_path: Path, vectors: Path) -> None:
         reopened.query("a red bus", rows)
 
 
-def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
-    write_vectors(tmp_path / "other.txt", ["hund", "katze", "the"])
-    with pytest.raises(CheckError, match=r"other\.txt: no word of these captions has a vector: .* as 'dog', 'runs'"):
-        encode_in(tmp_path, corpus_of(TEXTS), vectors=str(tmp_path / "other.txt"))
-    with pytest.raises(CheckError, match="all are stop words"):
-        encode_in(tmp_path, corpus_of(["the of", "on the"]), vectors=str(tmp_path / "other.txt"))
-    with pytest.raises(MissingError, match="relabel tune cbow"):
-        encode_in(tmp_path, corpus_of(TEXTS))
+def draw_bags(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.ndarray]:
+    """Return random bags of up to 8 words with repeats, and an empty one."""
+    rng = np.random.default_rng(seed)
+    lists = [np.unique(rng.integers(0, words, rng.integers(1, 9))) for _ in range(bags - 1)] + [np.empty(0, np.int64)]
+    indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+    ids = np.concatenate(lists).astype(np.int32)
+    random_bags = Bags.of(indptr, ids, rng.integers(1, 4, len(ids)))
+    return random_bags, rng.normal(size=(words, 13)).astype(np.float32).astype(np.float64)
 
 
-@pytest.mark.java
-@pytest.mark.slow
-def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, coco: Corpus) -> None:
-    """Check GloVe 6B 100-d with PTB tokens, without stop words, pooled by max over five references."""
-    from relabel.corpus.tokenizers import tokenize
+def all_pairs(bags: Bags) -> tuple[References, References]:
+    count = len(bags.totals)
+    numbers = np.arange(count, dtype=np.int32)
+    return References.single(np.repeat(numbers, count)), References.single(np.tile(numbers, count))
 
-    if not (mirror / GLOVE).exists():
+
+def test_bits_depend_on_the_pair_only() -> None:
+    bags, vectors = draw_bags(200)
+    left, right = all_pairs(bags)
+    single = distances(bags, vectors, left, right)
+    np.testing.assert_array_equal(single, distances(bags, vectors, left, right, threads=3))
+    np.testing.assert_array_equal(single, distances(bags, vectors, right, left))
+    sample = np.random.default_rng(0).permutation(len(left))[:500]
+    np.testing.assert_array_equal(single[sample], distances(bags, vectors, left.take(sample), right.take(sample)))
+
+
+def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco_slice: list[str]) -> None:
+    path = mirror / GLOVE
+    if not path.exists():
         pytest.skip(f"the mirror has no {GLOVE}")
-    rows = coco.rows(["test"])
-    columns = coco.table.slice(rows.start, len(rows)).select(["caption_id", "image_id", "split", "text"]).to_pydict()
-    part = Corpus.from_captions(map(Caption, *columns.values()))
-    part = part.with_tokens(tokenize(part.texts))
-    relevance, manifest = encode_in(tmp_path, part, size=10_000, vectors=str(mirror / GLOVE), tokenizer="ptb")
-    assert manifest.metadata["without_vector"] == 0
-    sits = human_scores("sits", "test")
-    captions = np.array([part.row_of[c] for c in sits.left], np.int32)
-    images = np.array([part.image_of[i] for i in sits.right])
-    other = part.image[captions] != images
-    label = relevance.pairs(part.references(images.tolist()), captions)
-    correlations = pearsonr(label, sits.score).statistic, pearsonr(label[other], sits.score[other]).statistic
-    assert correlations == pytest.approx((0.812, 0.606), abs=0.002)
+    texts = [" ".join(t.lower().replace(".", " ").replace(",", " ").split()) for t in coco_slice]
+    corpus: Corpus = corpus_of(texts, 5)
+    relevance, _ = encode(corpus, vectors=str(path))
+    assert relevance.vectors.shape[1] == 100
+    tokens = [[w for w in t.split() if w not in ENGLISH] for t in corpus.texts]
+    read = read_word_vectors(WordVectorsFile.at(path), {w for t in tokens for w in t})
+    words = {w: read.vectors[i].astype(np.float64) for w, i in read.index.items()}
+    pairs = np.random.default_rng(1).integers(0, len(texts), (3000, 2))
+    pairs[:20, 1] = pairs[:20, 0]
+    computed = distances(relevance.bags, relevance.wide, *(References.single(side) for side in pairs.T))
+    expected = [by_the_book(tokens[a], tokens[b], words) for a, b in pairs.tolist()]
+    np.testing.assert_allclose(computed, expected, rtol=0, atol=1e-9)
+    assert (computed[:20] == 0.0).all()
+
+
+Problem = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Draw bags of 1 to 7 words with counts as supplies and demands; costs with many ties, or none."""
+    left = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
+    right = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
+    tied = st.integers(0, 3).map(float)
+    cost = draw(st.one_of(st.just(tied), st.just(st.floats(0, 100, allow_subnormal=False))))
+    cells = draw(st.lists(cost, min_size=left.size * right.size, max_size=left.size * right.size))
+    return np.array(cells).reshape(left.size, right.size), left * right.sum(), right * left.sum()
+
+
+def solved(problem: Problem) -> float:
+    cost, supply, demand = problem
+    return transport(np.ascontiguousarray(cost), supply.copy(), demand.copy())
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_the_cost_equals_a_linear_program(problem: Problem) -> None:
+    cost, supply, demand = problem
+    expected = linear_program(supply, demand, cost)
+    assert solved(problem) == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    assert solved((np.ascontiguousarray(cost.T), demand, supply)) == pytest.approx(expected, rel=1e-9, abs=1e-7)
+
+
+SOME_WORDS = [f"w{i}" for i in range(40)]
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Return captions of a few words; one in four is an earlier one, and some have no known word."""
+    rng, captions = np.random.default_rng(seed), list[str]()
+    for i in range(count):
+        text = " ".join(rng.choice(SOME_WORDS, int(rng.integers(1, 8))))
+        if i % 4 == 3:
+            text = captions[int(rng.integers(len(captions)))]
+        captions.append("unknown words" if i % 37 == 5 else text)
+    return captions
+
+
+@pytest.fixture
+def relevance(tmp_path: Path, encode: Encode) -> WmdRelevance:
+    write_vectors(tmp_path / "words.txt", SOME_WORDS)
+    return encode(corpus_of(texts(240), 4), vectors=str(tmp_path / "words.txt"))[0]
+
+
+def searches(corpus: Corpus, k: int) -> dict[str, Search]:
+    rows = np.arange(len(corpus), dtype=np.int32)
+    images = corpus.references(range(len(corpus.image_ids)))
+    nothing = np.full(len(images), -1, np.int32)
+    candidates = rows[rows % 3 == 1]
+    return {
+        "captions": Search(References.single(rows), rows, rows, k),
+        "images": Search(images, nothing, rows, k),
+        "some of them": Search(References.single(rows[10:60]), rows[10:60], candidates, k),
+    }
+
+
+def check(relevance: WmdRelevance, search: Search, pooling: Pooling, rows: np.ndarray, scores: np.ndarray) -> None:
+    for number in range(len(search.queries)):
+        copies = search.queries.take(np.full(len(search.candidates), number))
+        expected = relevance.pairs(copies, search.candidates, pooling)
+        itself = search.candidates == search.exclude[number]
+        order = np.lexsort((search.candidates, -expected, itself))[: search.width]
+        np.testing.assert_array_equal(rows[number], search.candidates[order])
+        np.testing.assert_array_equal(scores[number], expected[order])
+
+
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+@pytest.mark.parametrize("k", [1, 7, 500])
+def test_neighbours_equal_a_sort_of_all_candidates(relevance: WmdRelevance, pooling: Pooling, k: int) -> None:
+    for search in searches(relevance.corpus, k).values():
+        progress: list[int] = []
+        finder = relevance.finder(search, pooling, Runtime(threads=1))
+        rows, scores = finder.find(None, range(len(search.queries)), progress.append)  # type: ignore[arg-type]
+        assert rows.shape == (len(search.queries), search.width)
+        assert sum(progress) == len(search.queries)
+        check(relevance, search, pooling, rows, scores)
+
+
+def test_threads_and_tasks_change_nothing(relevance: WmdRelevance) -> None:
+    search = searches(relevance.corpus, 9)["images"]
+    every = range(len(search.queries))
+
+    complete = relevance.finder(search, "set", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
+    for runtime in (Runtime(threads=3), Runtime(threads=1)):
+        finder = relevance.finder(search, "set", runtime)
+        for part in (every[40:], every[:3], every[3:40]):
+            rows, scores = finder.find(None, part, lambda _: None)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(rows, complete[0][part.start : part.stop])
+            np.testing.assert_array_equal(scores, complete[1][part.start : part.stop])
