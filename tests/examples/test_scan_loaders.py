@@ -1,6 +1,6 @@
-"""Contract: a loader of SCAN's files reads the export `scan`, and the captions of every batch are those of the lookup;
-with clones at hand (RELABEL_SCAN_CLONES, paths joined by the system's separator), so do theirs. A folder without a
-known loader, and files that do not belong to the lookup, are refused."""
+"""Contract: a loader of SCAN's files reads the export `scan`, and the captions of every batch are those of the lookup.
+A folder without a known loader, and files that do not belong to the lookup, are refused.
+"""
 
 from __future__ import annotations
 

@@ -156,10 +156,11 @@ def _parse(content: bytes, where: str) -> Manifest:
             raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, todo=todo)
         body.pop("digest")
         manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+        # The text holds a digest of the values, so that it shows whatever was changed since it was written.
+        as_written = text == manifest.to_json()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckError(f"not a manifest ({error})", where=where, todo=todo) from error
-    # The text holds a digest of the values, so that it shows whatever was changed since it was written.
-    if text != manifest.to_json():
+    if not as_written:
         raise CheckError("not as it was written: a value, its digest or its form was changed", where=where, todo=todo)
     # Readers join these names to the folder, so a name must not lead out of it.
     for name in manifest.files:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from relabel.sources import SOURCES
+
 TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
 
 
@@ -112,25 +114,15 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 ONE_VALUE = "there is one value"
 
 
-SAME: dict[tuple[str, str], str] = {
+SAME: dict[tuple[str, str], str] = {(f"sources.{source}", "source"): ONE_VALUE for source in SOURCES} | {
     ("ingest", "expected"): "refuses a corpus, changes none",
     ("ingest", "dataset"): "a name; ids take the namespace, which is the dataset's where none is given",
-    ("sources.same_image", "source"): ONE_VALUE,
-    ("sources.cbow", "source"): ONE_VALUE,
-    ("sources.cider", "source"): ONE_VALUE,
-    ("sources.meteor", "source"): ONE_VALUE,
     ("sources.meteor", "language"): ONE_VALUE,
-    ("sources.sbert", "source"): ONE_VALUE,
-    ("sources.bert_sts", "source"): ONE_VALUE,
     ("sources.bert_sts", "max_pairs"): "refuses work, changes none",
     ("tune.bert_sts", "on"): ONE_VALUE,
     ("tune.fuse", "on"): ONE_VALUE,
     ("tune.sbert", "revision"): "which files are taken: their sha256 is an input",
-    ("sources.fuse", "source"): ONE_VALUE,
-    ("sources.precomputed", "source"): ONE_VALUE,
     ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
-    ("sources.wmd", "source"): ONE_VALUE,
-    ("sources.spice", "source"): ONE_VALUE,
     ("sources.spice", "heap"): "Java's memory",
     ("sources.spice", "silence"): "when the parser counts as hung",
     ("sources.meteor", "heap"): "Java's memory",

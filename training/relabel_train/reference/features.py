@@ -163,7 +163,7 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
         verify_files(folder, ["lengths.npy", *about["files"]])
     arrays, lengths = [_map(file) for file in files], _array(folder / "lengths.npy")
     found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
-    if found != ([shape] * len(arrays), (len(names), len(names))):
+    if found != ([shape] * len(arrays), (len(names), len(names))) or lengths.dtype.kind not in "iu":
         todo = "Make the features again."
         raise LookupFileError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. {todo}")
     return Features(arrays, names, lengths, about, partial(open_features, str(folder)))

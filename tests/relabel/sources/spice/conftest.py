@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -239,10 +238,8 @@ class Oracle:
         return f1(*(sum(column) for column in zip(*self.counts(references, candidate), strict=True)))
 
 
-def f1(matched: int, candidate: int, reference: int, own: bool = False) -> float:
-    """Compute F1 as the jar does; `own` restricts it to one kind of tuples, NaN if the references have none."""
-    if own and reference == 0:
-        return math.nan
+def f1(matched: int, candidate: int, reference: int) -> float:
+    """Compute F1 as the jar does."""
     if matched == 0:
         return 0.0
     precision, recall = matched / candidate, matched / reference
@@ -257,18 +254,3 @@ def oracle(meteor_jar: Path) -> Oracle:
 @pytest.fixture(name="drawn", scope="session")
 def _drawn() -> Callable[..., Tuples]:
     return drawn
-
-
-@pytest.fixture(name="jar_f1", scope="session")
-def _jar_f1() -> Callable[..., float]:
-    return f1
-
-
-@pytest.fixture(name="encode_given", scope="session")
-def _encode_given() -> Callable[..., Any]:
-    """Return `encode_given(tuples by text, corpus, folder)`, which returns source and manifest."""
-
-    def make(tuples: dict[str, Tuples | None], corpus: Corpus, folder: Path) -> tuple[Any, Any]:
-        return encoded(corpus, RecordedParser(tuples), folder, Runtime(threads=1))
-
-    return make
