@@ -26,7 +26,6 @@ def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:
     params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}, **ingest}
     params["tune"]["cbow"] |= {"width": 16, "epochs": 1, "min_count": 1}
     params["judge"] |= {"split": "val", "resamples": 10}
-    params["neighbours"]["k"] = 20
     folder = Folder(path)
     folder.write(captions, params)
     write_vectors(path, captions, np.random.default_rng(1))
@@ -47,6 +46,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = small_coco(path, patch, tokenizer="none")
         params = yaml.safe_load((path / "params.yaml").read_text(encoding="utf-8"))
         params["sources"]["cider"]["tokenizer"] = "lower_split"
+        params["neighbours"]["k"] = 20
         (path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
         for label in ("sbert", "cider"):
             for split in ("train", "test"):
