@@ -4,23 +4,44 @@ document frequency 0.
 
 Cases: poolings, sets of any size, repeated words on both sides, captions shorter than n, captions without words, one
 image (idf 0 everywhere), captions of 2,000 words, and rows that are not encoded.
+
+Contract: the source cider writes the documented files and metadata. It rejects missing PTB tokens and an absent df
+split, and handles one image, captions without words and odd characters.
+
+Contract: document frequencies of n-grams equal those of a Counter, and ids ascend as documented.
+
+Contract: the columns of a sparse lookup are the (n-gram, level) pairs with a weight that captions of two images
+share, most frequent first. The entries of a caption are its columns in ascending order. Explicit loops are the oracle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.relabel.sources.encodings import encode
 
+from relabel import stages
+from relabel.core.errors import MissingError
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import lower_split
+from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.cider.export import Columns
+from relabel.sources.cider.ngrams import number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.sources.cider.sets import score_sets
 from relabel.sources.relevance import block_of_pairs
+from relabel.stages import Project
+from relabel.store.manifest import Manifest
 
 Open = Callable[..., CiderRelevance]
 
@@ -149,3 +170,141 @@ def test_equals_pycocoevalcap_on_odd_captions(opened: Open) -> None:
     for j in everything(relevance):
         expected = peer_scores(TANGLED, [relevance.corpus.texts[j]] * 4)
         assert relevance.pairs(refs, np.repeat(j, 4)) == pytest.approx(expected, abs=1e-9)
+
+
+IMAGES = {
+    "train": [["a red bus", "the red bus"], ["a blue bus"], ["a red kite"]],
+    "test": [
+        ["a man on a horse", "man man man"],
+        ["two cats 🐈 שלום", "nul\x00 byte", "cats", "x", "y", "sixth caption"],
+    ],
+}
+
+
+def small_corpus(images: dict[str, list[list[str]]] = IMAGES) -> Corpus:
+    captions = [
+        Caption(f"x:{split}{m}-{p}", f"x:{split}{m}", split, text)
+        for split, sets in images.items()
+        for m, texts in enumerate(sets)
+        for p, text in enumerate(texts)
+    ]
+    return Corpus.from_captions(captions, [c.text for c in captions])
+
+
+def encoded(
+    corpus: Corpus, out: Path, rows: range, runtime: Runtime | None = None, size: int = 2, **params: Any
+) -> tuple[Manifest, CiderRelevance]:
+    relevance, manifest = encode(Cider(CiderParams(**params)), corpus, out, rows, size, runtime or Runtime(threads=2))
+    return manifest, relevance
+
+
+def vocabulary(out: Path) -> dict[str, int]:
+    table = pq.read_table(out / "vocabulary.parquet")
+    assert table["id"].to_pylist() == list(range(table.num_rows))
+    return dict(zip(table["ngram"].to_pylist(), table["df"].to_pylist(), strict=True))
+
+
+def test_shards_hold_every_row_and_spell_its_ngrams(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), n=2)
+    assert manifest.parts == [f"part-{i:05d}-of-00004.parquet" for i in range(4)]
+    texts = pq.read_table(tmp_path / "e" / "vocabulary.parquet")["ngram"].to_pylist()
+    shards = [pq.read_table(tmp_path / "e" / name) for name in manifest.parts]
+    assert [row for s in shards for row in s["row"].to_pylist()] == list(corpus.rows(["test"]))
+    row = shards[0].slice(0, 1).to_pylist()[0]
+    ngram_counts = {texts[i]: c for i, c in zip(row["ngrams"], row["counts"], strict=True)}
+    expected = {"a": 2, "man": 1, "on": 1, "horse": 1, "a man": 1, "man on": 1, "on a": 1, "a horse": 1}
+    assert (row["row"], row["words"], ngram_counts) == (corpus.rows(["test"]).start, 5, expected)
+    assert {"🐈", "שלום", "nul\x00 byte"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    ("df", "documents", "expected"),
+    [
+        ("encoded", 2, {"a": 1, "man": 1, "cats": 1, "red": None, "sixth": 0}),
+        ("test", 2, {"a": 1, "man": 1, "cats": 1, "red": None, "sixth": 0}),
+        ("train", 3, {"a": 3, "man": 0, "cats": 0, "red": 2, "bus": 2, "sixth": 0}),
+        ("corpus", 5, {"a": 4, "man": 1, "cats": 1, "red": 2, "bus": 2, "sixth": 0}),
+    ],
+)
+def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected: dict[str, int | None]) -> None:
+    """Check that the first five captions of an image are one document, and that an n-gram in no document has df 0."""
+    corpus = small_corpus()
+    manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df=df)
+    frequencies = vocabulary(tmp_path / "e")
+    assert (manifest.metadata["documents"], manifest.metadata["warnings"]) == (documents, [])
+    assert {word: frequencies.get(word) for word in expected} == expected
+
+
+def test_captions_without_words_are_counted(tmp_path: Path) -> None:
+    corpus = small_corpus().with_tokens(["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"])
+    manifest, relevance = encoded(corpus, tmp_path / "e", range(12))
+    assert manifest.metadata["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
+    assert relevance.block(corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
+
+
+def test_ptb_without_tokens_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    bare = Corpus.from_captions([Caption("x:1", "x:1", "test", "a"), Caption("x:2", "x:2", "test", "b")])
+    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest.*lower_split"):
+        encoded(bare, tmp_path / "e", range(2))
+    encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
+
+
+TEXTS = ["b a b a b", "", "a", "a b c", "naïve 猫 🐈 \u200fשלום", "nul\x00byte nul", "b a", "c c c c c c"]
+
+
+def counters(n: int) -> list[Counter[str]]:
+    split = [t.split() for t in TEXTS]
+    return [Counter(" ".join(w[i : i + k]) for k in range(1, n + 1) for i in range(len(w) - k + 1)) for w in split]
+
+
+def test_every_ngram_has_one_id_and_ids_ascend_by_order_prefix_and_last_word() -> None:
+    ngrams = number_ngrams(TEXTS, str.split, 4)
+    texts = ngrams.vocabulary.texts().to_pylist()
+    assert set(texts) == set().union(*counters(4))
+    assert len(set(texts)) == len(texts) == len(ngrams.vocabulary)
+    words = texts[: ngrams.vocabulary.starts[1]]
+    assert words == sorted(words, key=str.encode)
+    for order in range(1, 4):
+        ids = range(ngrams.vocabulary.starts[order], ngrams.vocabulary.starts[order + 1])
+        keys = [(int(ngrams.vocabulary.prefix[i]), int(ngrams.vocabulary.last[i])) for i in ids]
+        assert keys == sorted(set(keys))
+        assert [texts[i] for i in ids] == [f"{texts[p]} {texts[w]}" for p, w in keys]
+        assert all(len(texts[i].split()) == order + 1 for i in ids)
+
+
+Column = tuple[int, int]
+
+
+def loops(relevance: CiderRelevance) -> Iterator[tuple[int, int, int]]:
+    """Return caption, n-gram and level of every occurrence."""
+    features = relevance.features
+    for caption in range(len(relevance.rows)):
+        for e in range(features.indptr[caption], features.indptr[caption + 1]):
+            for level in range(1, int(features.counts[e] if relevance.weighting.clip else 1) + 1):
+                yield caption, int(features.ids[e]), level
+
+
+@pytest.mark.parametrize("label", ["cider", "cider_plain"])
+def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> None:
+    relevance = stages.open_label(small_project, label, "all")
+    assert isinstance(relevance, CiderRelevance)
+    features, weighting, image = relevance.features, relevance.weighting, relevance.corpus.image
+    images: dict[Column, set[int]] = {}
+    counts: Counter[Column] = Counter()
+    for caption, gram, level in loops(relevance):
+        images.setdefault((gram, level), set()).add(int(image[caption]))
+        counts[gram, level] += 1
+    shared = [c for c, owners in images.items() if len(owners) > 1 and weighting.idf[c[0]] > 0]
+    order = sorted(shared, key=lambda c: (-counts[c], c[1], c[0]))
+    columns = Columns.of(features, weighting, image)
+    assert columns.count == len(order)
+    assert columns.frequent == sum(counts[c] >= 0.06 * len(image) for c in order) > 0
+    number = {c: i for i, c in enumerate(order)}
+    expected = sorted((n, number[g, t], g) for n, g, t in loops(relevance) if (g, t) in number)
+    assert any(level > 1 for _, level in order) == weighting.clip
+    triples = []
+    for rows in (range(0, 100), range(100, len(image))):
+        caption, column, place = columns.entries(features, rows, weighting.clip)
+        triples += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
+    assert triples == expected
