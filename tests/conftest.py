@@ -109,39 +109,6 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for label in ("same_image", "cbow", "cider", "cider_plain"):
         stages.encode(project, label, "all").run()
         if label in ("cbow", "cider"):
-            _write_neighbours(project, label, 8)
+            stages.neighbours(project, label, "all").run()
         stages.export_lookup(project, label, "all").run()
     return project
-
-
-def _write_neighbours(project: Project, label: str, k: int) -> None:
-    """Write neighbours from a sort of all pairs, in the layout of `relabel neighbours`."""
-    from dataclasses import replace
-
-    import pyarrow as pa
-
-    from relabel import stages
-    from relabel.corpus import References
-    from relabel.store.workdir import Work, part_name
-
-    n, image = len(project.corpus), project.corpus.image
-    left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
-    scores = stages.open_label(project, label, "all").pairs(References.single(left), right, "first").reshape(n, n)
-    np.fill_diagonal(scores, -np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-
-    def fill(work: Work) -> None:
-        for i, a in enumerate(range(0, n, 100)):
-            rows = np.arange(a, min(a + 100, n), dtype=np.int32)
-            near = order[rows]
-            table = {
-                "row": rows,
-                "neighbours": pa.array(near.astype(np.int32).tolist(), pa.list_(pa.int32())),
-                "scores": pa.array(scores[rows[:, None], near].tolist(), pa.list_(pa.float32())),
-                "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
-            }
-            work.table(part_name(i, -(-n // 100)), lambda table=table: pa.table(table))  # type: ignore[misc]
-        work.metadata |= {"rows": [0, n], "k": k, "width": k, "split": "all"}
-
-    job = stages.neighbours(project, label, "all")
-    replace(job, recipe=replace(job.recipe, fill=fill)).run()
