@@ -10,22 +10,54 @@ import os
 import pickle
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel_train.exported import KINDS, opener, values
+from tests.relabel.export.formats import in_folder, with_params
 
+from relabel import stages
+from relabel.stages import Project
 from relabel_train.files import LookupFileError
-from relabel_train.lookup import Lookup
-from relabel_train.precomputed import PrecomputedBatches
+from relabel_train.lookup import open_lookup
+from relabel_train.precomputed import PrecomputedBatches, open_batches
+
+OPEN: dict[str, Any] = {"cbow": open_lookup, "batches": open_batches}
+DESCRIPTION = {"cbow": "lookup.json", "batches": "batches.json"}
 
 
-def damages(path: Path, seed: int) -> Iterator[bytes]:
+@pytest.fixture(scope="module")
+def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a lookup and a plan."""
+    project = in_folder(small_project, tmp_path_factory.mktemp("batches"))
+    project = with_params(project, "batches", batch_size=8, epochs=2, batches_per_epoch=5)
+    job = stages.export_batches(project, "cbow", "all")
+    job.run()
+    return {"cbow": small_project.folder("exports", "all", "lookup", "cbow"), "batches": job.out}
+
+
+@pytest.fixture
+def folder(kind: str, exports: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exports[kind], tmp_path / "export"))
+
+
+def values(opened: Any) -> list[Any]:
+    """Return all results of a lookup or plan."""
+    if isinstance(opened, PrecomputedBatches):
+        batches = [a.tolist() for n in range(len(opened)) for a in opened[n]]
+        names = [opened.names(n) for n in range(len(opened))]
+        return [opened.about, batches, names, opened.caption_ids.find([names[0][0][0]], "x").tolist()]
+    rows = list(opened.rows)
+    answers = [opened.block(rows[::7]), opened.same_image(rows[::7]), *opened.neighbours(rows[::7])]
+    return [*(a.tolist() for a in answers), opened.caption_ids(rows), opened.image_ids(rows)]
+
+
+def damages(path: Path) -> Iterator[bytes]:
     """Change the content of a file as a faulty disk, copy or editor does."""
-    draws, raw = random.Random(f"{path.name} {seed}"), path.read_bytes()
+    draws, raw = random.Random(path.name), path.read_bytes()
     for at in {0, 5, 8, 9, 12, len(raw) // 2, len(raw) - 1, *(draws.randrange(len(raw)) for _ in range(6))}:
         if at < len(raw):
             yield raw[:at] + bytes([raw[at] ^ (1 << draws.randrange(8))]) + raw[at + 1 :]
@@ -33,97 +65,69 @@ def damages(path: Path, seed: int) -> Iterator[bytes]:
     yield raw[: len(raw) // 2] + bytes(64) + raw[len(raw) // 2 + 64 :]
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_changed_byte_is_detected_and_named(kind: str, seeds: int, copy: Callable[[str], Path]) -> None:
-    folder = copy(kind)
-    expected = values(opener(kind)(folder))
+@pytest.mark.parametrize("kind", OPEN)
+def test_a_changed_or_missing_file_is_refused_by_name(kind: str, folder: Path) -> None:
+    expected = values(OPEN[kind](folder))
     for path in sorted(folder.iterdir()):
         raw = path.read_bytes()
-        for damaged in (d for seed in range(seeds) for d in damages(path, seed) if d != raw):
+        for damaged in (d for d in damages(path) if d != raw):
             path.write_bytes(damaged)
             named = pytest.raises(LookupFileError, match=path.name)
             with suppress(LookupFileError) if path.name == "manifest.json" else named:
-                opener(kind)(folder, verify=True)
+                OPEN[kind](folder, verify=True)
             if path.suffix == ".npy" and len(damaged) != len(raw):
                 with pytest.raises(LookupFileError, match=path.name):
-                    opener(kind)(folder)
-        path.write_bytes(raw)
-    assert values(opener(kind)(folder, verify=True)) == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_file_is_named(kind: str, copy: Callable[[str], Path]) -> None:
-    folder, aside = copy(kind), copy(kind).parent / "aside"
-    for path in sorted(folder.iterdir()):
-        path.rename(aside)
-        with pytest.raises(FileNotFoundError, match=f"{path.name}: file not found"):
-            opener(kind)(folder, verify=True)
+                    OPEN[kind](folder)
+        path.unlink()
+        with pytest.raises(FileNotFoundError, match=path.name):
+            OPEN[kind](folder, verify=True)
         if path.name == "manifest.json":
-            opener(kind)(folder)
-        aside.rename(path)
+            OPEN[kind](folder)
+        path.write_bytes(raw)
+    assert values(OPEN[kind](folder, verify=True)) == expected
     for missing in (folder / "nowhere", folder / "manifest.json", folder / "image.npy"):
         with pytest.raises(FileNotFoundError, match="relabel export"):
-            opener(kind)(missing)
+            OPEN[kind](missing)
 
 
-def header(text: str, data: bytes = b"") -> bytes:
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + data
+HEADERS = (
+    "{'descr': '|O', 'fortran_order': False, 'shape': (3,), }",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 384), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (3",
+    "__import__('os').getpid()",
+)
+BODIES = (b'{"format": "\xff"}', b"[]", b'{"format": 99}', b'{"format": 4, "kind": "vectors"}')
 
 
-HEADERS = {
-    "objects": "{'descr': '|O', 'fortran_order': False, 'shape': (3,), }",
-    "other type": "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2), }",
-    "huge": "{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 384), }",
-    "open": "{'descr': '<f4', 'fortran_order': False, 'shape': (3",
-    "call": "__import__('os').getpid()",
-}
-
-
-@pytest.mark.parametrize("name", list(HEADERS))
-@pytest.mark.parametrize("kind", ["cbow", "batches"])
-def test_hostile_headers_are_named(kind: str, name: str, copy: Callable[[str], Path]) -> None:
-    folder = copy(kind)
-    path = next(folder.glob("blocks-*")) if kind == "batches" else folder / "vectors.npy"
-    for raw in (header(HEADERS[name], bytes(48)), header(HEADERS[name])[:30]):
+@pytest.mark.parametrize("kind", OPEN)
+def test_hostile_headers_and_descriptions_are_named(kind: str, folder: Path) -> None:
+    array = next(folder.glob("blocks-*" if kind == "batches" else "vectors.npy"))
+    headers = [b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() for text in HEADERS]
+    hostile = [(array, raw, False) for header in headers for raw in (header + bytes(48), header[:30])]
+    described = ((folder / DESCRIPTION[kind], False), (folder / "manifest.json", True))
+    hostile += [(path, raw, verify) for path, verify in described for raw in BODIES]
+    for path, raw, verify in hostile:
+        intact = path.read_bytes()
         path.write_bytes(raw)
         with pytest.raises(LookupFileError, match=path.name):
-            opener(kind)(folder, verify=False)
+            OPEN[kind](folder, verify=verify)
+        path.write_bytes(intact)
 
 
-def variant(exports: dict[str, Path], kind: str, folder: Path, number: int) -> Path:
-    """Copy an export with the label NUMBER in its description and values that are NUMBER times as large."""
-    shutil.copytree(exports[kind], folder)
-    name = "batches.json" if kind == "batches" else "lookup.json"
-    body = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(body | {"label": str(number)}))
-    for path in [*folder.glob("blocks-*"), *folder.glob("vectors.npy")]:
-        scale = number if kind == "batches" else number**0.5  # a cosine is a product of two vectors
-        np.save(path, (np.load(path) * scale).astype(np.float32))
-    return folder
-
-
-def label_and_scale(opened: Lookup | PrecomputedBatches) -> tuple[int, int]:
-    """Return the label in the description and the scale of the arrays."""
-    if isinstance(opened, PrecomputedBatches):
-        scales = {float(opened[n].relevance.max().round()) for n in range(len(opened))}
-        assert len(scales) == 1
-        return int(opened.about.label), int(scales.pop())
-    return int(opened.about.label), round(float(opened.block(list(opened.rows)[:40], pooling="first").max()))
-
-
-@pytest.mark.parametrize("kind", ["cbow", "batches"])
-def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
-    kind: str, exports: dict[str, Path], tmp_path: Path
-) -> None:
-    out = variant(exports, kind, tmp_path / "x", 2)
-    opened = opener(kind)(out, verify=False)
+@pytest.mark.parametrize("kind", OPEN)
+def test_an_open_export_is_unchanged_and_a_worker_refuses_another(kind: str, folder: Path) -> None:
+    opened = OPEN[kind](folder, verify=False)
     packed = pickle.dumps(opened)
     assert len(packed) < 1000
-    assert label_and_scale(pickle.loads(packed)) == (2, 2)
-    new = variant(exports, kind, tmp_path / "new", 3)
-    shutil.rmtree(out)
-    new.rename(out)
-    assert label_and_scale(opened) == (2, 2)
+    expected = values(pickle.loads(packed))
+    other = Path(shutil.copytree(folder, folder.parent / "other"))
+    description = other / DESCRIPTION[kind]
+    description.write_text(json.dumps(json.loads(description.read_text()) | {"label": "other"}))
+    for path in [*other.glob("blocks-*"), *other.glob("vectors.npy")]:
+        np.save(path, np.load(path) / 2)
+    shutil.rmtree(folder)
+    other.rename(folder)
+    assert values(opened) == expected != values(OPEN[kind](folder))
     with pytest.raises(LookupFileError, match="exported there meanwhile"):
         pickle.loads(packed)

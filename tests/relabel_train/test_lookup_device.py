@@ -1,62 +1,171 @@
-"""Contract: a lookup on a device gives the blocks of the mapped lookup for each pooling and refuses the same input."""
+"""Contract: a lookup on a device gives the blocks of the mapped lookup for each pooling and refuses the same input. The
+collate adds labels to the batch of any other collate, in this process and in forked and spawned workers. A worker's
+small tensors arrive by value and large ones through shared memory, as ordinary tensors that may be written.
+"""
 
 from __future__ import annotations
+
+import multiprocessing
+from collections import UserDict
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from relabel.stages import Project
-from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
+from relabel_train.tensors import sendable
 
 
-@pytest.fixture
-def lookup(small_project: Project) -> Lookup:
-    return open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
+@pytest.fixture(params=["cbow", "cider"])
+def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
+    return open_lookup(small_project.folder("exports", "all", "lookup", request.param))
+
+
+@pytest.fixture(params=["float32", "float16"])
+def of_images(small_project: Project, request: pytest.FixtureRequest) -> Lookup:
+    """Return a lookup with vectors of images beside those of captions."""
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
+    images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
+    images /= np.linalg.norm(images, axis=1, keepdims=True)
+    about = replace(lookup.about, kind="image_vectors", poolings=("first", "max", "mean", "set"))
+    vectors = {"vectors": lookup.arrays["vectors"].astype(request.param), "image_vectors": images.astype(request.param)}
+    return Lookup(lookup.folder, about, lookup.arrays | vectors, "")
 
 
 def compare(lookup: Lookup, device: str) -> None:
     labels, rng = lookup.to(device), np.random.default_rng(3)
     rows, columns = (rng.integers(lookup.rows.start, lookup.rows.stop, n) for n in (40, 70))
     for pooling in lookup.about.poolings:
-        for sequence in (rows, torch.tensor(rows, device=device)):
-            block = labels.block(sequence, torch.tensor(columns), pooling)
-            assert (block.device.type, block.dtype) == (device, torch.float32)
-            np.testing.assert_allclose(block.cpu(), lookup.block(rows, columns, pooling), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(
-                labels.block(sequence, None, pooling).cpu(), lookup.block(rows, None, pooling), atol=1e-6
-            )
+        for given in (columns, None):
+            expected = lookup.block(rows, given, pooling)
+            for sequence in (rows, torch.tensor(rows, device=device)):
+                with torch.autocast(device, dtype=torch.bfloat16):
+                    block = labels.block(sequence, given, pooling)
+                assert (block.device.type, block.dtype, block.requires_grad) == (device, torch.float32, False)
+                np.testing.assert_allclose(block.cpu(), expected, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(labels.same_image(rows, columns).cpu(), lookup.same_image(rows, columns))
 
 
-def test_blocks_equal_those_of_the_mapped_lookup(lookup: Lookup) -> None:
-    compare(lookup, "cpu")
+def test_blocks_equal_those_of_the_mapped_lookup(of_images: Lookup) -> None:
+    compare(of_images, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_blocks_on_a_gpu(lookup: Lookup) -> None:
-    compare(lookup, "cuda")
+def test_blocks_on_a_gpu(of_images: Lookup) -> None:
+    compare(of_images, "cuda")
 
 
-def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
-    labels = lookup.to("cpu")
-    with pytest.raises(IndexError, match="row 100000 is not among rows 0 to"):
-        labels.block([0, 100_000])
+def test_bad_input_is_refused(of_images: Lookup, small_project: Project) -> None:
+    with pytest.raises(IndexError, match="row 100000 "):
+        of_images.to("cpu").block([0, 100_000])
     with pytest.raises(IndexError, match="row -1 "):
-        labels.same_image(torch.tensor([-1]))
-    with pytest.raises(ValueError, match="has no pooling 'set'"):
-        labels.block([0], pooling="set")
-    with pytest.raises(ValueError, match="has no vectors to hold"):
+        of_images.to("cpu").same_image(torch.tensor([-1]))
+    with pytest.raises(ValueError, match="no pooling 'set'"):
+        open_lookup(of_images.folder).to("cpu").block([0], pooling="set")
+    with pytest.raises(ValueError, match="no vectors"):
         open_lookup(small_project.folder("exports", "all", "lookup", "cider")).to("cpu")
 
 
-def test_captions_without_an_encoding(lookup: Lookup) -> None:
-    labels = lookup.to("cpu")
-    lookup.failed[4] = True
-    labels.vectors[4] = torch.nan
-    name = lookup.caption_ids([4])[0]
-    with pytest.raises(ValueError, match=f"caption {name} .row 4. has no encoding"):
-        labels.block([0, 4], pooling="first")
-    block = labels.block([0, 4], pooling="first", missing="nan")
+def test_captions_without_an_encoding(of_images: Lookup) -> None:
+    of_images.failed[4] = True
+    with pytest.raises(ValueError, match=f"caption {of_images.caption_ids([4])[0]} .row 4. "):
+        of_images.to("cpu").block([0, 4], pooling="first")
+    block = of_images.to("cpu").block([0, 4], pooling="first", missing="nan")
     assert torch.isnan(block).tolist() == [[False, True], [True, True]]
+
+
+def samples_of(names: list[str]) -> Any:
+    return [{"caption_id": name, "x": torch.tensor([float(i)])} for i, name in enumerate(names)]
+
+
+def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
+    """Collate like Hugging Face's: return a UserDict, and fail on strings."""
+    return UserDict({k: torch.stack([s[k] for s in samples]) for k in samples[0]})
+
+
+@pytest.mark.parametrize(
+    ("lookup", "context"), [("cbow", "fork"), ("cider", "fork"), ("cider", "spawn")], indirect=["lookup"]
+)
+@pytest.mark.filterwarnings("ignore:This process")  # the test forks a process with threads on purpose
+def test_two_workers_return_the_same_labels_as_none(lookup: Lookup, context: Any) -> None:
+    lookup.block([0, 1])  # the state of an earlier call is copied into the workers
+    names = lookup.caption_ids(np.random.default_rng(0).permutation(len(lookup))[:96])
+    workers: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": context}
+    batches = list(DataLoader(samples_of(names), 16, collate_fn=RelevanceCollate(lookup), **workers))
+    assert len(batches) == 6
+    for i, batch in enumerate(batches):
+        rows = lookup.rows_of(names[16 * i : 16 * i + 16])
+        assert batch["caption_id"] == names[16 * i : 16 * i + 16]
+        assert batch["x"].flatten().tolist() == list(range(16 * i, 16 * i + 16))
+        rounding = 1e-6 if lookup.about.kind == "vectors" else 0.0  # a worker may multiply by another library
+        np.testing.assert_allclose(batch["relevance"].numpy(), lookup.block(rows), rtol=0, atol=rounding)
+        np.testing.assert_array_equal(batch["same_image"].numpy(), lookup.same_image(rows))
+
+
+@pytest.mark.parametrize("lookup", ["cbow"], indirect=True)
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_process_returns_the_same_labels(lookup: Lookup, request: pytest.FixtureRequest) -> None:
+    """Check that no product waits for torch's threads, which a forked process does not have."""
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(2)
+    torch.rand(500, 500) @ torch.rand(500, 500)
+    rows, context = np.arange(128) % 90, multiprocessing.get_context("fork")
+    expected = lookup.block(rows, pooling="first")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="first")))
+    child.start()
+    request.addfinalizer(child.kill)
+    assert receiver.poll(60)
+    np.testing.assert_allclose(receiver.recv(), expected, atol=1e-6)
+
+
+def test_labels_have_full_precision_under_autocast(lookup: Lookup) -> None:
+    for pooling in lookup.about.poolings:
+        expected = lookup.block([1, 2, 3], pooling=pooling)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            np.testing.assert_array_equal(lookup.block([1, 2, 3], pooling=pooling), expected)
+
+
+def test_any_collate_and_any_key(lookup: Lookup) -> None:
+    names, expected = lookup.caption_ids([7, 3, 9]), lookup.block([7, 3, 9], pooling="max")
+    batch = RelevanceCollate(lookup, numbers_alone, pooling="max", keep=False)(samples_of(names))
+    assert (type(batch), set(batch)) == (UserDict, {"x", "relevance", "same_image"})
+    np.testing.assert_array_equal(batch["relevance"], expected)
+    pairs = [(torch.zeros(2), row) for row in (7, 3, 9)]  # a tuple whose second member is the row
+    x, rows, relevance, same = RelevanceCollate(lookup, key=1, pooling="max")(pairs)
+    assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
+    np.testing.assert_array_equal(relevance, expected)
+    named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
+    np.testing.assert_array_equal(
+        named([{"id": name.removeprefix("coco:"), "x": 1} for name in names])["relevance"], expected
+    )
+    with pytest.raises(KeyError, match="unheard-of"):
+        RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
+    with pytest.raises(TypeError, match="a batch that is a Tensor"):
+        RelevanceCollate(lookup, key=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
+
+
+def sent(square: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Collate: return a tensor to send, and what later steps in the worker make of it."""
+    square = sendable(square)
+    return {"square": square, "doubled": square + square, "copy": deepcopy(square)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+@pytest.mark.parametrize(("side", "shared"), [(4, False), (1100, True)])
+def test_tensors_arrive_as_ordinary_ones(side: int, shared: bool, dtype: torch.dtype) -> None:
+    squares: Any = [torch.full((side, side), i, dtype=dtype) for i in range(3)]
+    for square, batch in zip(squares, DataLoader(squares, None, num_workers=1, collate_fn=sent), strict=True):
+        assert all(map(torch.equal, batch.values(), (square, square + square, square)))
+        found = batch["square"]
+        assert (type(found), found.dtype, found.is_shared()) == (torch.Tensor, dtype, shared)
+        found.fill_(1)
+        assert sendable(found) is found

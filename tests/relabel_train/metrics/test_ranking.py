@@ -1,86 +1,93 @@
-"""Contract: mAP@R, R-Precision and R@K equal their definitions as loops, ties follow the documented rule, and bad
-lists are refused. On rankings without ties they equal eccv_caption's code.
+"""Contract: mAP@R, R-Precision, R@K, tau-a and tau-b equal their definitions as loops, ties follow the documented
+rule, ranked lists end anywhere, and bad lists are refused.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
+from relabel_train import metrics
 
 
-def order_by_hand(scores: list[float], positive: list[bool], ties: Ties) -> list[int]:
-    """Return columns from best to worst."""
-    second = (lambda j: positive[j]) if ties == "pessimistic" else (lambda j: j)
-    return sorted(range(len(scores)), key=lambda j: (-scores[j], second(j), j))
-
-
-def ap_by_hand(hits: list[bool], positives: int) -> float:
-    total = 0.0
-    for k in range(1, positives + 1):
-        if hits[k - 1]:
-            total += sum(hits[:k]) / k
-    return total / positives
-
-
-@pytest.fixture(params=[0, 1, 2, 3])
-def tied(request: pytest.FixtureRequest) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Draw scores of few values, (7, 40), some of them -inf, and 1 to 12 positives per query."""
-    generator = np.random.default_rng(request.param)
-    scores = generator.integers(0, 2 + request.param * 4, (7, 40)) / 4.0
-    scores[2, 5:] = -np.inf
-    scores[3] = 1.0
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("ties", ["pessimistic", "row"])
+def test_lists_and_metrics_equal_their_definitions(ties: metrics.Ties, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(0, 2 + seed * 4, (7, 40)) / 4.0
+    scores[2, 5:], scores[3] = -np.inf, 1.0
     positive = np.zeros((7, 40), bool)
     for row in positive:
         row[generator.choice(40, generator.integers(1, 13), replace=False)] = True
-    return scores, positive
+    count = positive.sum(axis=1) + np.array([0, 0, 1, 0, 2, 0, 0])  # positives outside the gallery count in R
+    hits = metrics.ranked_hits(scores, positive, 20, ties)
+    ap, precision = metrics.average_precision_at_r(hits, count), metrics.r_precision(hits, count)
+    for q in range(7):
+        second = positive[q] if ties == "pessimistic" else np.zeros(40)
+        expected = [positive[q, j] for j in sorted(range(40), key=lambda j: (-scores[q, j], second[j], j))]
+        for length in (0, 1, 13, 40):
+            assert metrics.ranked_hits(scores, positive, length, ties)[q].tolist() == expected[:length]
+        row, r = expected[: count[q]], int(count[q])
+        assert ap[q] == pytest.approx(sum(sum(row[: k + 1]) / (k + 1) for k in range(r) if row[k]) / r, abs=1e-12)
+        assert precision[q] == pytest.approx(sum(row) / r, abs=1e-12)
+        for k in (1, 5, 20):
+            assert metrics.recall_at_k(hits, k)[q] == float(any(expected[:k]))
+
+
+def test_refusals() -> None:
+    scores, positive = np.zeros((2, 3)), np.zeros((2, 3), bool)
+    with pytest.raises(ValueError, match=r"length 4 is not in 0\.\.3"):
+        metrics.ranked_hits(scores, positive, 4)
+    with pytest.raises(ValueError, match="positive is"):
+        metrics.ranked_hits(scores, positive[:, :2], 1)
+    with pytest.raises(ValueError, match="NaN"):
+        metrics.ranked_hits(scores * np.nan, positive, 1)
+    with pytest.raises(ValueError, match="too short for R = 4"):
+        metrics.r_precision(positive, np.array([1, 4]))
+    with pytest.raises(ValueError, match="query 1 has no positive"):
+        metrics.average_precision_at_r(positive, np.array([1, 0]))
+    with pytest.raises(ValueError, match="k = 0"):
+        metrics.recall_at_k(positive, 0)
+
+
+KINDS = ("no ties", "no ties, float32", "ties", "ties that float32 does not hold", "nearly all the same")
+
+
+def draw(kind: str, generator: np.random.Generator, n: int) -> NDArray[Any]:
+    if kind == "ties":
+        return generator.integers(-2, 3, (3, n)) / 4.0
+    if kind == "ties that float32 does not hold":
+        return generator.integers(-n, n, (3, n)) / 7.0
+    if kind == "nearly all the same":
+        return (generator.random((3, n)) < 1 / n).astype(np.float32)
+    return generator.standard_normal((3, n), np.float32 if "float32" in kind else np.float64)
+
+
+@pytest.mark.parametrize("left", KINDS)
+@pytest.mark.parametrize("right", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 7, 130])
+def test_tau(left: str, right: str, n: int) -> None:
+    generator = np.random.default_rng(n)
+    scores, labels = draw(left, generator, n), draw(right, generator, n)
+    tau_a, tau_b = metrics.kendall_tau(scores, labels)
+    for q in range(3):
+        x, y = (np.sign(v[q][:, None] - v[q]).astype(int) for v in (scores, labels))
+        total, ordered = int((x * y).sum()), np.abs(x).sum() * np.abs(y).sum()
+        assert tau_a[q] == pytest.approx(total / (n * (n - 1)) if n > 1 else np.nan, abs=1e-12, nan_ok=True)
+        assert tau_b[q] == pytest.approx(total / np.sqrt(ordered) if ordered else np.nan, abs=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
-@pytest.mark.parametrize("length", [0, 1, 13, 40])
-def test_lists_equal_a_plain_sort(tied: tuple[NDArray[np.float64], NDArray[np.bool_]], ties: Ties, length: int) -> None:
-    scores, positive = tied
-    hits = ranked_hits(scores, positive, length, ties)
-    assert hits.shape == (7, length)
-    for q in range(7):
-        order = order_by_hand(scores[q].tolist(), positive[q].tolist(), ties)
-        assert hits[q].tolist() == [positive[q, j] for j in order[:length]]
-
-
-def test_metrics_equal_their_definitions(tied: tuple[NDArray[np.float64], NDArray[np.bool_]]) -> None:
-    scores, positive = tied
-    outside = np.array([0, 0, 1, 0, 2, 0, 0])  # positives outside the gallery count in R
-    count = positive.sum(axis=1) + outside
-    hits = ranked_hits(scores, positive, 20)
-    ap, precision = average_precision_at_r(hits, count), r_precision(hits, count)
-    for q in range(7):
-        row, r = hits[q].tolist(), int(count[q])
-        assert ap[q] == pytest.approx(ap_by_hand(row, r), abs=1e-12)
-        assert precision[q] == pytest.approx(sum(row[:r]) / r, abs=1e-12)
-        assert ap[q] <= precision[q]
-        for k in (1, 5, 20):
-            assert recall_at_k(hits, k)[q] == float(any(row[:k]))
-
-
-def test_pessimistic_ties_give_no_chance_hits() -> None:
-    scores, positive = np.zeros((1, 9)), np.zeros((1, 9), bool)
-    positive[0, 0] = True
-    assert not ranked_hits(scores, positive, 8)[0].any()
-    assert ranked_hits(scores, positive, 8, "row")[0, 0]
-
-
-def test_equal_to_eccv_caption() -> None:
-    metrics = pytest.importorskip("eccv_caption._metrics")
-    generator = np.random.default_rng(7)
-    scores, positive = generator.normal(size=(30, 200)), generator.random((30, 200)) < 0.08
-    positive[np.arange(30), generator.integers(0, 200, 30)] = True
-    count = positive.sum(axis=1)
-    hits = ranked_hits(scores, positive, int(count.max()))
-    ranked = {q: np.argsort(-scores[q]).tolist() for q in range(30)}
-    truth = {q: np.flatnonzero(positive[q]).tolist() for q in range(30)}
-    theirs = metrics.compute_eccv_metrics(ranked, truth)
-    assert average_precision_at_r(hits, count).mean() == pytest.approx(theirs["eccv_map_at_r"], abs=1e-12)
-    assert r_precision(hits, count).mean() == pytest.approx(theirs["eccv_rprecision"], abs=1e-12)
-    assert recall_at_k(hits, 1).mean() == pytest.approx(theirs["eccv_r1"], abs=1e-12)
+def test_a_list_of_any_depth_is_the_start_of_the_complete_one(ties: Any) -> None:
+    generator = np.random.default_rng(3)
+    scores, labels = generator.integers(-2, 3, (6, 50)) / 4.0, generator.integers(0, 4, (6, 50)) / 3.0
+    scores[0], scores[1, :40], scores[2, 1] = 0.5, -np.inf, -0.0
+    for removed in (None, (np.repeat(np.arange(6), 45), np.tile(np.arange(45), 6))):
+        complete = metrics.Ranking(scores, labels, ties).best(None, removed)
+        for depth in (0, 1, 7, 50, 51):
+            best = metrics.Ranking(scores, labels, ties).best(depth, removed)
+            np.testing.assert_array_equal(best.labels, complete.labels[:, :depth])
+            np.testing.assert_array_equal(best.scores, complete.scores[:, :depth])

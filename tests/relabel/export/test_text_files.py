@@ -1,0 +1,147 @@
+"""Contract: the files have the names, lines and shapes that the loaders of SCAN's family read, and `relabel ingest`
+reads them back; `lookup.at_lines` gives the rows of the lines; blocks equal those of the lookup.
+
+ir_measures reads a label's run and qrels: the run holds the neighbours by id, the qrels their grades by cut points; ids
+with spaces and missing neighbours are refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.relabel.export.formats import exported, with_captions
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus.build import Caption
+from relabel.stages import Project
+from relabel_train.lookup import Lookup, open_lookup
+
+
+@pytest.fixture(scope="module")
+def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return thirty images with 5 to 7 captions in three splits, encoded by word vectors."""
+    rng, captions = np.random.default_rng(3), []
+    for image, split in enumerate(["train"] * 10 + ["val"] * 10 + ["test"] * 10):
+        for i in range(5 + image % 3):
+            text = " ".join(rng.choice(["dog", "cats", "red", "bus", "man"], 4)) + ("\u2028 x" if i == 0 else "")
+            captions.append(Caption(f"c{image}-{i}", f"{100 + image}", split, text))
+    project = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
+    for split in ("train", "val", "test", "all"):
+        stages.encode(project, "cbow", split).run()
+        stages.export_lookup(project, "cbow", split).run()
+    return project
+
+
+def lookup_of(project: Project, split: str) -> Lookup:
+    return open_lookup(project.folder("exports", split, "lookup", "cbow"))
+
+
+def lines_of(path: Path) -> list[str]:
+    """Read a file as the loaders do, in text mode and line by line."""
+    with path.open(encoding="utf-8") as file:
+        return [line.strip() for line in file]
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "train"), ("val", "dev"), ("test", "test")])
+def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: str, name: str) -> None:
+    folder, _ = exported(project, "scan", split=split)
+    corpus, lookup = project.corpus, lookup_of(project, split)
+    captions, rows = lines_of(folder / f"{name}_caps.txt"), np.load(folder / f"{name}_rows.npy")
+    assert captions == [" ".join(corpus.texts[row].split()) for row in rows]
+    assert lines_of(folder / f"{name}_caption_ids.txt") == [corpus.caption_ids[row] for row in rows]
+    images = [f"coco:{line}" for line in lines_of(folder / f"{name}_ids.txt")]
+    assert len(captions) == 5 * len(images)
+    assert [corpus.image_ids[corpus.image[row]] for row in rows[::5]] == images
+    for index in (np.arange(len(captions)), (7, 0, 33)):  # a tuple is what a collate function returns
+        np.testing.assert_array_equal(lookup.at_lines(index, 5), rows[list(index)])
+    block = np.load(folder / f"{name}_relevance.npy", mmap_mode="r")
+    assert block.shape == (len(images), len(captions))
+    np.testing.assert_allclose(block, lookup.block(rows[::5], rows), atol=1e-6)
+
+
+def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
+    lookup = lookup_of(project, "test")
+    for line in (-1, 50):
+        with pytest.raises(IndexError, match="test has 50 lines"):
+            lookup.at_lines([3, line], 5)
+    with pytest.raises(ValueError, match="fewer than 8 captions"):
+        lookup.at_lines([7], 8)
+    with pytest.raises(ValueError, match="export a lookup of that split"):
+        lookup_of(project, "all").at_lines([0], 5)
+    assert lookup.at_lines(np.arange(len(lookup)), 0).tolist() == list(lookup.rows)
+
+
+def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, tmp_path: Path) -> None:
+    folder, manifest = exported(project, "scan", dtype="float16")
+    assert manifest.metadata["files"]["dev"] == {"images": 10, "lines": 50}
+    assert np.load(folder / "dev_relevance.npy").dtype == np.float16
+    (tmp_path / "files").mkdir()
+    for path in folder.glob("*_[ci][ad][ps]*.txt"):
+        shutil.copy(path, tmp_path / "files")
+    settings = ["ingest.format=scan", "ingest.captions_per_image=5", "ingest.tokenizer=none", "ingest.expected={}"]
+    config = load_config(None, [*settings, f"ingest.path={tmp_path / 'files'}"])
+    again = Project(config, Runtime(threads=1), tmp_path / "labels")
+    stages.ingest(again).run()
+    assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
+    assert len(again.corpus) == 150
+
+
+def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
+    assert "testall_caps.txt" in exported(project, "scan", split="test", captions_per_image=4)[1].files
+
+
+def test_what_the_files_cannot_hold_is_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match="3 images of val have fewer than 6 captions; first coco:112"):
+        exported(project, "scan", split="val", captions_per_image=6)
+    with pytest.raises(UsageError, match=r"the block of test takes .* --no-block"):
+        exported(project, "scan", split="test", max_bytes="1KiB")
+    folder, manifest = exported(project, "scan", split="test", captions_per_image=0, block=False)
+    lines = manifest.metadata["files"]["test"]["lines"]
+    assert len(lines_of(folder / "test_ids.txt")) == lines == len(project.corpus.splits["test"])
+    assert "test_relevance.npy" not in manifest.files
+
+
+@pytest.mark.parametrize("given", [{"quantiles": (0.5, 0.9)}, {"levels": (0.5, 0.8)}])
+def test_ir_measures_reads_both_files(small_project: Project, given: dict[str, Any]) -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    folder, manifest = exported(small_project, "trec", **given)
+    levels = manifest.metadata["levels"]
+    assert levels == list(given.get("levels", levels))
+    lookup, corpus = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), small_project.corpus
+    for split, rows in corpus.splits.items():
+        run = list(ir_measures.read_trec_run(str(folder / f"{split}.run")))
+        qrels = list(ir_measures.read_trec_qrels(str(folder / f"{split}.qrels")))
+        near, scores, _ = lookup.neighbours(np.arange(rows.start, rows.stop))
+        pairs = [(corpus.caption_ids[row], corpus.caption_ids[j]) for i, row in enumerate(rows) for j in near[i]]
+        assert [(doc.query_id, doc.doc_id) for doc in run] == pairs
+        np.testing.assert_array_equal(np.array([doc.score for doc in run], np.float32), scores.ravel())
+        grades = (scores.ravel()[:, None] >= np.array(levels, np.float32)).sum(axis=1)
+        expected = {pair: grade for pair, grade in zip(pairs, grades.tolist(), strict=True) if grade}
+        assert {(q.query_id, q.doc_id): q.relevance for q in qrels if q.relevance} == expected
+        # A ranking by the scores from which the grades are made is ideal.
+        measures = ir_measures.calc_aggregate([ir_measures.nDCG @ 8], qrels, run)
+        assert measures[ir_measures.nDCG @ 8] == pytest.approx(1.0)
+
+
+def test_what_is_missing_or_falls_is_refused(small_project: Project) -> None:
+    with pytest.raises(UsageError, match="cut points must rise"):
+        exported(small_project, "trec", levels=(0.8, 0.5))
+    with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries images"):
+        exported(small_project, "trec", queries="images")
+
+
+def test_ids_with_spaces_are_refused(small_project: Project, tmp_path: Path) -> None:
+    captions = [Caption(f"c {i}", f"{i}", "test", "a dog") for i in range(3)]
+    project = with_captions(small_project, tmp_path, captions)
+    stages.encode(project, "cbow", "test").run()
+    stages.neighbours(project, "cbow", "test").run()
+    with pytest.raises(CheckError, match="an id with a space"):
+        exported(project, "trec", split="test")
