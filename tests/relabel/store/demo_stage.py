@@ -30,9 +30,8 @@ def demo(project: Project, notes: str, how: str = "plain") -> Job:
             log.write(f"{os.getpid()}\n")
         yield Step("first", "files", [Task(FIRST, lambda path: path.write_bytes((folder / "input").read_bytes()))])
         content = (work.folder / FIRST).read_bytes()
-        yield Step(
-            "second", "rows", [Task(f, partial(write, content, i), i + 1) for i, f in enumerate(PARTS)], last=True
-        )
+        tasks = [Task(name, partial(write, content, i), i + 1) for i, name in enumerate(PARTS)]
+        yield Step("second", "rows", tasks, last=True)
         work.excluded.add(FIRST)
 
     def write(content: bytes, i: int, path: Path) -> None:

@@ -2,6 +2,10 @@
 and resumes file by file. Rows that failed are tried again on request only. A reader names a file that is missing or of
 another size. One run at a time works on an artefact; a second one waits.
 
+Contract: excluded files and those whose names begin with a dot never reach the artefact. A build replaces an older
+artefact of the same kind and name, and nothing else: anything else at its path is refused by name before any work and
+stays unchanged.
+
 Contract: a manifest is read exactly as it was written, or refused with its path. It names no file outside its
 folder.
 
@@ -17,130 +21,116 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from relabel.core.errors import CheckError
-from relabel.store import artefact as artefacts
-from relabel.store import files, workdir
+from relabel.core.errors import CheckError, UsageError
+from relabel.store import files
 from relabel.store.artefact import Recipe, build
 from relabel.store.files import input_sha256
-from relabel.store.manifest import MANIFEST, Manifest, open_artefact, read_manifest
-from relabel.store.workdir import Work, part_name, part_ranges
+from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
+from relabel.store.workdir import Work
 
-ROWS = range(3, 10)
-
-
-def recipe(fill: Callable[[Work], None], corpus: str = "abc", **config: object) -> Recipe:
-    return Recipe("encoding", "demo", lambda: {"size": 3, **config}, {"corpus": corpus}, fill)
+FILES = ["a.txt", "deep/b.txt", "deep/c.txt"]
 
 
-def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
+def filler(made: list[str], stop_at: str = "") -> Callable[[Work], None]:
+    """Return a function that writes FILES, adds each name to `made`, and is interrupted at one of them."""
+
+    def write(file: str, path: Path) -> None:
+        if file == stop_at:
+            raise KeyboardInterrupt
+        path.write_text(file)
+        made.append(file)
+
     def fill(work: Work) -> None:
-        parts = part_ranges(ROWS, 3)
-        for i, rows in enumerate(parts):
-
-            def make(i: int = i, rows: range = rows) -> pa.Table:
-                if i == stop_at:
-                    raise KeyboardInterrupt
-                made.append(i)
-                return pa.table({"row": pa.array(rows, pa.int32())})
-
-            work.table(part_name(i, len(parts)), make)
-        work.metadata["rows"] = [ROWS.start, ROWS.stop]
+        for file in FILES:
+            work.file(file, partial(write, file))
+        work.metadata |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
 
     return fill
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != MANIFEST}
+def never(work: Work) -> None:
+    raise AssertionError("work was begun")
 
 
-def never(*_: object) -> Any:
-    raise AssertionError("called")
+plain = filler([])
 
 
-def test_the_second_build_reads_no_file_of_the_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest, _ = build(tmp_path / "out", recipe(filler([])))
-    for name in manifest.files:
-        (tmp_path / "out" / name).chmod(0)
-    for module in (artefacts, workdir):
-        monkeypatch.setattr(module, "sha256_file", never, raising=module is workdir)
-    again, built = build(tmp_path / "out", recipe(never))
-    assert (again, built) == (manifest, False)
-    assert open_artefact(tmp_path / "out", "encoding") == manifest
+def recipe(fill: Callable[[Work], None] = plain, kind: str = "batches", name: str = "d", size: int = 1) -> Recipe:
+    return Recipe(kind, name, lambda: {"size": size}, {"corpus": "abc"}, fill)
 
 
-def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
-    build(tmp_path / "out", recipe(filler([])))
-    for change in ({"sigma": 6.0}, {"corpus": "abd"}):
-        files_made: list[int] = []
-        other = recipe(filler(files_made), **change)
-        manifest, built = build(tmp_path / "out", other)
-        assert (built, files_made) == (True, [0, 1, 2])
-        assert manifest.fingerprint == other.spec.fingerprint
+def tree(folder: Path) -> dict[str, bytes | str | None]:
+    """Return everything below a folder: contents of files, targets of links, None for folders."""
+    entries: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else None
+        entries[path.relative_to(folder).as_posix()] = str(path.readlink()) if path.is_symlink() else content
+    return entries
 
 
-def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
-    build(tmp_path / "out", recipe(filler([])))
-    old = bytes_of(tmp_path / "out")
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def test_an_artefact_is_reused_without_reading_its_files_under_the_same_fingerprint(out: Path) -> None:
+    manifest, _ = build(out, recipe())
+    (out / FILES[1]).write_text("x" * len(FILES[1]))
+    assert build(out, recipe(never)) == (manifest, False)
+    assert open_artefact(out, "batches") == manifest
+    made: list[str] = []
+    for other in (recipe(filler(made), size=2), replace(recipe(filler(made), size=2), inputs={"corpus": "abd"})):
+        manifest, built = build(out, other)
+        assert (built, manifest.fingerprint) == (True, other.spec.fingerprint)
+    assert made == FILES * 2
+
+
+def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(out: Path, tmp_path: Path) -> None:
+    build(out, recipe())
+    old, made = tree(out), list[str]()
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", recipe(filler([], stop_at=2), new=1))
-    assert bytes_of(tmp_path / "out") == old
-    files_made: list[int] = []
-    build(tmp_path / "out", recipe(filler(files_made), new=1))
-    assert files_made == [2]
-    build(tmp_path / "whole", recipe(filler([]), new=1))
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
+        build(out, recipe(filler(made, stop_at=FILES[2]), size=2))
+    assert tree(out) == old
+    build(out, recipe(filler(made), size=2))
+    assert made == FILES
+    build(tmp_path / "whole", recipe(size=2))
+    assert tree(out) | {MANIFEST: None} == tree(tmp_path / "whole") | {MANIFEST: None}
 
 
-@pytest.mark.parametrize("damage", ["missing", "shorter"])
-def test_a_file_of_another_size_is_refused_by_name_and_rebuilt(tmp_path: Path, damage: str) -> None:
-    out = tmp_path / "out"
-    manifest, _ = build(out, recipe(filler([])))
-    victim = out / manifest.parts[1]
-    if damage == "missing":
-        victim.unlink()
-    else:
-        victim.write_bytes(victim.read_bytes()[:-1])
-    with pytest.raises(CheckError, match=victim.name):
-        open_artefact(out, "encoding")
-    assert build(out, recipe(filler([])))[1]
-    assert open_artefact(out, "encoding").files == manifest.files
+def test_a_file_that_is_missing_or_of_another_size_is_named_and_made_again(out: Path) -> None:
+    manifest, _ = build(out, recipe())
+    for content in (None, "longer than it was"):
+        (out / FILES[1]).unlink()
+        if content:
+            (out / FILES[1]).write_text(content)
+        with pytest.raises(CheckError, match=FILES[1]):
+            open_artefact(out, "batches")
+        assert build(out, recipe())[1]
+        assert open_artefact(out, "batches").files == manifest.files
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_failed_rows_are_built_again_on_request_only(tmp_path: Path, rows: int) -> None:
+def test_failed_rows_are_built_again_on_request_only(rows: int, out: Path) -> None:
     def fill(work: Work) -> None:
         filler([])(work)
         work.metadata["failed"] = {"rows": rows, "sha256": "abc"}
 
-    out = tmp_path / "out"
     manifest, _ = build(out, recipe(fill))
     assert manifest.identity == (f"{manifest.fingerprint} without abc" if rows else manifest.fingerprint)
     assert not build(out, recipe(never))[1]
     assert build(out, recipe(fill), retry=True)[1] == bool(rows)
-    mended, built = build(out, recipe(filler([])), retry=True)
-    assert built == bool(rows)
-    assert mended.identity == manifest.fingerprint
+    mended, built = build(out, recipe(), retry=True)
+    assert (built, mended.identity) == (bool(rows), manifest.fingerprint)
 
 
-def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    build(out, recipe(filler([])))
-    with pytest.raises(CheckError, match="expected corpus"):
-        open_artefact(out, "corpus")
-    body = json.loads((out / MANIFEST).read_text())
-    (out / MANIFEST).write_text(json.dumps(body | {"format": 99}))
-    with pytest.raises(CheckError, match="format 99"):
-        open_artefact(out, "encoding")
-
-
-def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path) -> None:
-    out, begun, made, results = tmp_path / "out", threading.Event(), list[int](), list[bool]()
+def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(out: Path) -> None:
+    begun, made, results = threading.Event(), list[str](), list[bool]()
 
     def slow(work: Work) -> None:
         begun.set()
@@ -151,53 +141,132 @@ def test_of_two_builds_at_once_one_builds_and_the_other_finds_it(tmp_path: Path)
     thread.start()
     assert build(out, recipe(slow))[1]
     thread.join(20)
-    assert results == [False]
-    assert made == [0, 1, 2]
+    assert (results, made) == ([False], FILES)
 
 
-def fill(work: Work) -> None:
-    work.file("deep/a.txt", lambda path: path.write_text("a"))
-    work.metadata |= {"rows": [3, 10], "nested": {"2": "ü", "10": None}}
+def test_excluded_and_scratch_files_stay_out_of_the_artefact(out: Path) -> None:
+    def fill(work: Work) -> None:
+        for name in ("a.txt", "seed.txt", "deep/b.txt", "deep/seed.txt", "folds/c.txt", ".spill", ".rows/d", "e/.f"):
+            work.file(name, lambda path: path.write_text("x"))
+        work.excluded |= {"seed.txt", "deep/seed.txt", "folds/c.txt"}
+
+    manifest, _ = build(out, recipe(fill))
+    assert sorted(manifest.files) == ["a.txt", "deep/b.txt"]
+    assert list(tree(out)) == ["a.txt", "deep", "deep/b.txt", MANIFEST]
+    assert list(tree(out.parent / ".work")) == ["out.lock"]
 
 
-def make(out: Path) -> Manifest:
-    return build(out, Recipe("encoding", "demo", lambda: {"sizes": (3, 4)}, {"corpus": "abc"}, fill))[0]
+@pytest.mark.parametrize(
+    ("linked", "older", "written", "fault"),
+    [
+        (False, None, ["thesis.tex"], "no artefact"),
+        (False, None, ["."], "no artefact"),  # a file in place of the folder
+        (True, None, [], "no artefact"),  # a broken link
+        (True, None, ["thesis.tex"], "no artefact"),
+        (False, recipe(kind="lookup"), [], "found lookup d"),
+        (False, recipe(name="e", size=2), [], "found batches e"),
+        (False, recipe(), [MANIFEST], "not a manifest"),
+        (False, recipe(size=2), ["notes.txt"], "notes.txt"),
+        (False, recipe(size=2), ["deep/notes.txt"], "deep/notes.txt"),
+        (False, recipe(), ["a.txt", "notes.txt"], "notes.txt"),  # in a damaged artefact
+    ],
+)
+def test_anything_else_is_refused_and_unchanged(
+    linked: bool, older: Recipe | None, written: list[str], fault: str, out: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "linked" if linked else out
+    if linked:
+        out.symlink_to(place)
+    if older:
+        build(place, older)
+    for name in written:
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(CheckError) as caught:
+        build(out, recipe(never))
+    assert fault in caught.value.problem
+    assert caught.value.where == str(out)
+    assert tree(tmp_path) == before
 
 
-def test_any_changed_byte_is_refused_with_the_path(tmp_path: Path) -> None:
-    make(tmp_path / "out")
-    path = tmp_path / "out" / MANIFEST
-    body = path.read_bytes()
-    draw = random.Random(7)
+@pytest.mark.parametrize("path", [".", "..", "deep/.."])
+def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError):
+        build(Path(path), recipe(never))
+    assert list(tree(tmp_path)) == ["here", "here/deep"]
+
+
+def test_notes_written_during_a_build_stay(out: Path) -> None:
+    def fill(work: Work) -> None:
+        (out / "notes.txt").write_text("mine")
+
+    build(out, recipe())
+    with pytest.raises(CheckError, match=r"notes\.txt"):
+        build(out, recipe(fill, size=2))
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_linked_folder_is_replaced_and_its_target_stays(size: int, tmp_path: Path) -> None:
+    """Check a link, as DVC makes to its cache: a damaged artefact behind it is rebuilt, and its files are not moved."""
+    cache, out = tmp_path / "cache", tmp_path / "labels" / "out"
+    build(cache, recipe(size=size))
+    (cache / "a.txt").write_text("longer")
+    out.parent.mkdir()
+    out.symlink_to(cache)
+    before = tree(cache)
+    assert build(out, recipe())[1]
+    assert not out.is_symlink()
+    open_artefact(out, "batches")
+    assert tree(cache) == before
+    assert list(tree(out.parent / ".work")) == ["out.lock"]
+
+
+def test_any_changed_byte_of_a_manifest_is_refused_with_its_path(out: Path) -> None:
+    build(out, recipe())
+    path = out / MANIFEST
+    body, draw = path.read_bytes(), random.Random(7)
     places = [draw.randrange(len(body)) for _ in range(100)]
     damaged = [body[:at] + bytes([body[at] ^ 1 << draw.randrange(8)]) + body[at + 1 :] for at in places]
     for content in [*damaged, body[:-10], body + b"\n", b"", b"[]", json.dumps(json.loads(body)).encode()]:
         path.write_bytes(content)
         with pytest.raises(CheckError) as caught:
-            read_manifest(tmp_path / "out")
+            read_manifest(out)
         assert caught.value.where == str(path)
 
 
-def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
-    manifest = make(tmp_path / "out")
+def test_a_manifest_of_another_kind_or_format_or_with_files_outside_is_refused(out: Path, tmp_path: Path) -> None:
+    manifest, _ = build(out, recipe())
+    with pytest.raises(CheckError, match="expected corpus"):
+        open_artefact(out, "corpus")
     for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt"):
-        manifest.files[name] = manifest.files["deep/a.txt"]
-        (tmp_path / "out" / MANIFEST).write_text(manifest.to_json())
+        manifest.files[name] = manifest.files[FILES[0]]
+        (out / MANIFEST).write_text(manifest.to_json())
         with pytest.raises(CheckError, match="outside its folder"):
-            read_manifest(tmp_path / "out")
+            read_manifest(out)
         del manifest.files[name]
+    (out / MANIFEST).write_text(json.dumps(json.loads(manifest.to_json()) | {"format": 99}))
+    with pytest.raises(CheckError, match="format 99"):
+        read_manifest(out)
 
 
 def test_a_changed_file_is_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(files, "_SETTLED", -1.0)
-    read, path = [], tmp_path / "a.bin"
-    monkeypatch.setattr(files, "sha256_file", lambda p: read.append(p) or hashlib.sha256(p.read_bytes()).hexdigest())
-    path.write_bytes(b"one")
-    for _ in range(2):
-        assert input_sha256(path) == hashlib.sha256(b"one").hexdigest()
-    assert len(read) == 1
+    read, path = list[str](), tmp_path / "a.bin"
+
+    def digest(path: Path) -> str:
+        read.append(path.read_text())
+        return read[-1]
+
+    path.write_text("one")
+    assert [input_sha256(path, digest, "text") for _ in range(2)] == ["one", "one"]
+    assert read == ["one"]
     state = path.stat()
-    path.write_bytes(b"two")
+    path.write_text("two")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert input_sha256(path, digest, "text") == "two"
     assert input_sha256(path) == hashlib.sha256(b"two").hexdigest()

@@ -10,8 +10,9 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,53 +26,52 @@ from relabel.store.workdir import Work, part_name
 
 CALLS = ("fsync", "rename", "replace", "unlink", "remove", "rmdir", "mkdir")
 """The calls of `os` through which everything becomes visible or durable."""
+State = frozenset[tuple[str, bytes | None]]
+"""Paths below the root with their contents; None for a folder."""
 
-Tree = dict[str, bytes | None]
-"""Paths below the root to contents; None for a folder."""
+
+def names_in(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
 @dataclass
 class Disk:
-    """Watch a folder, and record the contents of the disk before each call of CALLS.
+    """Watch a folder, and record the contents of the disk before and after each call of CALLS.
 
     A killed process leaves the current contents. After a power cut, each file has its content at its last fsync, or any
     content if there was none; each folder has, independently of the others, its names at its last fsync or the current
     ones.
 
-    Attributes
-    ----------
-    root : Path killed, cut : list of Tree
-        Remaining states, without repetition.
-    calls : int
-        Number of recorded calls.
+    `killed`, `cut`: states that a kill and a power cut leave.
     """
 
     root: Path
-    killed: list[Tree] = field(default_factory=list)
-    cut: list[Tree] = field(default_factory=list)
-    calls: int = 0
+    killed: set[State] = field(default_factory=set)
+    cut: set[State] = field(default_factory=set)
     _last: dict[int, bytes] = field(default_factory=dict)  # of every file that ever existed
     _contents: dict[int, bytes] = field(default_factory=dict)
     _names: dict[int, dict[str, int]] = field(default_factory=dict)
     _held: dict[int, int] = field(default_factory=dict)  # open descriptors, so that no inode number is reused
-    _seen: set[int] = field(default_factory=set)
 
     def look(self) -> None:
         """Record the current contents, and the states after a power cut."""
-        self.calls += 1
         live: dict[int, dict[str, int]] = {}
         contents: dict[int, bytes] = {}
-        self._scan(self.root, live, contents)
-        root_inode = self.root.stat().st_ino
-        self._keep(self.killed, _tree(root_inode, live, contents))
-        doubtful = [i for i, names in live.items() if names != self._names.get(i, {}) and i != root_inode]
-        doubtful = [root_inode, *doubtful] if live[root_inode] != self._names.get(root_inode, {}) else doubtful
+        for path in [self.root, *self.root.rglob("*")]:
+            number = path.stat().st_ino
+            if number not in self._held:
+                self._held[number] = os.open(path, os.O_RDONLY)
+            if path.is_dir():
+                live[number] = names_in(path)
+            else:
+                contents[number] = self._last[number] = path.read_bytes()
+        self.killed.add(self._state(live, contents))
+        doubtful = [i for i, names in live.items() if names != self._names.get(i, {})]
         for lost in itertools.product([False, True], repeat=len(doubtful)):
-            names = live | {i: self._names.get(i, {}) for i, is_lost in zip(doubtful, lost, strict=True) if is_lost}
-            names = self._names | names
+            old = {i: self._names.get(i, {}) for i, is_lost in zip(doubtful, lost, strict=True) if is_lost}
             for garbage in (lambda _: b"", lambda body: bytes(len(body)), lambda body: body[: len(body) // 2]):
                 bodies = {i: self._contents.get(i, garbage(body)) for i, body in self._last.items()}
-                self._keep(self.cut, _tree(root_inode, names, bodies))
+                self.cut.add(self._state(self._names | live | old, bodies))
 
     def synced(self, handle: int) -> None:
         """Record that a file or a folder is durable."""
@@ -79,7 +79,7 @@ class Disk:
         if self.root not in (path, *path.parents):
             return
         if path.is_dir():
-            self._names[path.stat().st_ino] = {p.name: p.stat().st_ino for p in path.iterdir()}
+            self._names[path.stat().st_ino] = names_in(path)
         else:
             self._contents[path.stat().st_ino] = path.read_bytes()
 
@@ -88,92 +88,67 @@ class Disk:
         for handle in self._held.values():
             os.close(handle)
 
-    def _scan(self, folder: Path, names: dict[int, dict[str, int]], contents: dict[int, bytes]) -> None:
-        inside = names.setdefault(folder.stat().st_ino, {})
-        for path in folder.iterdir():
-            number = inside[path.name] = path.stat().st_ino
-            if number not in self._held:
-                self._held[number] = os.open(path, os.O_RDONLY)
-            if path.is_dir():
-                self._scan(path, names, contents)
-            else:
-                contents[number] = self._last[number] = path.read_bytes()
+    def _state(self, names: dict[int, dict[str, int]], contents: dict[int, bytes]) -> State:
+        def walk(folder: int, above: str) -> Iterator[tuple[str, bytes | None]]:
+            for name, number in names.get(folder, {}).items():
+                yield above + name, contents.get(number)
+                yield from walk(number, f"{above}{name}/")
 
-    def _keep(self, kept: list[Tree], tree: Tree) -> None:
-        key = hash((id(kept), frozenset(tree.items())))
-        if key not in self._seen:
-            self._seen.add(key)
-            kept.append(tree)
-
-
-def _tree(folder: int, names: dict[int, dict[str, int]], contents: dict[int, bytes], above: str = "") -> Tree:
-    tree: Tree = {}
-    for name, number in names.get(folder, {}).items():
-        if number in contents:
-            tree[above + name] = contents[number]
-        else:
-            tree[above + name] = None
-            tree |= _tree(number, names, contents, f"{above}{name}/")
-    return tree
+        return frozenset(walk(self.root.stat().st_ino, ""))
 
 
 @contextmanager
 def watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    """Watch a folder while the block runs."""
+    """Make a folder, and watch it while the block runs."""
+    root.mkdir()
     disk, busy = Disk(root), []
 
-    def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if busy:
-                return real(*args, **kwargs)
-            busy.append(name)
-            try:
-                disk.look()
-                result = real(*args, **kwargs)
-                if name == "fsync":
-                    disk.synced(args[0])
-                disk.look()
-            finally:
-                busy.pop()
-            return result
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for name in CALLS:
-            patch.setattr(os, name, wrap(name, getattr(os, name)))
+    def call(name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if busy:
+            return real(*args, **kwargs)
+        busy.append(name)
         try:
-            yield disk
+            disk.look()
+            result = real(*args, **kwargs)
+            if name == "fsync":
+                disk.synced(args[0])
+            disk.look()
         finally:
-            disk.close()
+            busy.clear()
+        return result
+
+    with monkeypatch.context() as patch, closing(disk):
+        for name in CALLS:
+            patch.setattr(os, name, partial(call, name, getattr(os, name)))
+        yield disk
 
 
-def lay(tree: Tree, folder: Path) -> Path:
-    """Write a tree to the disk."""
+def lay(state: State, folder: Path) -> Path:
+    """Write a state to the disk."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name, body in tree.items():
-        path = folder / name
-        (path if body is None else path.parent).mkdir(parents=True, exist_ok=True)
-        if body is not None:
-            path.write_bytes(body)
+    folder.mkdir()
+    for name, body in sorted(state):
+        if body is None:
+            (folder / name).mkdir()
+        else:
+            (folder / name).write_bytes(body)
     return folder
 
 
-SHARDS = 2
+SHARDS = [part_name(i, 2) for i in range(2)]
 
 
 def recipe(size: int) -> Recipe:
     """Build two groups: a file outside the artefact, and shards made from it, with a fact read from that file."""
 
     def fill(work: Work) -> None:
-        work.file("seed.txt", lambda p: p.write_text(str(size)))
-        work.subfolder("deep").file("b.txt", lambda p: p.write_text("b"))
+        work.file("seed.txt", lambda path: path.write_text(str(size)))
+        work.subfolder("deep").file("b.txt", lambda path: path.write_text("b"))
         (work.folder / ".scratch").write_text("spilled")
         seed = int((work.folder / "seed.txt").read_text())
-        for i in range(SHARDS):
+        for i, name in enumerate(SHARDS):
             rows = pa.array(range(seed * i, seed * (i + 1)), pa.int32())
-            work.table(part_name(i, SHARDS), lambda rows=rows: pa.table({"row": rows}))
+            work.table(name, lambda rows=rows: pa.table({"row": rows}))
         work.excluded.add("seed.txt")
         work.metadata["seed"] = seed
 
@@ -186,7 +161,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
 
 
-def state_of(out: Path) -> int | None:
+def size_of(out: Path) -> int | None:
     """Return the size of the built artefact, or None if there is none; a partial artefact is an error."""
     try:
         return int(open_artefact(out, "encoding").config["size"])
@@ -194,42 +169,35 @@ def state_of(out: Path) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("way", ["killed", "cut"])
 @pytest.mark.parametrize("old", [None, 4])
 def test_the_next_run_ends_with_the_same_bytes_from_every_state(
-    way: str, old: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
     build(tmp_path / "unbroken" / "out", recipe(5))
     complete = contents(tmp_path / "unbroken")
-    assert sorted(complete) == ["out/deep/b.txt", *(f"out/{part_name(i, SHARDS)}" for i in range(SHARDS))]
-    with watched(home, monkeypatch) as seen:
-        if old is not None:
-            build(home / "out", recipe(old))
-        build(home / "out", recipe(5))
-    left = getattr(seen, way)
-    assert seen.calls > 50
-    assert len(left) > 15
+    assert sorted(complete) == ["out/deep/b.txt", *(f"out/{name}" for name in SHARDS)]
+    with watched(tmp_path / "home", monkeypatch) as disk:
+        for size in (old, 5) if old else (5,):
+            build(tmp_path / "home" / "out", recipe(size))
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the following runs are not interrupted
-    states = set()
-    for tree in left:
-        folder = lay(tree, tmp_path / "left")
-        states.add(state_of(folder / "out"))
-        manifest, _ = build(folder / "out", recipe(5))
-        assert manifest.metadata == {"seed": 5}
-        assert contents(folder) == complete, sorted(tree)
-    assert states == {None, 5} | ({old} if old else set())
+    for left in (disk.killed, disk.cut):
+        assert len(left) > 15
+        sizes = set()
+        for state in left:
+            folder = lay(state, tmp_path / "left")
+            sizes.add(size_of(folder / "out"))
+            manifest, _ = build(folder / "out", recipe(5))
+            assert manifest.metadata == {"seed": 5}
+            assert contents(folder) == complete, sorted(state)
+        assert sizes == {None, old, 5}
 
 
 def test_a_reported_artefact_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
-    home.mkdir()
-    with watched(home, monkeypatch) as seen:
+    with watched(home, monkeypatch) as disk:
         build(home / "deep" / "out", recipe(5))
-        seen.cut.clear()
-        seen._seen.clear()
+        disk.cut.clear()
         (home / "later").mkdir()  # any call makes the disk record its contents
-    assert seen.cut
-    for tree in seen.cut:
-        assert state_of(lay(tree, tmp_path / "left") / "deep" / "out") == 5
+    assert disk.cut
+    for state in disk.cut:
+        assert size_of(lay(state, tmp_path / "left") / "deep" / "out") == 5

@@ -4,8 +4,8 @@ workers and shares of several processes. Each process prepares the job once.
 - A killed worker ends a run of local processes with exit code 5, and the next run goes on; Dask gives its task to
   another worker.
 - A share ends with exit code 5, which names a file, where the step before is incomplete.
-- Errors of tasks reach the user unchanged. A worker that would make another artefact, or does not see the folder, is
-  refused, and so is a scheduler without workers.
+- Errors of tasks reach the user unchanged. A worker that would make another artefact is refused.
+- No worker outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pytest
 from tests.relabel.store.demo_stage import FIRST, PARTS, demo
 
 from relabel.config import load_config
-from relabel.core.errors import PartialError
+from relabel.core.errors import CheckError, PartialError
 from relabel.core.runtime import Progress, Runtime
 from relabel.stages import Job, Project
 
@@ -45,10 +45,9 @@ class Display(Progress):
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "input").write_bytes(b"content")
-    return folder
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "input").write_bytes(b"content")
+    return tmp_path / "notes"
 
 
 def demo_job(notes: Path, labels: str = "labels", how: str = "plain", **runtime: Any) -> Job:
@@ -56,13 +55,10 @@ def demo_job(notes: Path, labels: str = "labels", how: str = "plain", **runtime:
     return demo(project, str(notes), how)
 
 
-def contents(job: Job) -> dict[str, bytes]:
-    """Return the bytes of all files except the manifest, which holds times."""
-    return {p.name: p.read_bytes() for p in sorted(job.out.iterdir()) if p.name != "manifest.json"}
-
-
-def expected(notes: Path) -> dict[str, bytes]:
-    return {name: (notes / "input").read_bytes() * i for i, name in enumerate(PARTS)}
+def check_files(job: Job) -> None:
+    """Compare all files except the manifest, which holds times."""
+    files = {p.name: p.read_bytes() for p in job.out.iterdir() if p.name != "manifest.json"}
+    assert files == {name: b"content" * i for i, name in enumerate(PARTS)}
 
 
 @contextmanager
@@ -95,7 +91,7 @@ def cluster(workers: int = 1, processes: bool = False, failures: int = 3) -> Ite
 def test_local_processes(notes: Path) -> None:
     job = demo_job(notes, workers=2)
     job.run()
-    assert contents(job) == expected(notes)
+    check_files(job)
     models = Counter((notes / "models").read_text().split())
     assert models.pop(str(os.getpid())) == 1  # names the steps, makes no file
     assert set(models.values()) == {1}
@@ -108,7 +104,7 @@ def test_dask(notes: Path) -> None:
         for labels in ("labels", "more"):  # the same files of another run are other tasks
             job = demo_job(notes, labels, scheduler=address)
             job.run()
-            assert contents(job) == expected(notes)
+            check_files(job)
     assert len((notes / "models").read_text().split()) == 4
 
 
@@ -121,7 +117,7 @@ def test_shares(notes: Path) -> None:
         assert job.state() == "partly"
         job.share(share)
     demo_job(notes, how="dies").run()  # collects alone
-    assert contents(job) == expected(notes)
+    check_files(job)
     assert "up to date" in job.share((1, 3))
 
 
@@ -132,7 +128,7 @@ def test_a_killed_process_is_exit_code_5_and_the_next_run_goes_on(notes: Path) -
     assert caught.value.exit_code == 5
     assert job.state() == "partly"
     demo_job(notes, how="waits").run()
-    assert contents(job) == expected(notes)
+    check_files(job)
 
 
 @pytest.mark.slow
@@ -140,7 +136,7 @@ def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path) -> None:
     with cluster(2, processes=True) as address, killed_once_there(notes / "here"):
         job = demo_job(notes, how="waits", scheduler=address)
         job.run()
-    assert contents(job) == expected(notes)
+    check_files(job)
 
 
 @pytest.mark.slow
@@ -149,25 +145,32 @@ def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path) -> None:
         demo_job(notes, how="dies", scheduler=address).run()
 
 
+@pytest.mark.parametrize(("how", "fault"), [("fails", "part 2"), ("edits", "another demo demo")])
+def test_an_error_of_a_task_or_a_worker_with_other_input_is_reported(how: str, fault: str, notes: Path) -> None:
+    with pytest.raises(CheckError, match=fault):
+        demo_job(notes, how=how, workers=1).run()
+    assert not (notes.parent / "labels" / "demo").exists()
+
+
 def test_a_worker_ends_when_its_parent_is_killed() -> None:
     program = """
-        import time
+        import multiprocessing, time
         from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
         from relabel.store.executors import start_worker
-        pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=start_worker)
-        print(*pool.map(abs, range(2)), flush=True)  # starts the workers
-        print(*pool._processes, flush=True)
+        pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), start_worker)
+        print(*pool.map(abs, range(2)), *pool._processes, flush=True)
         time.sleep(600)
     """
-    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    with parent:
-        assert parent.stdout.readline() == "0 1\n"
-        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        first, second, *workers = map(int, parent.stdout.readline().split())
+        processes = [psutil.Process(worker) for worker in workers]
         parent.send_signal(signal.SIGKILL)
-    assert workers
-    _, alive = psutil.wait_procs(workers, timeout=60)
-    for worker in alive:
-        worker.kill()
+    assert (first, second) == (0, 1)
+    assert processes
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    for process in alive:
+        process.kill()
     assert not alive
