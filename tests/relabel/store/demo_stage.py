@@ -18,17 +18,16 @@ FIRST = "first.bin"
 PARTS = [f"part-{i}.bin" for i in range(5)]
 
 
-def demo(project: Project, notes: str, how: str = "plain") -> Job:
+def demo(project: Project, notes: Path, how: str = "plain") -> Job:
     """Prepare files that begin with the content of `input` of the folder `notes`.
 
     `how`: part 2 "waits" until the file `go` exists, "fails" or "dies"; "edits" changes the input before any task.
     """
-    folder = Path(notes)
 
     def steps(work: Work) -> Steps:
-        with (folder / "models").open("a") as log:
+        with (notes / "models").open("a") as log:
             log.write(f"{os.getpid()}\n")
-        yield Step("first", "files", [Task(FIRST, lambda path: path.write_bytes((folder / "input").read_bytes()))])
+        yield Step("first", "files", [Task(FIRST, lambda path: path.write_bytes((notes / "input").read_bytes()))])
         content = (work.folder / FIRST).read_bytes()
         tasks = [Task(name, partial(write, content, i), i + 1) for i, name in enumerate(PARTS)]
         yield Step("second", "rows", tasks, last=True)
@@ -36,9 +35,9 @@ def demo(project: Project, notes: str, how: str = "plain") -> Job:
 
     def write(content: bytes, i: int, path: Path) -> None:
         if i == 2 and how == "waits":
-            (folder / "here.part").write_text(str(os.getpid()))
-            (folder / "here.part").rename(folder / "here")
-            while not (folder / "go").exists():
+            (notes / "here.part").write_text(str(os.getpid()))
+            (notes / "here.part").rename(notes / "here")
+            while not (notes / "go").exists():
                 time.sleep(0.02)
         if i == 2 and how == "fails":
             raise CheckError("an odd line", where="part 2", todo="Look at it.")
@@ -48,9 +47,9 @@ def demo(project: Project, notes: str, how: str = "plain") -> Job:
 
     def fill(work: Work) -> None:
         if how == "edits":
-            (folder / "input").write_bytes(b"other")
+            (notes / "input").write_bytes(b"other")
         make_steps(job, work, demo, notes, how)
 
-    recipe = Recipe("demo", "demo", lambda: {"input": sha256_file(folder / "input")}, {}, fill)
+    recipe = Recipe("demo", "demo", lambda: {"input": sha256_file(notes / "input")}, {}, fill)
     job = Job(project, project.labels / "demo", recipe, "demo", steps=steps)
     return job

@@ -103,16 +103,16 @@ def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(out: Path, tmp_
     assert tree(out) | {MANIFEST: None} == tree(tmp_path / "whole") | {MANIFEST: None}
 
 
-def test_a_file_that_is_missing_or_of_another_size_is_named_and_made_again(out: Path) -> None:
+@pytest.mark.parametrize("damage", [os.unlink, partial(os.truncate, length=1)])
+def test_a_file_that_is_missing_or_of_another_size_is_named_and_made_again(
+    damage: Callable[[Path], None], out: Path
+) -> None:
     manifest, _ = build(out, recipe())
-    for content in (None, "longer than it was"):
-        (out / FILES[1]).unlink()
-        if content:
-            (out / FILES[1]).write_text(content)
-        with pytest.raises(CheckError, match=FILES[1]):
-            open_artefact(out, "batches")
-        assert build(out, recipe())[1]
-        assert open_artefact(out, "batches").files == manifest.files
+    damage(out / FILES[1])
+    with pytest.raises(CheckError, match=FILES[1]):
+        open_artefact(out, "batches")
+    assert build(out, recipe())[1]
+    assert open_artefact(out, "batches").files == manifest.files
 
 
 @pytest.mark.parametrize("rows", [0, 2])
@@ -190,13 +190,12 @@ def test_anything_else_is_refused_and_unchanged(
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("path", [".", "..", "deep/.."])
-def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UsageError):
-        build(Path(path), recipe(never))
-    assert list(tree(tmp_path)) == ["here", "here/deep"]
+def test_a_path_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "..", "deep/.."):
+        with pytest.raises(UsageError):
+            build(Path(path), recipe(never))
+    assert tree(tmp_path) == {}
 
 
 def test_notes_written_during_a_build_stay(out: Path) -> None:
@@ -243,12 +242,10 @@ def test_a_manifest_of_another_kind_or_format_or_with_files_outside_is_refused(o
     with pytest.raises(CheckError, match="expected corpus"):
         open_artefact(out, "corpus")
     for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt"):
-        manifest.files[name] = manifest.files[FILES[0]]
-        (out / MANIFEST).write_text(manifest.to_json())
+        (out / MANIFEST).write_text(replace(manifest, files={name: manifest.files[FILES[0]]}).to_json())
         with pytest.raises(CheckError, match="outside its folder"):
             read_manifest(out)
-        del manifest.files[name]
-    (out / MANIFEST).write_text(json.dumps(json.loads(manifest.to_json()) | {"format": 99}))
+    (out / MANIFEST).write_text(replace(manifest, format=99).to_json())
     with pytest.raises(CheckError, match="format 99"):
         read_manifest(out)
 

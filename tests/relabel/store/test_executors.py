@@ -1,9 +1,9 @@
 """Contract: the files of an artefact have the same bytes for every executor: this process, local processes, Dask's
 workers and shares of several processes. Each process prepares the job once.
 
-- A killed worker ends a run of local processes with exit code 5, and the next run goes on; Dask gives its task to
+- A killed worker ends a run of local processes with PartialError, and the next run goes on; Dask gives its task to
   another worker.
-- A share ends with exit code 5, which names a file, where the step before is incomplete.
+- A share ends with PartialError, which names a file, where the step before is incomplete.
 - Errors of tasks reach the user unchanged. A worker that would make another artefact is refused.
 - No worker outlives the process that started it.
 """
@@ -52,7 +52,7 @@ def notes(tmp_path: Path) -> Path:
 
 def demo_job(notes: Path, labels: str = "labels", how: str = "plain", **runtime: Any) -> Job:
     project = Project(load_config(None), Runtime(threads=2, progress=Display(), **runtime), notes.parent / labels)
-    return demo(project, str(notes), how)
+    return demo(project, notes, how)
 
 
 def check_files(job: Job) -> None:
@@ -83,8 +83,8 @@ def cluster(workers: int = 1, processes: bool = False, failures: int = 3) -> Ite
     distributed = pytest.importorskip("distributed")
     options = {"processes": processes, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
     options |= {"n_workers": workers, "threads_per_worker": 1 if processes else 2, "silence_logs": logging.CRITICAL}
-    failing = {"distributed.scheduler.allowed-failures": failures}
-    with pytest.importorskip("dask").config.set(failing), distributed.LocalCluster(**options) as started:
+    dask, limit = pytest.importorskip("dask"), {"distributed.scheduler.allowed-failures": failures}
+    with dask.config.set(limit), distributed.LocalCluster(**options) as started:
         yield started.scheduler_address
 
 
@@ -94,8 +94,7 @@ def test_local_processes(notes: Path) -> None:
     check_files(job)
     models = Counter((notes / "models").read_text().split())
     assert models.pop(str(os.getpid())) == 1  # names the steps, makes no file
-    assert set(models.values()) == {1}
-    assert len(models) <= 2
+    assert list(models.values()) in ([1], [1, 1])
     assert not [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
 
 
@@ -110,9 +109,8 @@ def test_dask(notes: Path) -> None:
 
 def test_shares(notes: Path) -> None:
     job = demo_job(notes)
-    with pytest.raises(PartialError, match=FIRST) as caught:
+    with pytest.raises(PartialError, match=FIRST):
         job.share((2, 3))
-    assert caught.value.exit_code == 5
     for share in ((1, 3), (2, 3), (3, 3)):
         assert job.state() == "partly"
         job.share(share)
@@ -121,11 +119,10 @@ def test_shares(notes: Path) -> None:
     assert "up to date" in job.share((1, 3))
 
 
-def test_a_killed_process_is_exit_code_5_and_the_next_run_goes_on(notes: Path) -> None:
+def test_a_killed_process_is_a_partial_error_and_the_next_run_goes_on(notes: Path) -> None:
     job = demo_job(notes, how="waits", workers=2)
-    with killed_once_there(notes / "here"), pytest.raises(PartialError, match="--workers 2") as caught:
+    with killed_once_there(notes / "here"), pytest.raises(PartialError, match="--workers 2"):
         job.run()
-    assert caught.value.exit_code == 5
     assert job.state() == "partly"
     demo_job(notes, how="waits").run()
     check_files(job)
@@ -140,7 +137,7 @@ def test_the_task_of_a_killed_worker_is_done_by_another(notes: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_ends_its_workers_is_exit_code_5(notes: Path) -> None:
+def test_a_task_that_ends_its_workers_is_a_partial_error(notes: Path) -> None:
     with cluster(2, processes=True, failures=0) as address, pytest.raises(PartialError, match="tcp://"):
         demo_job(notes, how="dies", scheduler=address).run()
 
@@ -158,19 +155,17 @@ def test_a_worker_ends_when_its_parent_is_killed() -> None:
         from concurrent.futures import ProcessPoolExecutor
         from relabel.store.executors import start_worker
         pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), start_worker)
-        print(*pool.map(abs, range(2)), *pool._processes, flush=True)
+        assert list(pool.map(abs, range(2))) == [0, 1]
+        print(*pool._processes, flush=True)
         time.sleep(600)
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
-    ) as parent:
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        first, second, *workers = map(int, parent.stdout.readline().split())
-        processes = [psutil.Process(worker) for worker in workers]
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         parent.send_signal(signal.SIGKILL)
-    assert (first, second) == (0, 1)
-    assert processes
-    _, alive = psutil.wait_procs(processes, timeout=60)
-    for process in alive:
-        process.kill()
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
     assert not alive
