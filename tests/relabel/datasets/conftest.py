@@ -38,6 +38,7 @@ def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
     folder = tmp_path / "manifests"
     folder.mkdir()
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
 
     def write(*files: dict[str, Any], **more: Any) -> None:
@@ -54,7 +55,7 @@ class Server:
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
     cuts: list[int] = field(default_factory=list)  # per request: bytes after which it hangs up
-    codes: list[int] = field(default_factory=list)  # per request: an HTTP code instead of an answer
+    codes: list[int] = field(default_factory=list)  # per request: an HTTP code instead of an answer; 0 for none
     ranges: bool = True
     length: bool = True  # whether it sends Content-Length
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
@@ -64,17 +65,14 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     monkeypatch.setattr(downloads, "PAUSE", 0.001)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             span = self.headers.get("Range")
             state.requests.append((self.path, span))
-            if state.codes:
-                return self.send_error(state.codes.pop(0))
-            if self.path not in state.files:
-                return self.send_error(404)
+            if code := state.codes.pop(0) if state.codes else 0 if self.path in state.files else 404:
+                return self.send_error(code)
             raw, start = state.files[self.path], 0
             if span and state.ranges:
                 start = int(span.removeprefix("bytes=").rstrip("-"))

@@ -10,6 +10,7 @@ import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,36 @@ from relabel.datasets.download import download
 from relabel.datasets.registry import Content
 
 
-def get(server: Server, part: Path, name: str = "/raw.bin", raw: bytes = RAW) -> None:
-    download(server.url + name, [Content(**content(raw))], part, SILENT, "raw")
+def get(server: Server, folder: Path) -> bytes:
+    """Download `raw.bin` as `part` in a folder."""
+    download(f"{server.url}/raw.bin", [Content(**content(RAW))], folder / "part", SILENT, "raw")
+    return (folder / "part").read_bytes()
 
 
-def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Path) -> None:
-    server.cuts = [300_000, 300_000]
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
-    assert [span for _, span in server.requests] == [None, "bytes=300000-", "bytes=600000-"]
+@pytest.mark.parametrize(
+    ("faults", "spans"),
+    [
+        ({"cuts": [300_000, 300_000]}, [None, "bytes=300000-", "bytes=600000-"]),
+        ({"cuts": [300_000], "codes": [0, 503, 429, 500]}, [None, *["bytes=300000-"] * 4]),
+        ({"cuts": [300_000], "ranges": False}, [None, "bytes=300000-"]),  # begins again
+    ],
+)
+def test_a_broken_transfer_resumes_in_the_same_run(
+    faults: dict[str, Any], spans: list[str | None], server: Server, tmp_path: Path
+) -> None:
+    vars(server).update(faults)
+    assert get(server, tmp_path) == RAW
+    assert [span for _, span in server.requests] == spans
 
 
 def test_a_broken_transfer_resumes_in_the_next_run(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000, *[0] * 100]
-    with pytest.raises(MissingError, match="the transfer ended after 300000 of 1048576 bytes"):
-        get(server, tmp_path / "part")
+    with pytest.raises(MissingError, match="300000 of 1048576 bytes"):
+        get(server, tmp_path)
     assert (tmp_path / "part").read_bytes() == RAW[:300_000]
     assert len(server.requests) == 2 + downloads.RETRIES
     server.cuts, server.requests = [], []
-    get(server, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == RAW
+    assert get(server, tmp_path) == get(server, tmp_path) == RAW  # the last call finds the complete file
     assert server.requests == [("/raw.bin", "bytes=300000-")]
 
 
@@ -53,47 +64,46 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
     wrong: bytes, length: bool, server: Server, tmp_path: Path
 ) -> None:
     server.files["/raw.bin"], server.length = wrong, length
-    with pytest.raises(CheckError, match="expected ") as caught:
-        get(server, tmp_path / "part")
+    with pytest.raises(CheckError) as caught:
+        get(server, tmp_path)
     assert caught.value.where == server.url + "/raw.bin"
     assert not (tmp_path / "part").exists()
     assert len(server.requests) == 1
 
 
-def archive(**members: bytes) -> bytes:
+@pytest.mark.parametrize("size", [300_000, len(RAW), len(RAW) + 5])
+def test_a_part_of_another_file_is_discarded(size: int, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b"x" * size)
+    with pytest.raises(CheckError, match="expected sha256"):
+        get(server, tmp_path)
+    assert get(server, tmp_path) == RAW
+
+
+def serve_archive(server: Server, **members: bytes) -> dict[str, Any]:
+    """Serve an archive with members `in/NAME`, and return the source of a file in it without its `member`."""
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as out:
         for name, inside in members.items():
             out.writestr(f"in/{name}", inside)
-    return raw.getvalue()
+    server.files["/all.zip"] = raw.getvalue()
+    return {"url": f"{server.url}/all.zip", "archive": content(raw.getvalue())}
 
 
 def test_an_archive_is_downloaded_once_for_all_its_members(server: Server, describe: Describe, tmp_path: Path) -> None:
-    one, two = RAW, RAW[::-1]
-    packed = archive(one=one, two=two)
-    server.files["/all.zip"] = packed
-    source = {"url": f"{server.url}/all.zip", "archive": content(packed)}
-    describe(entry("one", one, {**source, "member": "in/one"}), entry("two", two, {**source, "member": "in/two"}))
-    assert [s.state for s in status(tmp_path / "data")] == ["remote", "remote"]
+    members = {"one": RAW, "two": RAW[::-1]}
+    source = serve_archive(server, **members)
+    describe(*(entry(name, raw, {**source, "member": f"in/{name}"}) for name, raw in members.items()))
     server.cuts = [1000]
-    paths = fetch("tiny", tmp_path / "data")
-    assert [p.read_bytes() for p in paths] == [one, two]
+    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW, RAW[::-1]]
     assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
     assert files_below(tmp_path / "data") == ["tiny/one", "tiny/two"]
     assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
 
 
 def test_two_fetches_at_once_download_once(server: Server, describe: Describe, tmp_path: Path) -> None:
-    packed = archive(one=RAW)
-    server.files["/all.zip"] = packed
-    source = {"url": f"{server.url}/all.zip", "member": "in/one", "archive": content(packed)}
-    describe(entry("one", RAW, source))
+    describe(entry("one", RAW, {**serve_archive(server, one=RAW), "member": "in/one"}))
     held = threading.Event()
-
-    def wait(*_: object) -> None:
-        held.wait(10)
-
-    server.cuts, server.after = [1000], wait
+    server.cuts, server.after = [1000], partial(held.wait, 10)
     with ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(fetch, "tiny", tmp_path / "data") for _ in range(2)]
         time.sleep(0.2)
@@ -103,16 +113,14 @@ def test_two_fetches_at_once_download_once(server: Server, describe: Describe, t
     assert files_below(tmp_path / "data") == ["tiny/one"]
 
 
-@pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])
+@pytest.mark.parametrize("fault", ["archive", "member", "no member"])
 def test_fetch_refuses_wrong_files_and_leaves_nothing(
     fault: str, server: Server, describe: Describe, tmp_path: Path
 ) -> None:
-    packed = archive(one=RAW)
-    server.files["/all.zip"] = packed if fault != "archive" else packed[:-1] + b"x"
-    source: dict[str, Any] = {"url": f"{server.url}/all.zip"}
-    if fault != "file":
-        source |= {"member": "in/two" if fault == "no member" else "in/one", "archive": content(packed)}
-    describe(entry("one", RAW[::-1] if fault in ("file", "member") else RAW, source))
+    source = serve_archive(server, one=RAW) | {"member": "in/two" if fault == "no member" else "in/one"}
+    if fault == "archive":
+        server.files["/all.zip"] = server.files["/all.zip"][:-1] + b"x"
+    describe(entry("one", RAW[::-1] if fault == "member" else RAW, source))
     with pytest.raises(CheckError, match="could not get one: "):
         fetch("tiny", tmp_path / "data")
     assert files_below(tmp_path / "data") == []

@@ -12,26 +12,9 @@ import pytest
 from tests.relabel.datasets.conftest import Describe, entry, files_below
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.runtime import Progress
-from relabel.datasets import fetch, load_manifest, locate
+from relabel.datasets import fetch, load_manifest, locate, status
 
 A, B = b"a caption\n" * 100, b"another caption\n" * 100
-
-
-class Log(Progress):
-    """Progress that records its messages."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-@pytest.fixture(autouse=True)
-def no_mirror_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture
@@ -57,41 +40,53 @@ def test_from_a_member_of_a_jar(data: Path) -> None:
     assert files_below(data) == [f"coco-captions/{name}"]
 
 
-def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, local_mirror: Path, data: Path) -> None:
-    describe(entry("a.txt", A), entry("b.txt", B))
-    log = Log()
-    paths = fetch("tiny", data, local_mirror, log)
+def test_from_the_first_right_source_and_a_second_time_does_nothing(
+    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(entry("a.txt", A, {"mirror": "m/b.txt"}, {"mirror": "m/gone"}, {"mirror": "m/a.txt"}), entry("b.txt", B))
+    with monkeypatch.context() as patch:
+        patch.setenv("RELABEL_MIRROR", str(local_mirror))
+        paths = fetch("tiny", data)
     assert [p.read_bytes() for p in paths] == [A, B]
-    assert log.notes[0] == f"{data}/tiny/a.txt: from mirror m/a.txt, verified (text)"
     before = [p.stat().st_mtime_ns for p in paths]
     assert fetch("tiny", data) == paths
     assert [p.stat().st_mtime_ns for p in paths] == before
+
+
+def test_the_first_available_alternative_is_fetched(describe: Describe, local_mirror: Path, data: Path) -> None:
+    describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
+    assert locate("tiny", None, data, local_mirror) == local_mirror / "m" / "a.txt"
+    for _ in range(2):
+        assert fetch("tiny", data, local_mirror) == [data / "tiny" / "a.txt"]
+        assert locate("tiny", None, data, local_mirror) == data / "tiny" / "a.txt"
+        (local_mirror / "m" / "best.txt").write_bytes(b"best")  # another is present already
 
 
 @pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
 def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     (local_mirror / "m" / "a.txt").write_bytes(wrong)
-    with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
+    with pytest.raises(CheckError, match=r"m/a\.txt: expected") as caught:
         fetch("tiny", data, local_mirror)
-    assert sha256(A).hexdigest() in caught.value.problem
     # Of a longer file, one byte more is read.
-    assert sha256(wrong[: len(A) + 1]).hexdigest() in caught.value.problem
+    for content in (A, wrong[: len(A) + 1]):
+        assert sha256(content).hexdigest() in caught.value.problem
     assert files_below(data) == []
 
 
-def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path, data: Path) -> None:
+def test_unavailable_files_are_explained(describe: Describe, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/x.zip", "member": "in/a.txt", "archive": {"bytes": 5, "sha256": "0" * 64}}
     describe(entry("a.txt", A, {"package": "no-such-thing", "path": "a.txt"}, url), entry("b.txt", B))
     with pytest.raises(MissingError) as caught:
         fetch("tiny", data)
     text = str(caught.value)
-    assert "could not get a.txt: package no-such-thing: not on this machine; http://127.0.0.1:9/x.zip: " in text
-    assert "could not get b.txt: only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR" in text
-    assert "put them there by hand, then run `relabel fetch tiny` again" in text
     hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
-    assert hand in text
+    for part in ("a.txt: package no-such-thing: ", "; http://127.0.0.1:9/x.zip: ", "b.txt: only a mirror has it", hand):
+        assert part in text
     assert files_below(data) == []
+    assert [s.state for s in status(data)] == ["remote", "missing"]
+    with pytest.raises(MissingError, match=r"b\.txt of tiny is not here"):
+        locate("tiny", "b.txt", data)
 
     (data / "tiny").mkdir(exist_ok=True)  # the step that the message names
     (data / "tiny" / "a.txt").write_bytes(A)
@@ -105,9 +100,10 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local
     mine.parent.mkdir(parents=True)
     mine.write_bytes(B)
     with pytest.raises(CheckError, match=r"a\.txt: delete what is there, or move it away"):
-        fetch("tiny", data)
+        fetch("tiny", data, local_mirror)
     assert mine.read_bytes() == B
     with pytest.raises(CheckError, match=r"expected sha256 .*Delete it, then `relabel fetch tiny`"):
-        locate("tiny", "a.txt", data)
+        locate("tiny", "a.txt", data, local_mirror)
+    assert [s.state for s in status(data, local_mirror)] == ["damaged"]
     mine.unlink()
     assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [A]
