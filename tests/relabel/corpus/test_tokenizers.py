@@ -104,10 +104,7 @@ def test_chunks_and_duplicates(
     [
         ("if 'poison' in line: sys.exit('Exception in thread main')", "exit code 1.*Exception in thread main"),
         ("if 'poison' in line: continue", "4 lines went in, and the 3 that came out"),
-        (
-            "line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line",
-            "4 lines went in, and the 4 that came out are not those",
-        ),
+        ("line = 'garbage' if line == 'A' and 'poison' in str(lines) else line", "4 that came out are not those"),
     ],
 )
 def test_the_captions_at_fault_are_named(
@@ -121,4 +118,3 @@ def test_the_captions_at_fault_are_named(
     assert raised.value.exit_code == 5
     assert raised.value.where == "captions from 'a poison pill'"
     assert "lower_split" in str(raised.value)
-    assert "\n" not in str(raised.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus.readers import guess_format, split_of_name
+from relabel.corpus.readers import guess_format, split_of_name, table_files
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,13 @@ def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
             guess_format(path)
     with pytest.raises(MissingError, match="no such file"):
         guess_format(tmp_path / "none.csv")
+
+
+def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("b.csv", "a.csv.gz", "c.txt", ".d.csv", "data/e.csv", "cache-1.csv"):
+        (tmp_path / name).touch()
+    assert [path.name for path in table_files(tmp_path, (".csv", ".csv.gz"))] == ["a.csv.gz", "b.csv", "e.csv"]
 
 
 @pytest.mark.parametrize(

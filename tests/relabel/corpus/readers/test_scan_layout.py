@@ -39,6 +39,16 @@ def test_ids_of_captions(tmp_path: Path) -> None:
     assert names(path, "caption", 2) == expected
 
 
+def test_ids_of_positions_on_request_only(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 4)
+    with pytest.raises(MissingError, match=r"test_ids\.txt"):
+        names(path)
+    with pytest.raises(UsageError, match="captions per image is not known"):
+        names(path, "position")
+    expected = [("d:test-0#0", "d:test-0"), ("d:test-0#1", "d:test-0"), ("d:test-1#0", "d:test-1")]
+    assert names(path, "position", 2)[:3] == expected
+
+
 @pytest.mark.parametrize(
     ("ids", "kind", "size", "message"),
     [

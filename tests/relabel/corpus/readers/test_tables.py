@@ -1,5 +1,6 @@
-"""Contract: JSON lines, CSV and Parquet give the same captions with unchanged text. Ragged, mistyped and undecodable
-records are refused with file, line (or row) and reason.
+"""Contract: JSON lines, CSV, Parquet and datasets of Hugging Face give the same captions with unchanged text. Captions
+that no corpus can hold are refused with file and line (or row). CSV may have tabs, a byte order mark, or no header and
+no quotes, as CC3M's. Of img2dataset, failed downloads are skipped and counted.
 
 Contract: captions of webdataset's shards come from .txt or .json members under the key of their sample. Images
 are skipped, memory does not grow with a shard, and repeated keys are refused.
@@ -8,13 +9,14 @@ are skipped, memory does not grow with a shard, and repeated keys are refused.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
 import tarfile
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,37 +33,41 @@ from relabel.corpus.readers.tables import open_table
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
 
 NAMES = ("caption_id", "image_id", "text", "split")
+FORMATS: list[Format] = ["jsonl", "csv", "parquet"]
 
 
-def write_jsonl(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+def write(path: Path, names: Sequence[str], *rows: tuple[Any, ...]) -> Path:
+    """Write a table in the format of its suffix."""
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([names, *rows])
     return path
 
 
-def write_csv(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle).writerows([names, *rows])
-    return path
+def read(form: Format, path: Path, chosen: Columns | None = None, /, **params: Any) -> list[Caption]:
+    skipped = params.pop("skipped", Counter())
+    table = open_table(path, IngestParams(dataset="d", format=form, path=path, **params), skipped)
+    return list(table.captions(chosen or Columns(), "d", {}))
 
 
-def write_parquet(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
-    pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), path)
-    return path
-
-
-def read(form: Format, path: Path, chosen: Columns | None = None, /, **params: Any) -> Iterator[Caption]:
-    table = open_table(path, IngestParams(dataset="d", format=form, path=path, **params), Counter())
-    return table.captions(chosen or Columns(), "d", {})
-
-
-WRITERS: dict[Format, Callable[..., Path]] = {"jsonl": write_jsonl, "csv": write_csv, "parquet": write_parquet}
+@pytest.mark.parametrize("name", FORMATS)
+def test_text_is_unchanged(tmp_path: Path, name: Format) -> None:
+    texts = ["A dog. ", 'A dog,\r\n\n"quoted"', "nul \0, emoji 🐕, عربي", "word " * 2000]
+    rows = [(f"d:{i}" if i else "0", "a", text, "restval") for i, text in enumerate(texts)]
+    captions = read(name, write(tmp_path / f"a.{name}", NAMES, *rows))
+    assert [c[:4] for c in captions] == [(f"d:{i}", "d:a", "train", text) for i, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")]
+    ("name", "line"), [("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")]
 )
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "fault"),
     [
         (("1", "a", "x", "test"), "caption id d:1 appears twice"),
         (("2", "a", " ", "test"), "caption d:2 is empty"),
@@ -69,62 +75,75 @@ WRITERS: dict[Format, Callable[..., Path]] = {"jsonl": write_jsonl, "csv": write
     ],
 )
 def test_bad_captions_are_refused_with_their_line(
-    tmp_path: Path, name: Format, where: str, row: tuple[str, ...], message: str
+    tmp_path: Path, name: Format, line: str, row: tuple[str, ...], fault: str
 ) -> None:
-    write = WRITERS[name]
-    path = write(tmp_path / f"a.{name}", NAMES, [("1", "a", "x", "test"), row])
-    with pytest.raises(CheckError, match=re.escape(f"{where}: {message}")):
+    path = write(tmp_path / f"a.{name}", NAMES, ("1", "a", "x", "test"), row)
+    with pytest.raises(CheckError, match=re.escape(f"{line}: {fault}")):
         Corpus.from_captions(read(name, path))
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_ids_are_derived_from_image_and_position(tmp_path: Path, name: Format) -> None:
-    write = WRITERS[name]
-    path = write(tmp_path / f"a.{name}", ("image", "caption"), [("a.jpg", "x"), ("b.jpg", "y"), ("a.jpg", "z")])
-    assert [c[:4] for c in read(name, path)] == [
-        ("d:a.jpg#0", "d:a.jpg", "train", "x"),
-        ("d:b.jpg#0", "d:b.jpg", "train", "y"),
-        ("d:a.jpg#1", "d:a.jpg", "train", "z"),
-    ]
+    path = write(tmp_path / f"a.{name}", ("image", "caption"), ("a.jpg", "x"), ("b.jpg", "y"), ("a.jpg", "z"))
+    ids = [("d:a.jpg#0", "x"), ("d:b.jpg#0", "y"), ("d:a.jpg#1", "z")]
+    assert [c[:4] for c in read(name, path)] == [(caption, caption[:-2], "train", text) for caption, text in ids]
 
 
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
 def test_a_row_may_hold_a_list_of_captions(tmp_path: Path, name: Format) -> None:
-    write = WRITERS[name]
-    rows = [(7, ["x", "y"], ["1", "2"]), (8, ["z"], ["3"])]
-    path = write(tmp_path / f"a.{name}", ("image_id", "captions", "ids"), rows)
+    path, names = tmp_path / f"a.{name}", ("image_id", "captions", "ids")
+    write(path, names, (7, ["x", "y"], ["1", "2"]), (8, ["z"], ["3"]))
     assert [c[:2] for c in read(name, path)] == [("d:7#0", "d:7"), ("d:7#1", "d:7"), ("d:8#0", "d:8")]
     assert [c.caption_id for c in read(name, path, Columns("ids"))] == ["d:1", "d:2", "d:3"]
-    write(path, ("image_id", "captions", "ids"), [(7, ["x", "y"], ["1"])])
-    with pytest.raises(CheckError, match="'ids': expected a list of 2 ids, one per caption"):
-        list(read(name, path, Columns("ids")))
-    write(path, ("image_id", "captions"), [(7, ["x"]), (8, [])])
-    with pytest.raises(CheckError, match="'captions': expected a string or a list of strings, found \\[\\]"):
-        list(read(name, path))
+    write(path, names, (7, ["x", "y"], ["1"]))
+    with pytest.raises(CheckError, match="'ids': expected a list of 2 ids"):
+        read(name, path, Columns("ids"))
+    write(path, names, (7, ["x"], []), (8, [], []))
+    with pytest.raises(CheckError, match="'captions': expected a string or a list of strings"):
+        read(name, path)
 
 
 def test_hugging_face_datasets_are_read_as_saved_and_as_on_the_hub(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     images = [{"path": "a.png", "bytes": b"1"}, {"path": "b.png", "bytes": b"2"}]
-    features = datasets.Features(
-        {"image": datasets.Image(decode=False), "captions": datasets.List(datasets.Value("string"))}
-    )
-    rows = datasets.Dataset.from_dict({"image": images, "captions": [["x", "y"], ["z"]]}, features=features)
+    kinds = {"image": datasets.Image(decode=False), "captions": datasets.List(datasets.Value("string"))}
+    columns = {"image": images, "captions": [["x", "y"], ["z"]]}
+    rows = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
     rows.save_to_disk(str(tmp_path / "saved"))
     rows.to_parquet(str(tmp_path / "hub.parquet"))
-    expected = [("d:a.png#0", "d:a.png", "train", "x"), ("d:a.png#1", "d:a.png", "train", "y")]
-    expected.append(("d:b.png#0", "d:b.png", "train", "z"))
     (arrow,) = (tmp_path / "saved").glob("*.arrow")
-    assert [c[:4] for c in read("arrow", arrow)] == expected
-    assert [c[:4] for c in read("parquet", tmp_path / "hub.parquet")] == expected
+    ids = [("d:a.png#0", "x"), ("d:a.png#1", "y"), ("d:b.png#0", "z")]
+    for captions in (read("arrow", arrow), read("parquet", tmp_path / "hub.parquet")):
+        assert [c[:4] for c in captions] == [(caption, caption[:-2], "train", text) for caption, text in ids]
     per_row = read("arrow", arrow, Columns(image_per_row=True))
     assert [c.image_id for c in per_row] == ["d:train-0", "d:train-0", "d:train-1"]
+
+
+def test_csv_dialects(tmp_path: Path) -> None:
+    path, cc3m = tmp_path / "a.tsv.gz", tmp_path / "Train_GCC-training.tsv"
+    path.write_bytes(gzip.compress("\ufeffcaption_id\timage_id\ttext\tsplit\r\n\r\n1\t2\ta, b\ttest\r\n".encode()))
+    assert read("csv", path) == [Caption("d:1", "d:2", "test", "a, b", f"{path}:3")]
+    cc3m.write_text('a " dog " runs\thttp://x.org/1\n"two cats\thttp://x.org/2\n')
+    captions = read("csv", cc3m, columns=["caption", "url"], quotes=False)
+    assert [(c.image_id[-1], c.text) for c in captions] == [("1", 'a " dog " runs'), ("2", '"two cats')]
+    with pytest.raises(CheckError, match="--columns caption,url"):
+        read("csv", cc3m, quotes=False)
+
+
+def test_failed_img2dataset_rows_are_skipped_and_counted(tmp_path: Path) -> None:
+    status = ["success", "failed_to_download", "failed_to_resize", "failed_to_download"]
+    rows = [(f"{n:09}", f"{n:09}", "x", state) for n, state in enumerate(status)]
+    path = write(tmp_path / "00000.parquet", ("url", "key", "caption", "status"), *rows)
+    skipped: Counter[str] = Counter()
+    captions = read("img2dataset", path, Columns(image_id="key"), skipped=skipped)
+    assert [c[:2] for c in captions] == [("d:000000000#0", "d:000000000")]
+    assert skipped == {"failed_to_download": 2, "failed_to_resize": 1}
 
 
 TRAIN = Columns(in_split="train")
 
 
-def write_shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
+def write_shard(path: Path, *members: tuple[str, bytes]) -> Path:
     """Write a shard as webdataset's TarWriter does, with adjacent members of a sample."""
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
         for name, body in members:
@@ -135,42 +154,38 @@ def write_shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
 
 
 def sample(key: str, text: str) -> list[tuple[str, bytes]]:
-    return [(f"{key}.jpg", b"\xff" * 3000), (f"{key}.txt", text.encode())]
+    return [(f"{key}.jpg", b"\xff" * 2000), (f"{key}.txt", text.encode())]
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_text_members(tmp_path: Path, name: str) -> None:
-    path = write_shard(tmp_path / name, [*sample("a/1", "a dog\n"), *sample("a/2", "عربي")])
-    assert [c[:4] for c in read_webdataset(path, "d", TRAIN)] == [
-        ("d:a/1#0", "d:a/1", "train", "a dog"),
-        ("d:a/2#0", "d:a/2", "train", "عربي"),
-    ]
+    path = write_shard(tmp_path / name, *sample("a/1", "a dog\n"), *sample("a/2", "عربي"))
+    captions = [("d:a/1#0", "d:a/1", "train", "a dog"), ("d:a/2#0", "d:a/2", "train", "عربي")]
+    assert [c[:4] for c in read_webdataset(path, "d", TRAIN)] == captions
 
 
 def test_json_members(tmp_path: Path) -> None:
     record = {"captions": ["x", "y"], "id": "im7", "alt": "z", "fold": "val"}
-    path = write_shard(tmp_path / "a.tar", [("1.json", json.dumps(record).encode()), ("1.cls", b"3")])
+    path = write_shard(tmp_path / "a.tar", ("1.json", json.dumps(record).encode()), ("1.cls", b"3"))
     assert [c[:2] for c in read_webdataset(path, "d", TRAIN)] == [("d:1#0", "d:1"), ("d:1#1", "d:1")]
     columns = Columns(image_id="id", text="alt", split="fold")
     assert [c[:4] for c in read_webdataset(path, "d", columns)] == [("d:im7#0", "d:im7", "val", "z")]
 
 
 def test_repeated_keys_are_refused_or_prefixed_by_their_shard(tmp_path: Path) -> None:
-    first, second = (write_shard(tmp_path / f"{n}.tar", sample("1", "x")) for n in range(2))
+    first, second = (write_shard(tmp_path / f"{n}.tar", *sample("1", "x")) for n in range(2))
     counts: dict[str, int] = {}
     list(read_webdataset(first, "d", TRAIN, counts=counts))
-    with pytest.raises(CheckError, match=r"1\.tar: 1: this key is also that of another sample\. Give --ids shard"):
+    with pytest.raises(CheckError, match=r"1\.tar: 1: .*--ids shard"):
         list(read_webdataset(second, "d", TRAIN, counts=counts))
     assert next(read_webdataset(second, "d", TRAIN, "shard")).image_id == "d:1/1"
 
 
 def test_memory_does_not_grow_with_a_shard(tmp_path: Path) -> None:
-    members = [member for n in range(3000) for member in ((f"{n}.jpg", b"1" * 2000), (f"{n}.txt", b"a dog"))]
-    path = write_shard(tmp_path / "a.tar", members)
+    path = write_shard(tmp_path / "a.tar", *(member for n in range(3000) for member in sample(str(n), "a dog")))
     tracemalloc.start()
     try:
-        for _ in webdataset_digest(path, TRAIN):
-            pass
+        webdataset_digest(path, TRAIN)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
