@@ -9,13 +9,15 @@ Contract: a table has the same content in every format, and characters with a me
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import choices
+from relabel.core.errors import CheckError, choices, system_error
 from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
 
@@ -40,37 +42,33 @@ def test_commands_in_messages_exist() -> None:
         assert group is None or name in {"", *group}, (verb, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
-        ("sbrt", "Did you mean sbert? There are cider, sbert."),
-        ("SBERT", "Did you mean sbert? There are cider, sbert."),
-        ("zzz", "There are cider, sbert."),
-    ],
-)
-def test_choices_list_all_names_and_those_that_resemble(name: str, advice: str) -> None:
-    assert choices(name, ["cider", "sbert"]) == advice
+@pytest.mark.parametrize(("number", "code", "advice"), [(errno.ENOSPC, 5, "space"), (errno.EACCES, 4, "permissions")])
+def test_the_advice_matches_the_error_of_the_system(number: int, code: int, advice: str) -> None:
+    error = system_error(OSError(number, os.strerror(number), "some/file"), "folder")
+    assert (error.exit_code, error.where) == (code, "some/file")
+    assert os.strerror(number) in error.problem
+    assert advice in str(error.todo)
+
+
+def test_a_message_has_three_parts_of_bounded_length() -> None:
+    message = str(CheckError("x" * 100_000, where="w" * 2000, todo="t" * 2000))
+    assert message == f"{'w' * 1500}: {'x' * 1500}. {'t' * 1500}"
+
+
+def test_choices_list_all_names_and_those_that_resemble() -> None:
+    for name, resembling in (("sbrt", "Did you mean sbert? "), ("SBERT", "Did you mean sbert? "), ("zzz", "")):
+        assert choices(name, ["cider", "sbert"]) == f"{resembling}There are cider, sbert."
 
 
 TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))
 
 
 def test_text_markdown_and_latex() -> None:
-    assert text(TABLE).splitlines() == [
-        "Title & more",
-        "",
-        "label          r",
-        "----------------",
-        "a_b          0.5",
-        "c|d    undefined",
-        "",
-        "  100% of it.",
-        "  Second.",
-    ]
+    body = ["label          r", "----------------", "a_b          0.5", "c|d    undefined"]
+    assert text(TABLE).splitlines() == ["Title & more", "", *body, "", "  100% of it.", "  Second."]
     shown = markdown(TABLE).splitlines()
     assert shown[2:6] == ["| label | r |", "|---|---:|", "| a_b | 0.5 |", r"| c\|d | undefined |"]
     assert shown[-2:] == ["- 100% of it.", "- Second."]
-    assert r"\caption{Title \& more}" in latex(TABLE)
-    assert r"a\_b & 0.5 \\" in latex(TABLE)
-    assert r"100\% of it." in latex(TABLE)
+    for escaped in (r"\caption{Title \& more}", r"a\_b & 0.5 \\", r"100\% of it."):
+        assert escaped in latex(TABLE)
     assert latex(TABLE).count(r"\begin") == latex(TABLE).count(r"\end") == 2

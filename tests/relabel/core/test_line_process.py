@@ -38,6 +38,14 @@ def has_ended(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
+def test_every_character_and_more_data_than_a_pipe_holds_survive() -> None:
+    echo = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
+    lines = ["", "😀", "\u2028 and \x85 end no line here", "a\x00b", "שלום", "\x0c", "tab\t"]
+    assert LineProcess(python(echo)).ask(lines) == lines
+    lines += [f"{i} " + "x" * 1000 for i in range(2000)]  # 2 MB; a pipe holds 64 KiB
+    assert LineProcess(python(echo)).filter(lines, 60.0) == lines
+
+
 HUNG = python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)")
 
 

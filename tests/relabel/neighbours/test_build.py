@@ -4,7 +4,7 @@ or image of a split, without the query itself and with siblings marked by id.
 Contract: an exhaustive index finds the neighbours of the exact search; the recall of any other is measured and
 recorded. Scores and order are exact, and the number of neighbours is k. Repeated runs are equal.
 
-Contract: any Parquet reader reads a shard, and its row groups bound the memory.
+Contract: any Parquet reader reads a shard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tests.relabel.neighbours.searches import pooled, rows_of, searched
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus import References
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
 from relabel.neighbours.spec import SCHEMA, row_groups, table_of
 from relabel.stages import Project
 from relabel.store.files import write_plain
@@ -46,11 +47,8 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
         scores = relevance.pairs(References.of([references] * len(rows)), rows).tolist()
         found = zip(scores, rows.tolist(), strict=True)
         best = sorted((-score, row) for score, row in found if of == "images" or row != number)[:k]
-        line = {
-            "row": number,
-            "neighbours": [row for _, row in best],
-            "scores": [float(np.float32(-s)) for s, _ in best],
-        }
+        line = {"row": number, "neighbours": [row for _, row in best]}
+        line |= {"scores": [float(np.float32(-score)) for score, _ in best]}
         expected.append(line | {"same_image": [corpus.image[row] == image for _, row in best]})
     return expected
 
@@ -63,16 +61,25 @@ def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: st
     assert rows_of(job) == by_loops(project, label, "val", of, 7)
     manifest = job.open()
     assert len(manifest.parts) > 1
-    metadata = manifest.metadata
-    assert [metadata[name] for name in ("k", "queries", "candidates", "pooling", "exact")] == [
-        7,
-        of,
-        "val",
-        pooling,
-        True,
-    ]
-    assert metadata["symmetric"] is (label == "cbow" and of == "captions")
+    recorded = {"k": 7, "queries": of, "candidates": "val", "pooling": pooling, "exact": True}
+    recorded |= {"symmetric": label == "cbow" and of == "captions"}
+    assert {name: manifest.metadata[name] for name in recorded} == recorded
     assert not searched(project, label, k=7, queries=of, candidates="val").run()[1]
+
+
+def test_k_may_be_larger_than_the_split(project: Project) -> None:
+    for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
+        job = searched(project, "cbow", k=1000, queries=of, index=index, candidates="test")
+        assert rows_of(job) == by_loops(project, "cbow", "test", of, 1000)
+        assert job.open().metadata["width"] == len(project.corpus.splits["test"]) - (of == "captions")
+
+
+def test_one_caption_has_no_neighbours(small_project: Project, tmp_path: Path) -> None:
+    one = Project(small_project.config, small_project.runtime, tmp_path)
+    one.__dict__["corpus"] = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])  # the cached property
+    stages.encode(one, "cbow", "test").run()
+    job = stages.neighbours(one, "cbow", "test")
+    assert rows_of(job) == [{"row": 0, "neighbours": [], "scores": [], "same_image": []}]
 
 
 def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> None:
@@ -134,15 +141,10 @@ def test_an_index_for_other_sources_is_refused(project: Project) -> None:
 def test_a_shard_is_plain_parquet(tmp_path: Path, rows: int, width: int) -> None:
     rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
     numbers = np.arange(rows, dtype=np.int32) + 500_000
-    lists = [
-        rng.integers(0, 1 << 31, (rows, width)),
-        rng.standard_normal((rows, width)),
-        rng.random((rows, width)) < 0.3,
-    ]
+    size = (rows, width)
+    lists = [rng.integers(0, 1 << 31, size, np.int32), rng.standard_normal(size), rng.random(size) < 0.3]
     pieces = [slice(b.start, b.stop) for b in row_groups(range(rows), width)]
-    write_plain(
-        path, (table_of(numbers[p], lists[0][p].astype(np.int32), lists[1][p], lists[2][p]) for p in pieces), SCHEMA
-    )
+    write_plain(path, (table_of(numbers[p], *(values[p] for values in lists)) for p in pieces), SCHEMA)
     table = pq.read_table(path)
     assert table.schema.equals(SCHEMA)
     assert table["row"].to_pylist() == numbers.tolist()

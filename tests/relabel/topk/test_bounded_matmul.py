@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, as_floats, fastest_arithmetic
+from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, as_floats
 
 ARITHMETIC: list[Arithmetic] = ["bfloat16", "float32", "numpy"]
 
@@ -18,9 +18,8 @@ def directions(n: int, seed: int) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
 def test_the_error_of_every_score_is_within_its_bound(arithmetic: Arithmetic) -> None:
-    vectors = np.vstack(
-        [directions(200, 0), directions(200, 0) * np.float32(1e-3), np.repeat(directions(10, 1), 10, 0)]
-    )
+    small, copies = directions(200, 0) * np.float32(1e-3), np.repeat(directions(10, 1), 10, 0)
+    vectors = np.vstack([directions(200, 0), small, copies])
     products = BoundedMatmul(arithmetic)
     quantized = products.quantize(vectors)
     bits = products.multiply(quantized.values, quantized.values, products.empty_tile(500, 500))
@@ -31,7 +30,3 @@ def test_the_error_of_every_score_is_within_its_bound(arithmetic: Arithmetic) ->
     error = np.abs(scores - exact)
     assert (error <= slack + half_step).all()
     assert error.max() > (0 if arithmetic != "bfloat16" else 1e-3)  # the arithmetic does round
-
-
-def test_one_of_the_arithmetics_is_chosen() -> None:
-    assert fastest_arithmetic(24) in ARITHMETIC

@@ -61,7 +61,6 @@ def test_lists_equal_those_of_the_processor(
 
 @pytest.mark.gpu
 def test_gpu_equals_cpu(tmp_path: Path) -> None:
-
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     vectors, rows = draw_vectors(5000, 96, 0.01, 400), np.arange(5000, dtype=np.int32)

@@ -1,17 +1,18 @@
-"""Contract: a factory string is checked before any work, and missing faiss is an error that names both extras. If faiss
-sees a GPU, inverted lists are built there. The stored index is one of main memory, and the same in every run.
+"""Contract: a factory string is checked before any work, and missing faiss is an error that names both extras. An
+index on a GPU finds the same vectors. The stored index is the same in every run.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from relabel.core.errors import UsageError
-from relabel.topk.vector_index import change_index, make_index, to_device
+from relabel.core.errors import MissingError, UsageError
+from relabel.topk.vector_index import change_index, import_faiss, make_index, to_device
 
 faiss = pytest.importorskip("faiss")
 D = 8
@@ -39,10 +40,21 @@ def test_search_parameters_follow_a_semicolon_and_are_stored(tmp_path: Path) -> 
     assert faiss.read_index(str(tmp_path / "index")).nprobe == 16
 
 
-@pytest.mark.parametrize("parameters", ["nprobe=x", "nprobe", "probes=3", "nprobe=0"])
-def test_bad_search_parameters_are_refused(parameters: str) -> None:
-    with pytest.raises(UsageError, match=f"IVF16,Flat;{parameters}"):
-        make_index(f"IVF16,Flat;{parameters}", D)
+BAD = ["Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""]
+BAD += [f"IVF16,Flat;{parameters}" for parameters in ("nprobe=x", "nprobe", "probes=3", "nprobe=0")]
+
+
+@pytest.mark.parametrize("factory", BAD)
+def test_bad_factories_and_search_parameters_are_refused(factory: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_index(factory, D)
+    assert repr(factory) in str(caught.value)
+
+
+def test_without_faiss_the_error_names_both_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingError, match=r"relabel-itr\[cpu\].*relabel-itr\[gpu\]"):
+        import_faiss()
 
 
 @pytest.mark.gpu

@@ -1,13 +1,10 @@
 """Contract: coefficients equal their definitions, a constant is undefined and never NaN, and the interval is a cluster
 bootstrap.
 
-Contract: compiled functions are cached between processes; an index that names removed types is replaced.
+Contract: compiled code works with and without a writable cache, and is cached where possible. Selection by heaps equals
+a full sort.
 
-Compiled code works with and without a writable cache, and is cached where possible; selection by heaps equals a full
-sort, and pooling keeps NaN.
-
-Contract: the thread helpers process every chunk and every item once. Items run with one torch thread, and torch's
-setting is restored afterwards.
+Contract: the thread helpers process every chunk once.
 """
 
 from __future__ import annotations
