@@ -11,22 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+from tests.relabel_train.losses.batches import with_gradient
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from relabel_train.losses import DenseTripletLoss, LogRatioLoss
+from relabel_train.losses import DenseTripletLoss, DistanceLoss, LogRatioLoss
 from relabel_train.losses.distance import squared_distances
 
+LOSSES = pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
 
-def make_inputs(seed: int, anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
+
+def make_inputs(anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
     """Return embeddings, tied label distances (including 0) and one sibling of anchor 0."""
-    rng = random.Random(seed)
-    embeddings = torch.tensor([[rng.gauss(0, 1) for _ in range(4)] for _ in range(items)], dtype=torch.float64)
+    rng = random.Random(anchors)
+    embeddings = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(items)]
     distances = [[rng.choice([0.0, 0.5, 0.7, rng.random()]) for _ in range(items)] for _ in range(anchors)]
     same = torch.eye(anchors, items, dtype=torch.bool)
-    same[0, 6] = True
-    return embeddings, torch.tensor(distances, dtype=torch.float64), same
+    same[0, -3] = True
+    return torch.tensor(embeddings, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64), same
 
 
 def squared(f: Tensor, a: int, i: int) -> float:
@@ -35,60 +38,58 @@ def squared(f: Tensor, a: int, i: int) -> float:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("anchors", [1, 4, 9])
-@pytest.mark.parametrize(("plain", "ties"), [(False, False), (False, True), (True, False)])
-def test_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, masked: bool) -> None:
-    f, y, same = make_inputs(anchors, anchors)
-    total = 0.0
+@pytest.mark.parametrize(
+    ("kind", "option"), [("log", None), ("log", "ties"), ("log", "plain"), ("hinge", None), ("hinge", "unit")]
+)
+def test_equals_loops(anchors: int, kind: str, option: str | None, masked: bool) -> None:
+    f, y, same = make_inputs(anchors)
+    total, g = 0.0, f / f.norm(dim=1, keepdim=True) if option == "unit" else f
     for a in range(anchors):
         items = [i for i in range(9) if i != a and not (masked and same[a, i])]
-        pairs = [(i, j) for i in items for j in items if y[a, i] < y[a, j] or (ties and y[a, i] == y[a, j] and i < j)]
-        mean = 0.0
-        for i, j in pairs:
-            far = [squared(f, a, k) if not plain else math.sqrt(squared(f, a, k) + 1e-4 / 4) for k in (i, j)]
-            left = math.log(far[0] + 1e-6) - math.log(far[1] + 1e-6)
-            right = math.log(y[a, i] + 1e-6) - math.log(y[a, j] + 1e-6)
-            mean += (left - right) ** 2 / len(pairs)
-        total += mean / anchors
-    loss = LogRatioLoss(squared=not plain, ties=ties, root_eps=1e-4 / 4)
+        near = [(i, j) for i in items for j in items if y[a, i] < y[a, j]]
+        tied = [(i, j) for i in items for j in items if i < j and y[a, i] == y[a, j] and option == "ties"]
+        for i, j in near + tied:
+            far = [squared(g, a, k) for k in (i, j)]
+            if kind == "hinge":
+                term = max(0.0, far[0] - far[1] + 0.03)
+            else:
+                far = [math.sqrt(d + 1e-4 / 4) if option == "plain" else d for d in far]
+                left, right = (math.log(b + 1e-6) - math.log(c + 1e-6) for b, c in (far, (y[a, i], y[a, j])))
+                term = (left - right) ** 2
+            total += term / len(near + tied) / anchors
+    log_ratio = LogRatioLoss(squared=option != "plain", ties=option == "ties", root_eps=1e-4 / 4)
+    loss = log_ratio if kind == "log" else DenseTripletLoss(normalise=option == "unit")
     assert loss(f, y, same if masked else None).item() == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("anchors", [1, 4, 9])
-@pytest.mark.parametrize("normalise", [True, False])
-def test_dense_triplet_equals_loops(anchors: int, normalise: bool, masked: bool) -> None:
-    f, y, same = make_inputs(anchors, anchors)
-    g = f / f.norm(dim=1, keepdim=True) if normalise else f
-    total = 0.0
-    for a in range(anchors):
-        items = [i for i in range(9) if i != a and not (masked and same[a, i])]
-        pairs = [(i, j) for i in items for j in items if y[a, i] < y[a, j]]
-        hinges = [max(0.0, squared(g, a, i) - squared(g, a, j) + 0.03) for i, j in pairs]
-        total += sum(hinges) / len(pairs) / anchors
-    loss = DenseTripletLoss(normalise=normalise)
-    assert loss(f, y, same if masked else None).item() == pytest.approx(total, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+@LOSSES
 def test_gradient(loss: Any) -> None:
-    f, y, _ = make_inputs(3, 5)
+    f, y, _ = make_inputs(5)
     assert torch.autograd.gradcheck(lambda e: loss(e, y), f.requires_grad_())
 
 
-@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+@LOSSES
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_degenerate_batches_are_finite(loss: Any, size: int) -> None:
     """Check one item, no two distances, equal embeddings, and distances of 0."""
     for embeddings in (torch.ones(size, 3), torch.zeros(size, 3), torch.rand(size, 3)):
         for distances in (torch.zeros(size, size), torch.rand(size, size)):
-            leaf = embeddings.clone().requires_grad_()
-            value = loss(leaf, distances, torch.zeros(size, size, dtype=torch.bool))
-            value.backward()
-            assert leaf.grad is not None
-            assert bool(value.isfinite())
-            assert bool(leaf.grad.isfinite().all())
-            if size < 3:
-                assert value.item() == 0
+            value, gradient = with_gradient(loss, embeddings, distances, torch.zeros(size, size, dtype=torch.bool))
+            assert bool(value.isfinite() & gradient.isfinite().all())
+            assert size >= 3 or value.item() == 0
+
+
+@LOSSES
+def test_wrong_inputs_are_named(loss: DistanceLoss) -> None:
+    embeddings, distances = torch.rand(4, 2), torch.rand(4, 4)
+    for wrong in (torch.rand(3, 5), torch.rand(5, 4), torch.ones(4, 4, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"distances are .*, not \(anchors, 4\)"):
+            loss(embeddings, wrong)
+    with pytest.raises(ValueError, match="same_image is"):
+        loss(embeddings, distances, torch.ones(4, 4))
+    distances[1, 3] = torch.nan
+    with pytest.raises(ValueError, match="NaN at row 1, column 3"):
+        loss(embeddings, distances)
 
 
 class LargestTensor(TorchDispatchMode):
@@ -107,51 +108,70 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+@LOSSES
 def test_memory_has_no_axis_of_width_by_pairs(loss: Any) -> None:
     """Check that no result is larger than the pairs; within cdist's gradient, a GPU holds the differences of all."""
-    embeddings = torch.randn(64, 48, requires_grad=True)
     with LargestTensor() as largest:
-        loss(embeddings, torch.rand(64, 64)).backward()
+        with_gradient(loss, torch.randn(64, 48), torch.rand(64, 64))
     assert largest.elements <= 2 * 64 * 64
     assert "aten::_cdist_backward" not in largest.names
 
 
-def near_duplicates(offset: float) -> Tensor:
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@LOSSES
+def test_memory_on_a_gpu(loss: Any) -> None:
+    inputs = torch.randn(1024, 1024, device="cuda"), torch.rand(1024, 1024, device="cuda")
+    with_gradient(loss, *inputs)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with_gradient(loss, *inputs)
+    # 4 MiB per tensor of float32; the differences of all pairs would be 4 GiB.
+    assert torch.cuda.max_memory_allocated() - before < 256 * 2**20
+
+
+@pytest.fixture(params=[0.0, 5.0])
+def near_duplicates(request: pytest.FixtureRequest) -> Tensor:
     """Return float32 vectors around an offset, half of which repeat the other half with changes of 0 to 1e-3."""
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(16, 32, generator=generator)
     changes = torch.logspace(-6, -3, 16)[:, None] * torch.randn(16, 32, generator=generator)
     changes[0] = 0
-    return torch.cat([first, first + changes]) + offset
+    return torch.cat([first, first + changes]) + float(request.param)
 
 
-@pytest.mark.parametrize("offset", [0.0, 5.0])
-def test_distances_of_near_duplicates_are_precise(offset: float) -> None:
+def differences(vectors: Tensor) -> Tensor:
+    return (vectors[:, None, :] - vectors[None, :, :]).square().sum(dim=2)
+
+
+def test_distances_of_near_duplicates_are_precise(near_duplicates: Tensor) -> None:
     """Check float32 against differences in float64, to 5 roundings; products in float32 have no correct digit here."""
-    vectors = near_duplicates(offset)
-    wide = vectors.double()
-    exact = (wide[:, None, :] - wide[None, :, :]).square().sum(dim=2)
-    torch.testing.assert_close(squared_distances(vectors, 32).double(), exact, rtol=5 * 2**-23, atol=0)
-    products = wide.float().square().sum(dim=1)
-    products = (products[:, None] + products - 2 * vectors @ vectors.T).clamp(min=0)
+    exact = differences(near_duplicates.double())
+    found = squared_distances(near_duplicates, 32).double()
+    torch.testing.assert_close(found, exact, rtol=5 * 2**-23, atol=0)
+    products = near_duplicates.square().sum(dim=1)
+    products = (products[:, None] + products - 2 * near_duplicates @ near_duplicates.T).clamp(min=0)
     assert ((products.double() - exact).abs() / exact.clamp(min=1e-30)).max().item() > 1
 
 
-@pytest.mark.parametrize("offset", [0.0, 5.0])
-@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
-def test_gradients_of_near_duplicates_are_precise(loss: Any, offset: float) -> None:
+@pytest.mark.parametrize("anchors", [1, 3, 5])
+def test_first_and_second_derivatives_of_distances(anchors: int) -> None:
+    vectors = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: squared_distances(x, anchors), vectors)
+    assert torch.autograd.gradgradcheck(lambda x: squared_distances(x, anchors), vectors)
+
+
+@LOSSES
+def test_gradients_of_near_duplicates_are_precise(loss: Any, near_duplicates: Tensor) -> None:
     """Check float32 against autograd through differences in float64, relative to the largest gradient."""
-    vectors = near_duplicates(offset)
     distances = torch.rand(32, 32, generator=torch.Generator().manual_seed(1))
-    leaf = vectors.clone().requires_grad_()
-    loss(leaf, distances).backward()
-    wide = vectors.double().requires_grad_()
-    prepared = loss.prepare(wide)
-    apart = (prepared[:, None, :] - prepared[None, :, :]).square().sum(dim=2)
     used = ~torch.eye(32, dtype=torch.bool)
-    loss.per_anchor(apart, distances.double(), used).mean().backward()
-    assert leaf.grad is not None
-    assert wide.grad is not None
-    worst = (leaf.grad.double() - wide.grad).abs().max() / wide.grad.abs().max()
-    assert worst.item() < 1e-6
+
+    def wide(vectors: Tensor) -> Tensor:
+        apart = differences(loss.prepare(vectors))
+        mean: Tensor = loss.per_anchor(apart, distances.double(), used).mean()
+        return mean
+
+    _, expected = with_gradient(wide, near_duplicates.double())
+    _, gradient = with_gradient(loss, near_duplicates, distances)
+    assert ((gradient.double() - expected).abs().max() / expected.abs().max()).item() < 1e-6

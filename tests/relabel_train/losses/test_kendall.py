@@ -10,35 +10,30 @@ from typing import Any
 
 import pytest
 import torch
+from tests.relabel_train.losses.batches import Batch, assert_equals_loops, make_smooth
 
 from relabel_train.losses import BCLSLoss, KendallLoss, SlidingWindowKendallLoss, TripletLoss
 
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 
-@pytest.mark.parametrize("masked", [False, True])
+
+def tensor(*rows: list[float], dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64).to(dtype)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.05])
-def test_equals_loops(batch: Any, both_ways: Any, alpha: float, masked: bool) -> None:
+def test_equals_loops(alpha: float) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
-        return sum(
-            max(0.0, s[k] - s[j])
-            for j in range(len(s))
-            for k in range(len(s))
-            if r[j] > r[k] + alpha + 1e-9 and not (masked and own[k])
-        )
+        pairs = [(j, k) for j in range(len(s)) for k in range(len(s)) if r[j] > r[k] + alpha + 1e-9 and not own[k]]
+        return sum(max(0.0, s[k] - s[j]) for j, k in pairs)
 
-    value = KendallLoss(alpha)(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    assert_equals_loops(KendallLoss(alpha), query)
 
 
-def test_gradient(smooth: Any) -> None:
-    scores, relevance = smooth(1, 5, 7)
-    assert torch.autograd.gradcheck(lambda s: KendallLoss()(s, relevance), scores.requires_grad_())
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@DTYPES
 def test_a_difference_of_alpha_is_not_counted(dtype: torch.dtype) -> None:
-    relevance = torch.tensor([[0.9, 0.7, 0.5, 0.3]], dtype=torch.float64).to(dtype)
-    scores = torch.tensor([[0.0, 1.0, 1.0, 1.0]])
-    assert KendallLoss(0.2).terms(scores, relevance)["kendall_i2t"].item() == pytest.approx(2)
+    terms = KendallLoss(0.2).terms(tensor([0.0, 1.0, 1.0, 1.0]).float(), tensor([0.9, 0.7, 0.5, 0.3], dtype=dtype))
+    assert terms["kendall_i2t"].item() == pytest.approx(2)
 
 
 def test_small_hinges_of_many_pairs_are_precise() -> None:
@@ -50,64 +45,81 @@ def test_small_hinges_of_many_pairs_are_precise() -> None:
     assert value.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
-def lows(edges: str, windows: int, beta: float) -> list[float]:
-    first = {"upper": 1, "lower": 0, "all": 0}[edges]
-    last = {"upper": windows, "lower": windows - 1, "all": windows}[edges]
-    return [-1 + beta * m for m in range(first, last + 1)]
+@pytest.mark.parametrize("edges", ["upper", "lower", "all"])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "windows"),
+    # The second is 37.99999999999999 in float64; the others are rounded from 17.4, 17.5, 16.5 and 0.6.
+    [(0.2, 0.1, 18), (0.1, 0.05, 38), (0.26, 0.1, 17), (0.25, 0.1, 18), (0.35, 0.1, 17), (0.2, 3.0, 1)],
+)
+def test_the_number_of_windows_is_rounded_and_all_lie_in_the_range(
+    alpha: float, beta: float, windows: int, edges: Any
+) -> None:
+    loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
+    assert loss.windows == windows
+    lows = loss.lower_edges(torch.zeros(1, dtype=torch.float64))
+    assert lows.diff().tolist() == pytest.approx([beta] * (windows - (edges != "all")))
+    assert lows[-1].item() + alpha <= 1 + 1e-12
+    # "all" has one window more than fit if M was rounded up: nothing is below its first one.
+    assert lows[0].item() >= -1 - (beta / 2 if edges == "all" else 0) - 1e-12
+    if edges == "upper":
+        assert lows[0].item() == pytest.approx(min(-1 + beta, 1 - alpha - (windows - 1) * beta))
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(0.25, 0.1), (0.24, 0.1), (0.2, 3.0)])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.25, 0.1), (0.24, 0.1), (0.2, 3.0), (0.2, 0.1)])
 def test_a_pair_is_contrasted_with_all_labels_a_window_below_it(alpha: float, beta: float) -> None:
-    """Check that rounding up leaves no window above all labels."""
-    relevance = torch.tensor([[1.0, 0.99 - alpha]], dtype=torch.float64)
-    scores = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-    loss = SlidingWindowKendallLoss(alpha, beta)
-    assert loss.terms(scores, relevance)["kendall_i2t"].item() == pytest.approx(1 / loss.windows)
-    every = SlidingWindowKendallLoss(alpha, beta, edges="all")
-    assert every(scores, relevance).item() == loss(scores, relevance).item()
+    """Check that rounding up leaves no window above all labels; "lower" has no window that ends at 1."""
+    scores, relevance = tensor([0.0, 1.0]), tensor([1.0, 0.99 - alpha])
+    values = [SlidingWindowKendallLoss(alpha, beta, edges=edges)(scores, relevance) for edges in ("upper", "all")]
+    assert values[0].item() == values[1].item() == pytest.approx(1 / SlidingWindowKendallLoss(alpha, beta).windows)
+    assert SlidingWindowKendallLoss(edges="lower")(scores, tensor([1.0, 0.75])).item() == 0
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("alpha", "beta", "edges"), [(0.2, 0.1, "upper"), (0.2, 0.1, "lower"), (0.1, 0.05, "all")])
-def test_windows_equals_loops(batch: Any, both_ways: Any, alpha: float, beta: float, edges: Any, masked: bool) -> None:
+def test_windows_equal_loops(alpha: float, beta: float, edges: Any) -> None:
     windows = round((2 - alpha) / beta)
 
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         total = 0.0
-        for low in lows(edges, windows, beta):
+        for m in range(int(edges == "upper"), windows + (edges != "lower")):
+            low = -1 + beta * m
             above = [s[j] for j in range(len(s)) if r[j] >= low + alpha - 1e-9]
-            below = [s[j] for j in range(len(s)) if r[j] < low - 1e-9 and not (masked and own[j])]
+            below = [s[j] for j in range(len(s)) if r[j] < low - 1e-9 and not own[j]]
             if above and below:
                 total += max(0.0, max(below) - min(above))
         return total / windows
 
-    loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
-    value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    assert_equals_loops(SlidingWindowKendallLoss(alpha, beta, edges=edges), query)
 
 
-def test_windows_gradient(smooth: Any) -> None:
-    scores, relevance = smooth(2, 7, 5)
-    assert torch.autograd.gradcheck(lambda s: SlidingWindowKendallLoss()(s, relevance), scores.requires_grad_())
+@DTYPES
+def test_labels_on_every_edge(dtype: torch.dtype) -> None:
+    """Check that label k / 10 is above the windows ending at or below it, and below those starting above it."""
+    relevance = tensor([k / 10 for k in range(-10, 11)], dtype=dtype)
+    scores = torch.rand(1, 21, generator=torch.Generator().manual_seed(0))
+    above, below, valid = SlidingWindowKendallLoss().hardest_pairs(scores, relevance)
+    assert bool(valid.all())
+    s = scores[0].tolist()
+    for m in range(1, 19):  # low = (m - 10) / 10 has index m, high has index m + 2
+        assert above[0, m - 1].item() == min(range(m + 2, 21), key=s.__getitem__)
+        assert below[0, m - 1].item() == max(range(m), key=s.__getitem__)
 
 
-def test_the_last_window_contrasts_pairs_with_all_labels_below_it() -> None:
-    relevance = torch.tensor([[1.0, 0.75], [0.75, 1.0]], dtype=torch.float64)
-    scores = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
-    assert SlidingWindowKendallLoss(edges="upper")(scores, relevance).item() == pytest.approx(4 / 18)
-    assert SlidingWindowKendallLoss(edges="all")(scores, relevance).item() == pytest.approx(4 / 18)
-    assert SlidingWindowKendallLoss(edges="lower")(scores, relevance).item() == 0
+def test_windows_that_do_not_fit_are_refused() -> None:
+    for alpha, beta in ((2.0, 0.1), (0.2, 4.0)):
+        with pytest.raises(ValueError, match=f"width {alpha} and stride {beta}"):
+            SlidingWindowKendallLoss(alpha, beta)
 
 
-@pytest.mark.parametrize("make", [lambda: SlidingWindowKendallLoss(2.0), lambda: SlidingWindowKendallLoss(0.2, 4.0)])
-def test_windows_that_do_not_fit_are_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match="no window of width"):
-        make()
+def test_other_ranges() -> None:
+    """Check that CIDEr-D on 0..10 with windows of that range equals a shifted and scaled cosine."""
+    scores, relevance = make_smooth(4)
+    wide = SlidingWindowKendallLoss(1.0, 0.5, low=0.0, high=10.0)
+    assert wide.windows == 18
+    torch.testing.assert_close(wide(scores, (relevance + 1) * 5), SlidingWindowKendallLoss()(scores, relevance))
 
 
-def test_is_the_sum_of_its_parts(batch: Any) -> None:
-    inputs = (batch.scores, batch.relevance, batch.same_image)
-    triplet, kendall = TripletLoss(negatives="soft")(*inputs), SlidingWindowKendallLoss()(*inputs)
-    torch.testing.assert_close(BCLSLoss()(*inputs), triplet + kendall)
-    torch.testing.assert_close(BCLSLoss(weight=3)(*inputs), triplet + 3 * kendall)
-    assert set(BCLSLoss().terms(*inputs)) == {f"{p}.{p}_{d}" for p in ("triplet", "kendall") for d in ("i2t", "t2i")}
+def test_is_the_sum_of_its_parts(batch: Batch) -> None:
+    triplet, kendall = TripletLoss(negatives="soft")(*batch.all), SlidingWindowKendallLoss()(*batch.all)
+    for weight in (0, 1, 3):
+        torch.testing.assert_close(BCLSLoss(weight=weight)(*batch.all), triplet + weight * kendall)
+    assert set(BCLSLoss().terms(*batch.all)) == {f"{p}.{p}_{d}" for p in ("triplet", "kendall") for d in ("i2t", "t2i")}

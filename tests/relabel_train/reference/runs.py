@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from relabel_train.reference.files import load_checkpoint
 from relabel_train.reference.fit import LAST
 from relabel_train.reference.options import EvalOptions, FitOptions
 
+Run = Callable[..., FitOptions]
+"""Type of the fixture `run`: makes the options of a tiny run, with a name and changed options."""
 PROGRAM = """
 import sys, torch
 from relabel_train.reference.fit import fit
@@ -34,15 +37,16 @@ def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:
 
 
 def assert_same(a: Any, b: Any, where: str = "") -> None:
+    """Compare nested values bit by bit, with their types and the order of their keys."""
+    assert type(a) is type(b), where
     if isinstance(a, dict):
         assert list(a) == list(b), where
         for key in a:
             assert_same(a[key], b[key], f"{where}/{key}")
     elif isinstance(a, list | tuple):
-        assert len(a) == len(b), where
-        for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert_same(x, y, f"{where}/{i}")
+        assert_same(dict(enumerate(a)), dict(enumerate(b)), where)
     elif isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype, where
         assert torch.equal(a, b), where
     else:
         assert a == b, where

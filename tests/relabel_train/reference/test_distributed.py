@@ -6,29 +6,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from tests.relabel_train.reference.runs import PROGRAM, assert_same, child, state
-from tests.relabel_train.reference.transformer_folder import write_transformer
+from tests.relabel_train.reference.runs import PROGRAM, Run, assert_same, child, state
 
+from relabel_train.reference.distributed import join_processes
 from relabel_train.reference.files import load_checkpoint
 from relabel_train.reference.options import FitOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-RUNS: dict[str, dict[str, Any]] = {
-    "triplet": {},
-    "vse_inf": {"model": "vse_inf"},
-    "sgr": {"model": "sgr"},
-    "saf": {"model": "saf", "loss": ("bcls",)},
-    "sam": {"loss": ("sam",), "loss_kwargs": ("sampling=random",)},
-    "log_ratio": {"loss": ("log_ratio",)},
-    "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_kwargs": ("labels=cosine",)},
-}
+UNEVEN = {"epochs": 1, "batch_size": 15}
 
 
 def torchrun(*arguments: str, folder: Path | None = None) -> str:
@@ -42,62 +32,80 @@ def torchrun(*arguments: str, folder: Path | None = None) -> str:
     return process.stdout
 
 
-def fit_under_torchrun(options: FitOptions, **more: str) -> str:
-    """Run `relabel fit` of a tiny model in two processes and return its output."""
-    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {
-        "namespace": "coco",
-        "batch_size": 15,
-        "epochs": 1,
-        "embed_dim": 12,
-        "word_dim": 6,
-        "min_count": 1,
-        **more,
-    }
-    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    own = [f"--device={values.pop('device')}"] if "device" in values else []
+def check_relabel_fit(options: FitOptions, *more: str) -> None:
+    """Run `relabel fit` in two processes, of which only the first one prints."""
+    values = options.model_dump(mode="json", exclude_defaults=True)
+    verb = [str(Path(sys.executable).with_name("relabel")), "fit", *more]
     # The parameter file of this repository does not describe the labels.
-    folder = options.out.parent
-    return torchrun("--no-python", *verb, *own, *(f"--set={n}={v}" for n, v in values.items()), folder=folder)
+    output = torchrun("--no-python", *verb, *(f"--set={n}={v}" for n, v in values.items()), folder=options.out.parent)
+    assert output.count("best RSUM") == 1
+    assert (state(options)["position"]["epoch"], state(options)["identity"]["world"]) == (1, 2)
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
-    options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
-    values = {name: one.model_dump(mode="json") for name, one in options.items()}
+def test_two_processes_compute_the_gradients_of_one(run: Run, tmp_path: Path) -> None:
+    changed: dict[str, dict[str, Any]] = {name: {"model": name} for name in ("vsepp", "vse_inf", "sgr")}
+    changed |= {"saf": {"model": "saf", "loss": ("bcls",)}, "log_ratio": {"loss": ("log_ratio",)}}
+    changed |= {"sam": {"loss": ("sam",), "loss_kwargs": ("sampling=random",)}}
+    changed |= {"graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_kwargs": ("labels=cosine",)}}
+    values = {name: run(name, **UNEVEN, **more).model_dump(mode="json") for name, more in changed.items()}
     (tmp_path / "told.json").write_text(json.dumps(values), encoding="utf-8")
     torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
-    for name in options:
-        first, second, alone = (
-            load_checkpoint(tmp_path / f"{name}-{part}.pt") for part in ("0-of-2", "1-of-2", "alone")
-        )
+    for name in changed:
+        parts = ("0-of-2", "1-of-2", "alone")
+        first, second, alone = (load_checkpoint(tmp_path / f"{name}-{part}.pt") for part in parts)
         assert alone["loss"] == pytest.approx(first["loss"], rel=1e-5)
-        for key, gradient in alone["gradients"].items():
-            torch.testing.assert_close(first["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
-        for key, value in alone["running"].items():
-            torch.testing.assert_close(first["running"][key], value, rtol=1e-5, atol=1e-6, msg=f"{name} {key}")
+        torch.testing.assert_close(first["gradients"], alone["gradients"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(first["running"], alone["running"], rtol=1e-5, atol=1e-6)
         # Also of a loss's own parameters, which are not averaged: both processes see the complete batch.
         assert_same(first, second, name)
     assert any(gradient.any() for key, gradient in alone["gradients"].items() if key.startswith("losses."))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_two_processes_train_a_transformer(
-    kind: Literal["bert", "roberta"], run: Callable[..., FitOptions], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_two_processes_train_a_transformer(kind: str, run: Run, transformer: Any, tmp_path: Path) -> None:
     """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
-    write_transformer(tmp_path, kind)
-    options = run(model="vse_inf", text=str(tmp_path), loss=("bcls",), batch_size=15, epochs=1)
+    options = run(model="vse_inf", text=transformer(kind), loss=("bcls",), **UNEVEN)
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     torchrun(str(tmp_path / "program.py"), child(options)[-1])
     assert state(options)["position"]["step"] > 2
 
 
 @pytest.mark.slow
-def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None:
-    options = run(epochs=1, batch_size=15)
-    output = fit_under_torchrun(options, device="cpu")
-    assert output.count("best RSUM") == 1  # only the first process prints
-    assert state(options)["position"]["epoch"] == 1
-    assert state(options)["identity"]["world"] == 2
+def test_relabel_fit_runs_under_torchrun(run: Run) -> None:
+    check_relabel_fit(run(**UNEVEN), "--device=cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
+def test_two_processes_train_over_nccl(run: Run) -> None:
+    check_relabel_fit(run(model="vse_inf", **UNEVEN))
+
+
+SECOND = {"RANK": "1", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, (0, 1, 0)), ({"RANK": "2"}, (0, 1, 0)), ({"WORLD_SIZE": "1"}, (0, 1, 0)), (SECOND, (1, 4, 1))]
+    + [({**SECOND, name: "0"}, (1, 4, 0)) for name in ("LOCAL_RANK", "SLURM_LOCALID")]
+    + [({**SECOND, "RANK": "2"}, (2, 4, 0))],
+)
+def test_every_process_has_a_rank_and_a_gpu_of_its_own(
+    said: dict[str, str], expected: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check rank, number of processes and device on machines of two GPUs; RANK counts for several processes only."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    chosen: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", chosen.append)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda _: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    with join_processes("auto") as processes:
+        assert (processes.rank, processes.world, processes.device.index) == expected
+        assert chosen == [processes.device]

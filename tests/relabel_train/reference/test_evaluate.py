@@ -5,13 +5,13 @@ queries.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.relabel_train.reference.runs import held
+from tests.relabel_train.reference.runs import Run, held
 
 from relabel.stages import Project
 from relabel_train.metrics import ReportSettings, retrieval_report
@@ -19,70 +19,88 @@ from relabel_train.reference.data import Split, read_split
 from relabel_train.reference.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.fit import fit, load_model
-from relabel_train.reference.options import FitOptions
+from relabel_train.reference.options import FitError, FitOptions
 from relabel_train.reference.scoring import embed, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+PLAIN = ReportSettings(kendall_tau=False, semantic_ms=())
+CPU = torch.device("cpu")
 
 
-def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], small_project: Project) -> None:
-    options = run(epochs=3, lr=0.02)
+def fitted(options: FitOptions) -> tuple[Any, Split, Features]:
+    """Train, and return the model with the test split and its features."""
     fit(options, "cpu")
-    lookup = small_project.folder("exports", "all", "lookup", "cider")
-    report = evaluate(held(options, labels=(lookup,)), "cpu")
     features = open_features(options.data, namespace="coco")
-    split = read_split(options.captions, "test", features)
-    images, captions = embed(load_model(options.out)[0], split, features, torch.device("cpu"))
+    return load_model(options.out)[0], read_split(options.captions, "test", features), features
+
+
+def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project) -> None:
+    """Check all images, and `images`: gallery and queries are the first five images and their captions."""
+    options = run(epochs=3, lr=0.02)
+    model, split, features = fitted(options)
+    images, captions = embed(model, split, features, CPU)
+    plain, other = (small_project.folder("exports", "all", "lookup", name) for name in ("cider_plain", "cider"))
+    report = evaluate(held(options, labels=(other, plain, other)), "cpu")
+    assert list(report.graded) == ["cider", "cider_plain", str(other)]
     scores = images @ captions.T
     hits = [split.image[int(np.argmax(row))] == i for i, row in enumerate(scores) if (split.image == i).any()]
     back = [int(np.argmax(scores[:, j])) == split.image[j] for j in range(len(captions))]
     figure = report.retrieval["all.r1_percent"]
-    assert figure.i2t == pytest.approx(100 * np.mean(hits))
-    assert figure.t2i == pytest.approx(100 * np.mean(back))
+    assert (figure.i2t, figure.t2i) == (pytest.approx(100 * np.mean(hits)), pytest.approx(100 * np.mean(back)))
     graded = report.graded["cider"]
-    assert graded.images == 6
-    assert graded.captions == int((split.image < 6).sum())
+    assert (graded.images, graded.captions) == (6, int((split.image < 6).sum()))
     assert graded["labels.ndcg"].i2t is not None
-    body = report.to_json()
-    assert json.loads(json.dumps(body)) == body
-    assert body["proxy"] is None
-    assert "Against the label cider, 6 images" in report.text()
-    others = evaluate(
-        held(options, labels=(lookup, small_project.folder("exports", "all", "lookup", "cider_plain"), lookup)), "cpu"
-    )
-    assert list(others.graded) == ["cider", "cider_plain", str(lookup)]
+    assert json.loads(json.dumps(report.to_json())) == report.to_json()
+    own = split.image < 5
+    expected = retrieval_report((images[:5], captions[own]), split.image[own], settings=PLAIN)
+    assert evaluate(held(options, images=5), "cpu").retrieval.to_json() == expected.to_json()
+    assert evaluate(held(options, images=10**6), "cpu").retrieval.images == len(split.image_ids)
+    with pytest.raises(FitError, match="`images` or `eccv`"):
+        evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
 
 
-def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_project: Project) -> None:
-    """Check `average` for SGR and SAF: the figures are those of the mean of both score matrices."""
-    runs = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")]
+def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project: Project) -> None:
+    """Check that scores are those of one call, in the order of the split, and `average` those of both models."""
+    runs, each, messages = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")], [], list[str]()
     for options in runs:
-        fit(options, "cpu")
-    features = open_features(runs[0].data, namespace="coco")
-    split = read_split(runs[0].captions, "test", features)
-    each = [score(load_model(o.out)[0], split, features, torch.device("cpu")) for o in runs]
+        model, split, features = fitted(options)
+        each.append(score(model, split, features, CPU, 2, messages.append))
+        vectors, regions = (torch.from_numpy(a) for a in features.take(split.feature))
+        with torch.no_grad():
+            encoded = model.encode_images(vectors, regions), model.encode_captions(*model.tokens(split.texts))
+            np.testing.assert_allclose(each[-1], model.scores(*encoded).numpy(), rtol=1e-5)
+    assert messages[-1].startswith(f"scored {len(split.texts)} of {len(split.texts)} captions")
     lookup = small_project.folder("exports", "all", "lookup", "cider")
     report = evaluate(held(runs[0], average=(runs[1].out,), labels=(lookup,)), "cpu")
-    mean = (each[0] + each[1]) / 2
-    expected = retrieval_report(mean, split.image, settings=ReportSettings(kendall_tau=False, semantic_ms=()))
+    expected = retrieval_report((each[0] + each[1]) / 2, split.image, settings=PLAIN)
     assert report.retrieval.to_json() == expected.to_json()
     assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()
     assert report.graded["cider"]["labels.ndcg"].i2t is not None
 
 
-def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> None:
+@pytest.fixture
+def held_out() -> tuple[Split, Features]:
+    """Return four captions of two images, and features made of two held-out captions."""
     names = ["coco:10", "coco:11", "coco:20", "coco:21"]
     split = Split(names, [""] * 4, ["coco:1", "coco:2"], np.array([0, 0, 1, 1]), np.array([0, 1]))
-    array = np.zeros((2, 1, 1), np.float32)
-    features = Features([array], split.image_ids, None, {"held_out": ["coco:12", "coco:22"]}, lambda: features)
-    (tmp_path / ECCV_FILES[0]).write_text(json.dumps({"1": [10, 12, 20], "2": [22], "9": [10]}), encoding="utf-8")
-    (tmp_path / ECCV_FILES[1]).write_text(json.dumps({"10": [1, 2], "12": [1], "21": [2, 9]}), encoding="utf-8")
-    positives, note = positives_without_held_out(tmp_path, split, features)
-    assert positives.i2t.queries.tolist() == [0]
-    assert positives.i2t.items.tolist() == [0, 2]
-    assert positives.i2t.total.tolist() == [2]
-    assert positives.t2i.queries.tolist() == [0, 3]
-    assert positives.t2i.total.tolist() == [2, 2]
-    assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives stand in" in note
-    with pytest.raises(FileNotFoundError, match="relabel fetch eccv"):
-        positives_without_held_out(tmp_path / "gone", split, features)
+    array, about = np.zeros((2, 1, 1), np.float32), {"held_out": ["coco:12", "coco:22"]}
+    features = Features([array], split.image_ids, None, about, lambda: features)
+    return split, features
+
+
+def test_held_out_captions_are_neither_positives_nor_queries(held_out: Any, tmp_path: Path) -> None:
+    (tmp_path / ECCV_FILES[0]).write_text('{"1": [10, 12, 20], "2": [22], "9": [10]}')
+    (tmp_path / ECCV_FILES[1]).write_text('{"10": [1, 2], "12": [1], "21": [2, 9]}')
+    found, note = positives_without_held_out(tmp_path, *held_out)
+    assert (found.i2t.queries.tolist(), found.i2t.items.tolist(), found.i2t.total.tolist()) == ([0], [0, 2], [2])
+    assert (found.t2i.queries.tolist(), found.t2i.total.tolist()) == ([0, 3], [2, 2])
+    assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives" in note
+    with pytest.raises(FileNotFoundError, match=ECCV_FILES[0]):
+        positives_without_held_out(tmp_path / "gone", *held_out)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"9" * 5000, b"[]", b'{"1": 2}'])
+def test_damaged_positives_are_named(content: bytes, held_out: Any, tmp_path: Path) -> None:
+    (tmp_path / ECCV_FILES[0]).write_bytes(content)
+    with pytest.raises(FitError, match=ECCV_FILES[0]):
+        positives_without_held_out(tmp_path, *held_out)

@@ -28,8 +28,7 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     features = open_features(options.data, namespace=options.namespace)
     split, labels = read_split(options.captions, "train", features), open_lookup(options.labels or "")
     torch.manual_seed(0)
-    vocabulary = Vocabulary.of(split.texts, 1)
-    model: Any = make_model(options.model, features.width, vocabulary, options.embed_dim, options.word_dim)
+    model: Any = make_model(options.model, features.width, Vocabulary.of(split.texts, 1), 12, 6)
     # Processes draw different numbers for what they drop, so that only models without dropping can be compared.
     model.region_drop = model.word_drop = 0.0
     for part in model.modules():
@@ -47,17 +46,15 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    options_of: dict[str, FitOptions] = {}
-    for name, values in json.loads((folder / "told.json").read_text(encoding="utf-8")).items():
-        options_of[name] = FitOptions(**values)
+    told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    options_of = {name: FitOptions(**values) for name, values in told.items()}
     # Before the process group exists: nothing of this process's computation may depend on the other one.
     alone = {n: gradients(options, Processes(0, 1, torch.device("cpu"))) for n, options in options_of.items()}
     with join_processes("cpu") as processes:
         for name, options in options_of.items():
-            together = gradients(options, processes)
             if processes.first:
                 save_checkpoint(folder / f"{name}-alone.pt", alone[name])
-            save_checkpoint(folder / f"{name}-{processes.rank}-of-2.pt", together)
+            save_checkpoint(folder / f"{name}-{processes.rank}-of-2.pt", gradients(options, processes))
 
 
 if __name__ == "__main__":
