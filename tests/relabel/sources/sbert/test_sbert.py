@@ -1,10 +1,12 @@
 """Contract: sbert is the cosine of a sentence-transformers model's unit vectors. A caption without a finite vector is a
-failed row, and a model without any is refused, as is another one than the encoding's. On COCO's test captions, the
-correlation with human scores is as measured.
+failed row, and another model than the encoding's is refused. On COCO's test captions, the correlation with human scores
+is as measured. A label of type int8 has one quantised model for all datasets, calibrated on captions of the dataset
+that needs it first and refused with the figure if it loses too much. Its weights are part of the fingerprint.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 from tests.relabel.sources.encodings import encode
 
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.models.encoder import SentenceEncoder
-from relabel.sources.sbert import Sbert, SbertParams
+from relabel.sources.sbert import Sbert, SbertParams, quantize
+from relabel.store.artefact import build
 from relabel.store.manifest import Manifest
 
 TEXTS = [
@@ -36,12 +40,12 @@ def corpus(texts: list[str] = TEXTS) -> Corpus:
     return Corpus.from_captions([Caption(f"t:{i}", f"t:{i // 2}", "test", t) for i, t in enumerate(texts)])
 
 
-def encoded(out: Path, **params: Any) -> tuple[VectorRelevance, Manifest]:
-    return encode(Sbert(SbertParams(**params)), corpus(), out, None, 4, Runtime(device="cpu", threads=2))
+def encoded(out: Path, model: Path) -> tuple[VectorRelevance, Manifest]:
+    return encode(Sbert(SbertParams(model=str(model))), corpus(), out, None, 4, Runtime(device="cpu", threads=2))
 
 
 def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: Path) -> None:
-    relevance, manifest = encoded(tmp_path / "e", model=str(minilm))
+    relevance, manifest = encoded(tmp_path / "e", minilm)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS, normalize_embeddings=True)
     block = relevance.block(References.single(EVERY), EVERY)
     loop = [[sum(float(x) * float(y) for x, y in zip(a, b, strict=True)) for b in expected] for a in expected]
@@ -52,29 +56,31 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     np.testing.assert_allclose(relevance.block(references, EVERY), np.maximum(block[::2], block[1::2]), atol=1e-6)
     np.testing.assert_allclose(relevance.query(TEXTS[7], EVERY), block[7], atol=1e-6)
     assert manifest.metadata["warnings"] == ["1 captions are longer than 256 tokens: the rest is not seen"]
-    columns = [pq.read_table(tmp_path / "e" / name)["truncated"].to_pylist() for name in manifest.parts]
-    assert [flag for column in columns for flag in column] == [i == 5 for i in range(10)]
+    truncated = [np.asarray(pq.read_table(tmp_path / "e" / name)["truncated"]) for name in manifest.parts]
+    np.testing.assert_array_equal(np.concatenate(truncated), EVERY == 5)
 
 
-def test_a_caption_without_a_finite_vector_is_a_failed_row(
-    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, model = SentenceEncoder.encode, str(make_model())
+def test_failed_rows_and_another_model(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, model, failed = SentenceEncoder.encode, tmp_path / "model", np.array(["bike" in text for text in TEXTS])
 
     def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
         vectors = plain(self, texts, *rest)
         vectors.vectors[["bike" in text for text in texts]] = np.inf
         return vectors
 
+    shutil.copytree(make_model(), model)
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
-        relevance, manifest = encoded(tmp_path / "e", model=model)
-    failed = np.array(["bike" in text for text in TEXTS])
+        relevance, manifest = encoded(tmp_path / "e", model)
     assert manifest.metadata["failed"]["first"] == [["t:6", "the model gives no finite vector"]]
     assert relevance.failed.tolist() == [6]
     block = relevance.block(References.single(EVERY), EVERY)
     np.testing.assert_array_equal(np.isnan(block), failed[:, None] | failed)
     np.testing.assert_array_equal(np.isnan(relevance.query("a dog", EVERY)), failed)
+    again, _ = encoded(tmp_path / "e", model)  # has not loaded the model
+    shutil.copytree(make_model(seed=1), model, dirs_exist_ok=True)
+    with pytest.raises(CheckError, match="another model"):
+        again.query("a dog", EVERY)
 
 
 @pytest.mark.slow
@@ -82,11 +88,55 @@ def test_bfloat16_has_the_correlations_of_float32(coco: Corpus, minilm: Path, tm
     source = Sbert(SbertParams(model=str(minilm), dtype="bfloat16"))
     relevance, _ = encode(source, coco, tmp_path / "e", coco.rows(("test",)), 50_000, Runtime())
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")
-    captions = np.array([coco.row_of[c] for c in sits.left], np.int32)
+    captions, left, right = (
+        np.array([coco.row_of[c] for c in ids], np.int32) for ids in (sits.left, sts.left, sts.right)
+    )
     images = np.array([coco.image_of[i] for i in sits.right])
     label, other = relevance.pairs(coco.references(images.tolist()), captions), coco.image[captions] != images
     assert pearsonr(label, sits.score).statistic == pytest.approx(0.8814, abs=0.0005)
     assert pearsonr(label[other], sits.score[other]).statistic == pytest.approx(0.7614, abs=0.0005)
-    left, right = (np.array([coco.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
     label = relevance.pairs(References.single(left), right)
     assert pearsonr(label, sts.score).statistic == pytest.approx(0.777, abs=0.001)
+
+
+def built(sbert: Sbert, captions: Corpus, dataset: str, runtime: Runtime) -> tuple[Manifest, bool]:
+    return build(sbert.int8_folder(runtime.data), sbert.int8_recipe(captions, dataset, runtime))
+
+
+def test_one_int8_model_serves_all_datasets(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, runtime = tmp_path / "model", Runtime(data=tmp_path / "data", device="cpu", threads=1)
+    shutil.copytree(make_model(), model)
+    sbert, others = Sbert(SbertParams(model=str(model), dtype="int8")), corpus(["two dogs", "a cat"])
+    with pytest.raises(MissingError):
+        sbert.fingerprint_params(corpus(), range(10), runtime)
+    monkeypatch.setattr(quantize, "_LEAST_COSINE", 1.01)
+    with pytest.raises(CheckError, match=r"0\.\d{4}, .*1\.0100"):
+        built(sbert, corpus(), "mine", runtime)
+    monkeypatch.setattr(quantize, "_LEAST_COSINE", 0.9)  # the weights are random
+    manifest, made = built(sbert, corpus(), "mine", runtime)
+    assert made
+    assert manifest.metadata["calibrated_on"] == "mine"
+    assert 0.9 < manifest.metadata["cosine"]["least"] <= manifest.metadata["cosine"]["mean"] < 1
+    assert built(sbert, others, "yours", runtime) == (manifest, False)
+    before = sbert.fingerprint_params(corpus(), range(10), runtime)["int8"]
+    # Another calibration of the same model: its encodings are others.
+    shutil.rmtree(sbert.int8_folder(runtime.data))
+    built(sbert, others, "yours", runtime)
+    assert sbert.fingerprint_params(corpus(), range(10), runtime)["int8"] != before
+    shutil.copytree(make_model(seed=1), model, dirs_exist_ok=True)
+    assert built(sbert, corpus(), "mine", runtime)[1]
+
+
+@pytest.mark.slow
+def test_minilm_in_int8_keeps_its_agreement_with_people(coco: Corpus, minilm: Path, tmp_path: Path) -> None:
+    """Check the figures on CxC val, and the vectors of captions that did not calibrate the model."""
+    sbert, runtime = Sbert(SbertParams(model=str(minilm), dtype="int8")), Runtime(data=tmp_path)
+    manifest, _ = built(sbert, coco, "coco", runtime)
+    for task in ("sts", "sits"):
+        assert abs(manifest.metadata[task]["float32"] - manifest.metadata[task]["int8"]) < 0.002
+    texts = [coco.texts[row] for row in coco.rows(("test",))[:500]]
+    plain = SentenceEncoder(minilm, None, None, "float32", runtime).encode(texts).vectors
+    int8 = sbert._encoder(sbert._files(runtime), runtime).encode(texts).vectors
+    cosines = np.einsum("nd,nd->n", plain, int8)
+    assert cosines.mean() > 0.997
+    assert cosines.min() > 0.95

@@ -10,7 +10,7 @@ import pytest
 
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.datasets.cxc import HumanScores, Split, Task
+from relabel.datasets.cxc import SIDES, HumanScores, Split, Task
 
 WORDS = ["a", "the", "man", "dog", "on", "red", "bus", "with", "two", "cats", "in", "street", "riding", "big"]
 IMAGES = 24
@@ -46,45 +46,38 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 def small_corpus(images: int = IMAGES) -> Corpus:
     """Return `images` of val with COCO-like ids, and one image of test whose captions no tuning may read."""
-    captions = [
-        Caption(f"coco:{1000 + i}", f"coco:{1 + i // 5}", "val", text) for i, text in enumerate(texts(5 * images))
-    ]
-    captions += [Caption(f"coco:{9000 + k}", "coco:900", "test", "never read") for k in range(5)]
-    return Corpus.from_captions(captions)
+    val = [(1000 + i, 1 + i // 5, "val", text) for i, text in enumerate(texts(5 * images))]
+    test = [(9000 + k, 900, "test", "never read") for k in range(5)]
+    return Corpus.from_captions(Caption(f"coco:{c}", f"coco:{i}", split, text) for c, i, split, text in (*val, *test))
 
 
 def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
     """Return judged pairs of `small_corpus`, scored by the share of common words; a request for test raises."""
-    corpus, draw = small_corpus(images), np.random.default_rng(1)
-    words = {c: set(t.split()) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
-    ids = [f"coco:{1000 + i}" for i in range(5 * images)]
+    words, draw = [set(text.split()) for text in texts(5 * images)], np.random.default_rng(1)
+    sts = [(5 * m, 5 * m + k, "c2c_cocaption") for m in range(images) for k in (1, 2)]
+    sits = [(c, c // 5, "c2i_original") for c in range(5 * images)]
+    sis = [(m, (m + 1) % images, "i2i_csim") for m in range(images)]
+    for _ in range(6 * images):
+        # Images are judged with the next ones, so that the graph has communities as CxC's.
+        a = int(draw.integers(images))
+        b, (x, y) = (a + int(draw.integers(1, 4))) % images, draw.integers(5, size=2).tolist()
+        sts.append((5 * a + x, 5 * b + y, "c2c_isim"))
+        sits.append((5 * a + x, b, "c2i_intrasim"))
 
-    def similarity(a: str, b: str) -> float:
+    def of_captions(a: int, b: int) -> float:
         return 5 * len(words[a] & words[b]) / len(words[a] | words[b])
 
-    def near() -> tuple[int, int]:  # images are judged with the next ones, so that the graph has communities as CxC's
-        a = int(draw.integers(images))
-        return a, (a + int(draw.integers(1, 4))) % images
+    def of_image(caption: int, image: int) -> float:
+        return max(of_captions(caption, 5 * image + k) for k in range(5))
 
-    sts = [(ids[5 * m], ids[5 * m + 1 + k], "c2c_cocaption") for m in range(images) for k in range(2)]
-    sits = [(c, f"coco:{1 + i // 5}", "c2i_original") for i, c in enumerate(ids)]
-    for _ in range(6 * images):
-        (a, b), (x, y) = near(), draw.integers(5, size=2)
-        sts.append((ids[5 * a + int(x)], ids[5 * b + int(y)], "c2c_isim"))
-        sits.append((ids[5 * a + int(x)], f"coco:{1 + b}", "c2i_intrasim"))
-
-    def score(task: Task, a: str, b: str) -> float:
-        if task == "sis":
-            return float(draw.random() * 5)
-        image = int(b[5:]) - 1
-        return similarity(a, b) if task == "sts" else max(similarity(a, ids[5 * image + k]) for k in range(5))
-
-    sis = [(f"coco:{1 + m}", f"coco:{1 + (m + 1) % images}", "i2i_csim") for m in range(images)]
-    scores = {}
-    for task, pairs in (("sts", sts), ("sits", sits), ("sis", sis)):
+    judged: dict[Task, list[tuple[int, int, str]]] = {"sts": sts, "sits": sits, "sis": sis}
+    measures, first, scores = {"sts": of_captions, "sits": of_image}, {"caption": 1000, "image": 1}, {}
+    for task, pairs in judged.items():
         left, right, method = map(list, zip(*dict.fromkeys(pairs), strict=True))
-        found = np.array([score(task, a, b) for a, b in zip(left, right, strict=True)])  # type: ignore[arg-type]
-        scores[task] = HumanScores(task, "val", left, right, found, method)  # type: ignore[arg-type]
+        measure = measures.get(task)  # images have no texts to compare
+        found = [measure(a, b) for a, b in zip(left, right, strict=True)] if measure else draw.random(len(left)) * 5
+        ids = ([f"coco:{first[kind] + i}" for i in side] for kind, side in zip(SIDES[task], (left, right), strict=True))
+        scores[task] = HumanScores(task, "val", *ids, np.array(found), method)
 
     def human_scores(task: Task, split: Split) -> HumanScores:
         assert split == "val", "test is what labels are judged by"
