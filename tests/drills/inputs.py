@@ -81,23 +81,17 @@ def coco() -> Input:
         records = [r for r in RECORDS if r["image_id"] in images]
         captions = [{"id": r["caption_id"], "image_id": r["image_id"], "caption": r["text"]} for r in records]
         files[name] = dumped({"images": [{"id": i} for i in images], "annotations": captions})
-    return Input(
-        files,
-        lambda f: Corpus.from_captions(
-            read_coco(coco_files(f), lambda _, images: dict.fromkeys(images.tolist(), "train"))
-        ),
-    )
+
+    def read(folder: Path) -> Corpus:
+        train_alone = lambda _, ids: dict.fromkeys(ids.tolist(), "train")  # noqa: E731
+        return Corpus.from_captions(read_coco(coco_files(folder), train_alone))
+
+    return Input(files, read)
 
 
 def karpathy() -> Input:
-    images = [
-        {
-            "filename": f"{i}.jpg",
-            "split": "train",
-            "sentences": [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS if r["image_id"] == i],
-        }
-        for i in range(4)
-    ]
+    sentences = [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS]
+    images = [{"filename": f"{i}.jpg", "split": "train", "sentences": sentences[2 * i : 2 * i + 2]} for i in range(4)]
     return Input(
         {"a.json": dumped({"images": images})}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d"))
     )

@@ -24,7 +24,6 @@ from relabel.core.errors import UsageError
 from relabel_cli.options import SHARED
 from relabel_cli.root import VERBS, app
 from relabel_cli.shared_options import SharedOptions
-from relabel_cli.trainer import EvalParameters, FitParameters, parse
 
 
 def test_shared_options_reach_the_runtime() -> None:
@@ -41,21 +40,6 @@ def test_shared_options_reach_the_runtime() -> None:
             SharedOptions(shard=shard).runtime()
     with pytest.raises(UsageError, match="--scheduler"):
         SharedOptions(workers=2, scheduler="tcp://here:8786").runtime()
-
-
-def test_the_trainer_takes_every_parameter_by_set() -> None:
-    given = {"data": Path("d"), "captions": Path("c"), "loss": ["bcls", "triplet:0.5"]}
-    settings = ["lr=1e-4", "loss_kwargs=[margin=0.1, triplet.margin=0.2]", "val=test"]
-    assert parse(FitParameters, SharedOptions(set=settings, overrides=given)) == FitParameters(
-        data=Path("d"),
-        captions=Path("c"),
-        loss=("bcls", "triplet:0.5"),
-        lr=1e-4,
-        loss_kwargs=("margin=0.1", "triplet.margin=0.2"),
-        val="test",
-    )
-    with pytest.raises(UsageError, match="run: Field required"):
-        parse(EvalParameters, SharedOptions())
 
 
 @pytest.mark.parametrize(

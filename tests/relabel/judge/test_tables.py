@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.judge.rated_pairs import RATED, SCORES, judged
 
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Task
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, score_cxc
 from relabel.judge.cxc_figures import PairScores, baseline, compare
-from relabel.judge.figures import set_figures
 from relabel.judge.report import Judged, JudgedLabel, Report, metrics
-from relabel.judge.tables import cxc_report, eccv_report, published_figure, set_report
+from relabel.judge.tables import cxc_report, eccv_report, published_figure
 from relabel.sources import source_class
 from relabel.sources.cider import CiderParams
 from relabel.store.workdir import Work
@@ -135,20 +133,6 @@ def test_rankings() -> None:
     (plain,) = eccv_report([ranking(label_of("cbow"))]).tables
     assert plain.header[-1] == "R@1"
     assert eccv_report([]) == Report()
-
-
-def test_a_set_of_texts_shows_published_figures_and_names_labels_that_cannot_score_it() -> None:
-    rated = judged(name="flickr8k-expert", statistics=("tau_c",))
-    one_group = replace(RATED, groups=["all"] * len(RATED))
-    params = JudgeParams(resamples=20)
-    mine = Judged(label_of("cider", "mine"), set_figures(rated, one_group, SCORES, params))
-    report = set_report(rated, [mine], {"same_image": "it reads no text"}, params)
-    (table,) = report.tables
-    assert table.header == ("label", "tau-c", "by")
-    assert ("CIDEr", "43.9", "CLIPScore") in table.rows
-    assert "Not scored: same_image (it reads no text)." in table.notes
-    assert report.records[0]["tau_c"] == mine.records[0]["tau_c"]
-    assert set_report(rated, [], {}, params).tables == ()
 
 
 @pytest.fixture(scope="module")

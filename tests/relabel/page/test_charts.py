@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanr
 
 from relabel.corpus import Corpus
 from relabel.corpus.table import Caption
@@ -61,18 +61,3 @@ def test_agreement_is_spearmans_rho(captions: PageCaptions) -> None:
     rho = JudgedPairs([constant, labels[1]], "sits", captions).agreement()["All pairs"]
     assert rho[0] == [None, None, None]
     assert rho[1][1] == 1
-
-
-def test_the_largest_disagreements_are_those_of_a_sort(captions: PageCaptions) -> None:
-    labels = [scored("a", 1), scored("b", 2)]
-    judged = JudgedPairs(labels, "sits", captions)
-    for one in labels:
-        pairs = one.tasks["sits"]
-        x, y = pairs.relevance[:-1], pairs.human.score[:-1]
-        gap = (rankdata(x) - rankdata(y)) / len(x)
-        order = sorted(range(len(x)), key=lambda i: (-abs(gap[i]), i))[:50]
-        worst = judged.worst(one.label)
-        assert [captions.corpus.caption_ids[i] for i in worst["left"]] == [pairs.human.left[i] for i in order]
-        assert worst["gap"] == pytest.approx([100 * gap[i] for i in order], abs=1e-3)
-        assert worst["human"].tolist() == y[order].tolist()
-        assert worst["relevance"] == pytest.approx(x[order], abs=1e-4)

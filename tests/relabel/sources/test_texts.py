@@ -9,7 +9,7 @@ import pytest
 
 from relabel.core.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
-from relabel.sources.texts import TextCorpus, score_texts
+from relabel.sources.texts import score_texts
 
 SETS = [
     ["a dog runs on grass", "a brown dog is running"],
@@ -18,16 +18,6 @@ SETS = [
     ["a man rides a wave", "a surfer on a big wave", "a man surfing"],
 ]
 TEXTS = ["a dog runs", "two cats sleep on a sofa", "two cats", "a surfer rides a big wave"]
-
-
-def test_equal_sets_are_stored_once_and_candidates_share_rows() -> None:
-    texts = TextCorpus.of(SETS, TEXTS)
-    assert len(texts.corpus) == 2 + 1 + 3 + 3
-    assert texts.corpus.splits == {"train": range(6), "val": range(6, 9)}
-    for p, (sets, candidate) in enumerate(zip(SETS, TEXTS, strict=True)):
-        assert [texts.corpus.texts[row] for row in texts.references[p]] == sets
-        assert texts.corpus.texts[texts.candidates[p]] == candidate
-    assert texts.candidates[1] == texts.references[1][0]
 
 
 def test_cider_equals_pycocoevalcap_with_df_of_the_sets() -> None:

@@ -77,12 +77,6 @@ def test_relabel_fit_runs_under_torchrun(run: Run) -> None:
     check_relabel_fit(run(**UNEVEN), "--device=cpu")
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
-def test_two_processes_train_over_nccl(run: Run) -> None:
-    check_relabel_fit(run(model="vse_inf", **UNEVEN))
-
-
 SECOND = {"RANK": "1", "WORLD_SIZE": "4"}
 
 

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tests.relabel_train.reference.runs import Run, assert_same, child, held, lines, state
+from tests.relabel_train.reference.runs import Run, assert_same, child, lines, state
 
 from relabel.stages import Project
-from relabel_train.reference.evaluate import evaluate
 from relabel_train.reference.fit import BEST, fit, load_model
 from relabel_train.reference.options import FitError, FitOptions
 
@@ -153,19 +151,3 @@ def test_files_of_another_program_are_not_overwritten(name: str, run: Run) -> No
     with pytest.raises(FitError, match=name):
         fit(options, "cpu")
     assert [(p.name, p.read_text()) for p in options.out.iterdir()] == [(name, "mine")]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("model", ["vsepp", "vse_inf", "sgr", "saf"])
-def test_a_gpu_trains_in_every_precision(model: str, precision: str, run: Run) -> None:
-    """Check that the loss falls, that few steps of float16 overflow, and that a CPU agrees."""
-    options = run(model=model, precision=precision, epochs=12, embed_dim=64, lr=0.002, loss_kwargs=("negatives=sum",))
-    fit(options, "cuda")
-    losses = logged(options, "train", "loss")
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    assert logged(options, "train", "gradient").count(None) < len(losses) / 4  # type: ignore[arg-type]
-    reports = [evaluate(held(options, "val"), device).retrieval for device in ("cuda", "cpu")]
-    on_gpu, on_cpu = (report["all.rsum_percent"].both for report in reports)
-    assert on_gpu == pytest.approx(on_cpu, abs=20)

@@ -128,21 +128,6 @@ def test_blocks_change_nothing(
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
-def test_gates_have_the_statistics_of_their_caption(features: Tensor) -> None:
-    """Check mean and variance of a caption's gates over all images, and one step of the running statistics."""
-    model = make("saf")
-    images, captions = encode(model.eval(), features)
-    model.train()
-    nodes, mask = model.alignments(images, captions)
-    _, statistics = model.combine(nodes, mask)
-    for j in range(len(TEXTS)):
-        values = model.gate(nodes)[:, j, mask[j], 0]
-        torch.testing.assert_close(statistics[j], torch.stack([values.mean(), values.var()]).detach())
-    model.scores(images, captions)
-    torch.testing.assert_close(model.norm.running_mean, 0.1 * statistics[:, 0].mean()[None])
-    torch.testing.assert_close(model.norm.running_var, 0.9 + 0.1 * statistics[:, 1].mean()[None])
-
-
 def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel, features: Tensor) -> None:
     """Check that an image without a feature, whose regions are zero while biases are, does not make NaN."""
     torch.nn.init.zeros_(model.fc.bias)

@@ -21,14 +21,8 @@ from relabel.core.runtime import Runtime
 from relabel.sources.models import forward
 from relabel.sources.models.encoder import SentenceEncoder
 
-ODD = [
-    "A man rides a bike.",
-    "a",
-    "🐶🚲 two dogs 👨‍👩‍👧",
-    "שני כלבים רצים بجانب البحر",
-    "a dog\x00 runs\x07",
-    "two men " * 1000,
-]
+ODD = ["A man rides a bike.", "a", "🐶🚲 two dogs 👨‍👩‍👧", "שני כלבים רצים بجانب البحر"]
+ODD += ["a dog\x00 runs\x07", "two men " * 1000]
 
 
 def encoder(folder: Path, dtype: str = "float32", threads: int = 2, **options: Any) -> SentenceEncoder:
@@ -96,8 +90,7 @@ def test_prompts(make_model: Any) -> None:
 def test_long_texts_are_truncated_and_counted(minilm: Path, make_model: Any) -> None:
     texts = ["two " * count for count in (1, 6, 7, 2000)]
     for max_length, cut in ((8, [False, False, True, True]), (None, [False, False, False, True])):
-        encoded = encoder(minilm, max_length=max_length).encode(texts)
-        assert encoded.truncated.tolist() == cut
+        assert encoder(minilm, max_length=max_length).encode(texts).truncated.tolist() == cut
     cut_to_eight = encoder(minilm, max_length=8).encode(texts[1:]).vectors  # six words and two special tokens
     np.testing.assert_allclose(cut_to_eight, cut_to_eight[[0, 0, 0]], atol=1e-6)
     # RoBERTa reserves two of its 66 positions.
@@ -123,50 +116,37 @@ def test_threads_change_no_vector_beyond_rounding(minilm: Path, coco_slice: list
     np.testing.assert_allclose(one, three, atol=1e-5)
 
 
-NO_CONNECTION = """
-import importlib.util, socket, sys
-
-assert importlib.util.find_spec("openvino_telemetry")
-
-def refuse(*_, **__):
-    print("opened a socket")
-    raise OSError("no network")
-
-socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+SCRIPT = """
+import gc, importlib.util, signal, socket, subprocess, sys
 from pathlib import Path
 from relabel.core.runtime import Runtime
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert.quantize import quantize_model
-folder, runtime = Path(sys.argv[1]), Runtime(device="cpu", threads=1)
-encoder = SentenceEncoder(folder, None, None, "float32", runtime)
-assert encoder.backend == "openvino"
-texts = ["two dogs", "a cat on a mat"]
-model = quantize_model(encoder.convert(), encoder.tokens(texts)[0])
-assert SentenceEncoder(folder, None, None, "int8", runtime, model).encode(texts).vectors.shape == (2, 384)
-assert sys.modules["openvino_telemetry"] is None
-print("alive")
-"""
-FREED = """
-import gc, signal, subprocess, sys
-from pathlib import Path
-from relabel.core.runtime import Runtime
-from relabel.sources.models.encoder import SentenceEncoder
 
+def refuse(*_, **__):
+    print("opened a socket")
+
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+assert importlib.util.find_spec("openvino_telemetry")
 signal.signal(signal.SIGCHLD, lambda *_: None)
-models = [SentenceEncoder(Path(sys.argv[1]), None, None, "float32", Runtime(device="cpu", threads=1)) for _ in "12"]
+folder, runtime, texts = Path(sys.argv[1]), Runtime(device="cpu", threads=1), ["two dogs", "a cat on a mat"]
+models = [SentenceEncoder(folder, None, None, "float32", runtime) for _ in "12"]
+assert models[0].backend == "openvino"
 while models:
     del models[0]
     gc.collect()
 subprocess.run([sys.executable, "-c", ""], check=True)
-print("alive")
+encoder = SentenceEncoder(folder, None, None, "float32", runtime)
+model = quantize_model(encoder.convert(), encoder.tokens(texts)[0])
+assert SentenceEncoder(folder, None, None, "int8", runtime, model).encode(texts).vectors.shape == (2, 384)
+assert sys.modules["openvino_telemetry"] is None
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [NO_CONNECTION, FREED], ids=["no connection", "freed in another order"])
-def test_a_process_of_its_own(script: str, minilm: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", script, str(minilm)], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr
+def test_a_process_opens_no_connection_and_survives_models_that_are_freed(minilm: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT, str(minilm)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
 
 
 @pytest.mark.gpu
@@ -175,5 +155,5 @@ def test_gpu_equals_cpu(minilm: Path, dtype: str, tolerance: float) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))
-    assert (subject.device, subject.backend) == ("cuda", "sentence-transformers")
+    assert subject.device == "cuda"
     assert distance(subject, minilm) < tolerance
