@@ -100,7 +100,7 @@ class Disk:
 def watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """Make a folder, and watch it while the block runs."""
     root.mkdir()
-    disk, busy = Disk(root), []
+    disk, busy = Disk(root), list[str]()
 
     def call(name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if busy:

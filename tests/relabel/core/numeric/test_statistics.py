@@ -145,7 +145,7 @@ def test_selection_equals_a_full_sort(scores: list[float], data: st.DataObject) 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("count", "step"), [(0, 4), (3, 4), (4, 4), (1001, 4)])
 def test_chunks_cover_the_range_once(count: int, step: int, threads: int) -> None:
-    worked, sizes = [0] * count, []
+    worked, sizes = [0] * count, list[int]()
 
     def work(start: int, stop: int) -> None:
         assert 0 < stop - start <= step
