@@ -31,10 +31,3 @@ def test_equals_scipy_on_repeated_pairs(threads: int) -> None:
     for interval, values in zip(intervals, np.array(expected).T, strict=True):
         assert interval is not None
         assert (interval.low, interval.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=1e-12)
-
-
-def test_constant_pairs_have_no_interval() -> None:
-    assert rank_intervals(np.ones(P), HUMAN, CLUSTER) == (None, None, None)
-    assert rank_intervals(RELEVANCE, np.ones(P), CLUSTER) == (None, None, None)
-    assert rank_intervals(RELEVANCE, HUMAN, np.zeros(P, int)) == (None, None, None)
-    assert rank_intervals(RELEVANCE, HUMAN, CLUSTER, 0) == (None, None, None)

@@ -33,18 +33,6 @@ def corpus() -> Corpus:
     return Corpus.from_captions(captions)
 
 
-def test_a_split_that_fits_is_complete(corpus: Corpus) -> None:
-    rows = corpus.rows(["val"])
-    page = choose_captions(corpus, rows)
-    assert page.rows.tolist() == list(rows)
-    assert page.images.tolist() == list(corpus.images(["val"]))
-    for number, row in enumerate(page.rows.tolist()):
-        assert page.images[page.image[number]] == corpus.image[row]
-    for i, image in enumerate(page.images.tolist()):
-        numbers = range(int(page.starts[i]), int(page.starts[i + 1]))
-        assert [int(page.rows[n]) for n in numbers] == list(range(corpus.indptr[image], corpus.indptr[image + 1]))
-
-
 @pytest.fixture(scope="module")
 def captions(small_project: Project) -> PageCaptions:
     return choose_captions(small_project.corpus, range(len(small_project.corpus)))
