@@ -1,5 +1,5 @@
-"""Contract: four users get from an empty folder to labels by commands and see folders, scores and figures. They have
-a CSV, webdataset shards, CLIP vectors of COCO, and a metric. The commands are those of docs/transcripts.md.
+"""Contract: two users get from an empty folder to labels by commands and see folders, scores and figures. They have
+a CSV and webdataset shards. The commands are those of docs/transcripts.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test.
-
-Contract: the table trains every loss with a chosen setting and the same seeds. Labels are scaled to 1 and have their
-range. Means and standard deviations are those over the seeds.
-
-Contract: the recorded trainings alone give the recorded table, and the page on comparing losses shows it.
+"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test. Means and
+standard deviations of the table are those over the seeds. The recorded trainings alone give the recorded table, and the
+page on comparing losses shows it.
 """
 
 from __future__ import annotations

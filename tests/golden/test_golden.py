@@ -1,5 +1,5 @@
-"""Contract: relabel computes what is frozen in `values`, within the tolerances beside it; a changed, missing or added
-value is named; what values cannot show is held by other tests, which exist.
+"""Contract: relabel computes what is frozen in `values`, within the tolerances beside it; a changed value is named; a
+source with other values has another version.
 """
 
 from __future__ import annotations

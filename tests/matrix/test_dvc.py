@@ -1,6 +1,6 @@
 """Contract: the stages of `dvc.yaml` run in the order of the data flow, with COCO's test captions at hand and no model;
 they give the table, the figures of `dvc metrics show` and what training reads. A second run does nothing. After an edit
-of one label, relabel repeats that label alone. The graph fits a screen.
+of one label, relabel repeats that label alone.
 """
 
 from __future__ import annotations

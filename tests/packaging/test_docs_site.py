@@ -1,6 +1,4 @@
-"""Contract: the documentation site is built without warnings, and README, citation and templates agree with the
-code.
-"""
+"""Contract: the documentation site is built without warnings, and the links of a document point to files."""
 
 from __future__ import annotations
 

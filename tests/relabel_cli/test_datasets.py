@@ -1,6 +1,5 @@
 """Contract: captions and parameters belong to a dataset. A corpus is replaced when its own captions changed, or with
---replace. Other captions cannot take the name of a published dataset, and the captions of the parameter file apply
-only to the dataset that the file names.
+--replace. Other captions cannot take the name of a published dataset.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Contract: named fields of a pydantic model are options of a verb, with name, type, default and help; `--set` reaches
-all others. Values outside the bounds of a field are refused by its name before any file is read.
-
-Contract: the help of every verb fits 50 lines of 80 columns and explains at most 12 options of its own, with those
-that verbs share in one section below. `relabel --help` lists every verb with the first line of its help and imports no
-heavy module.
+"""Contract: shared options reach the runtime. Values outside the bounds of a field are refused by its name before any
+file is read. The help of every verb fits 50 lines of 80 columns and explains at most 12 options of its own, with those
+that verbs share in one section below; `relabel --help` imports no heavy module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Contract: word vectors trained by relabel belong to a dataset and to its current captions, and trained models to the
-current parameters. A label accepts no others and names the command that trains them. Models are read from the folder
-of --data.
+"""Contract: word vectors trained by relabel belong to the current captions of their dataset. A label accepts no others
+and names the command that trains them.
 """
 
 from __future__ import annotations

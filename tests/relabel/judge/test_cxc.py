@@ -4,9 +4,8 @@ reported.
 SITS: the first five captions of the image, the judged caption included by default. STS: both orders are averaged if the
 source is not symmetric. SIS: every caption of one image against the set of the other, pooled over both, in both orders.
 
-Contract: both orders of a pair are averaged if the evaluation set says so, and a function returns one number per
-pair. Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and
-errors name file and line.
+Pairs of a file of scores are identified by ids or texts. Missing pairs are refused unless they are allowed, and errors
+name file and line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Contract: figures on CxC are the coefficients of the scored pairs of each task and subset; other pairs are counted
-and named. same_image has its known figures, and the baseline equals it.
+and named. same_image has its known figures.
 
 A draw of the sampled Spearman correlation takes half of the units and one pair of each, and equals an explicit loop
-over the same random numbers. A calibration has the means of bins of equally many pairs.
+over the same random numbers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""Contract: every evaluation set has a table of one line per label. A published figure is shown only for the measure,
-model and protocol that it was published for; models that are no labels stand below them.
-
-A note holds for every label in the table, or names its labels. Notes state whether an image is represented by its
-captions or a vector, and whether a caption is among its own references.
-
-Contract: a report has the same figures in every form. A constant reads `undefined`; protocol, missing pairs and
-papers are noted below.
+"""Contract: a published figure is shown only for the measure, model and protocol that it was published for; models that
+are no labels stand below them. Notes name their labels, and state whether an image is represented by its captions or a
+vector. A report has the same figures in every form, and a constant reads `undefined`.
 """
 
 from __future__ import annotations

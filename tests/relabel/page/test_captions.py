@@ -1,9 +1,4 @@
-"""Contract: a page has all captions of a split, or those of complete images drawn by a seed; captions and images that
-the page lacks have position -1.
-
-The nearest captions of a page equal a sort of all its pairs by (-score, row). A label that scores pair by pair orders
-the first captions of the others. Captions without an encoding have no neighbours.
-"""
+"""Contract: the nearest captions of a page equal a sort of all its pairs by (-score, row)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Contract: drawn pairs are of the kind that they are named for, and uniform; shares equal counts over the pairs.
-
-Judged pairs are a seeded sample of the pairs that all labels scored, joined by id. Agreement is the rho of Spearman,
-and the largest disagreements are those of a sort by difference of ranks.
-"""
+"""Contract: the agreement of labels and people on a page is the rho of Spearman; that of a constant is undefined."""
 
 from __future__ import annotations
 

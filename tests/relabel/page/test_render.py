@@ -1,5 +1,4 @@
-"""Contract: a page is one file with well-formed elements; its bytes follow from its content; texts are data, whatever
-they hold."""
+"""Contract: a page is one file that loads nothing; texts are data, whatever they hold."""
 
 from __future__ import annotations
 

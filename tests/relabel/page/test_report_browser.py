@@ -1,6 +1,6 @@
 """Contract: a page works in Chromium, light and dark, 400 and 1,400 pixels wide: no message on the console, no request,
-no horizontal scrolling; the search lists nearest captions, charts show texts on hover, the table of disagreements is
-sorted by its headings, and texts never become markup."""
+no horizontal scrolling; the search lists nearest captions, and the table of disagreements is sorted by its headings.
+"""
 
 from __future__ import annotations
 

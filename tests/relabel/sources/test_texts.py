@@ -1,6 +1,4 @@
-"""Contract: score_texts scores texts outside any corpus as captions. Equal sets are one document, candidates are none,
-and a candidate that is among the references is encoded once.
-"""
+"""Contract: score_texts scores texts outside any corpus as captions, and document frequencies are those of the sets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Contract: a dry run in an empty project states the downloads, and rows, bytes and seconds from the published counts
-and the costs measured on COCO. It estimates nothing that was not measured."""
+"""Contract: a dry run states the rows of a published dataset, and the state, rows and bytes of what exists."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Contract: `correlate` with "all" evaluates the available evaluation sets and names the others. A set requested by
-name must be available, and a file of scores belongs to one set.
+"""Contract: `correlate` with "all" evaluates the available evaluation sets and names the others. Figures are kept until
+texts, parameters or judgements change.
 """
 
 from __future__ import annotations

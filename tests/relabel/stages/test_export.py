@@ -1,5 +1,4 @@
-"""Contract: an export is an artefact: refused if its inputs are stale or missing. The table of formats and their
-parameters agree. Exported neighbours hold the ids of the captions and images that their table names by row."""
+"""Contract: an export is an artefact: refused if its inputs are stale or missing."""
 
 from __future__ import annotations
 

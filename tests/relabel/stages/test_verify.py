@@ -1,5 +1,5 @@
-"""Contract: `verify` reads all files and names every file with a changed byte. Missing, unreadable and unknown files of
-an artefact are named, too. Unfinished work is reported and is no fault.
+"""Contract: `verify` reads all files and names every file with a changed byte. Missing and unknown files of an artefact
+are named, too.
 """
 
 from __future__ import annotations

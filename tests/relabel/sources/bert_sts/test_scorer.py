@@ -1,6 +1,5 @@
-"""Contract: the scorer returns the scores of CrossEncoder.predict for any architecture and length. The score of a pair
-depends on that pair only, up to rounding, not on batch, order or threads. A model without a single score is refused in
-one line.
+"""Contract: the scorer returns the scores of CrossEncoder.predict for any architecture, on a GPU too. Torch replaces an
+OpenVINO that is wrong.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Contract: the lookup of a fuse equals its relevance for every pooling and shape of batch, computed from the arrays
-of its parts. A fuse that a lookup cannot represent is refused by name.
+of its parts.
 """
 
 from __future__ import annotations

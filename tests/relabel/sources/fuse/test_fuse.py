@@ -1,6 +1,5 @@
 """Contract: a fuse is an elementwise function of its parts. `pairs` equals loops, `block` is within its error of them,
-and neighbours have the bits of `pairs`. A failed row of a part is a failed row of the fuse. Circular labels, changed
-parts and missing models are refused.
+and neighbours have the bits of `pairs`. Circular labels are refused.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Contract: a head is a sum of interpolated curves between 0 and its cap. A model read from disk equals the written
-one, and a damaged one is refused.
+"""Contract: a head is a sum of interpolated curves between 0 and its cap; a damaged model is refused. Weights are the
+optimum that scikit-learn finds, and curves increase, except those of free parts. Cross-validation scores no pair with a
+head that saw its images.
 
-Contract: weights are the optimum that scikit-learn finds, and curves increase, except those of free parts.
-Cross-validation scores no pair with a head that saw its images.
-
-Contract: a fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val
-contribute out-of-fold predictions. A fuse of itself is refused.
-
-Contract: an altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
-from neighbours; copies depend on the captions and the seed alone.
+A fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val contribute out-of-fold
+predictions. An altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
+from neighbours.
 """
 
 from __future__ import annotations

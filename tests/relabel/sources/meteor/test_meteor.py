@@ -1,6 +1,4 @@
-"""Contract: METEOR equals pycocoevalcap's to 1e-12 for any captions and poolings. Missing tokens, a missing Java and
-invalid parameters are refused.
-"""
+"""Contract: METEOR equals pycocoevalcap's to 1e-12 for any captions; blocks and queries equal pairs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """Contract: vectors of captions, images or both, from any of three formats, become cosines of the corpus's rows.
 Blocks, pairs and neighbours equal loops. Missing ids, unequal widths, NaN, zero vectors and lengths other than 1 are
-refused by name.
-
-Contract: damaged files of vectors, files of another kind, and files that misstate their size are refused by name.
-
-No memory is allocated for a shape, header or line that the file does not contain.
+refused by name, and so are tables without vectors and files that misstate their size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Contract: row r of the encoding holds the tuples of caption r, and each distinct text of a shard is parsed once.
-
-- A caption that fails to parse is a failed row. With a cache, only new and failed captions are parsed.
-- Words of tuples have METEOR's synonym sets, including those of base forms and phrases.
-- A leading `be ` is removed from relations only, and a list that is no tuple is refused.
+"""Contract: row r of the encoding holds the tuples of caption r, and each distinct text of a shard is parsed once. A
+caption that fails to parse is a failed row. With a cache, only new and failed captions are parsed.
 """
 
 from __future__ import annotations

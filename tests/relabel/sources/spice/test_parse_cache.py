@@ -1,7 +1,5 @@
-"""Contract: a text is parsed once per version of the parser, and a kept parse equals a fresh one.
-
-Failures are not kept. Processes may share a cache and be killed at any instant. A damaged entry is parsed again; a
-damaged file or one of somebody else is refused and left as it is; a file that cannot be used costs time only.
+"""Contract: a text is parsed once, and a kept parse equals a fresh one. Failures are not kept. Processes may share a
+cache and be killed at any instant. A damaged entry is parsed again, and a damaged file is refused.
 """
 
 from __future__ import annotations

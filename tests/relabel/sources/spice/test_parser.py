@@ -1,6 +1,5 @@
 """Contract: captions are returned in order even if processes die. A process that ends is restarted and loses no
-caption. A caption that ends its process twice is reported with the reason. A parser that parses nothing, or has too
-small a heap, is reported in one line.
+caption. A caption that ends its process twice is reported with the reason. Too small a heap is reported in one line.
 
 Most tests use a stand-in program that dies on request; the real parser runs if CoreNLP is present.
 """

@@ -1,13 +1,9 @@
 """Contract: pairs and blocks of spice equal explicit loops bit for bit, for any pooling and number of tuples. Without
 tuples relevance is 0, and a failed row has NaN. A new text is scored as a caption. Every block of a lookup equals
-`Relevance.block` bit for bit, for any pooling, with numpy alone.
+`Relevance.block` bit for bit, for any pooling.
 
-Contract: spice's finder sorts all pairs by (-score, row) without the query itself, with the bits of `pairs`. The
-result does not depend on slabs, task sizes or threads, and a failed row is last with NaN.
-
-Contract: the scores that the jar's command line computes by parsing captions equal the counts of its recorded
-tuples. On COCO's test captions, parsed by the jar, all counts and scores equal the jar's on every pair judged by CxC,
-and the correlations equal the published ones. The jar's figures come from the mirror.
+The finder sorts all pairs by (-score, row) without the query itself, whatever the size of slabs. On COCO's test captions,
+parsed by the jar, scores equal the jar's on every pair judged by CxC; the jar's figures come from the mirror.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Contract: the relevance of wmd is linear in word mover's distance and pooled as in the papers. Stop words and words
 without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set.
-Bad input is refused in one line.
 
-Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They have the same bits
-for both orders of a pair and any number of threads. `transport` returns the least cost of a transportation problem,
-equal to a linear program, for all supplies and demands of equal sums and for both assignments of the sides, and to POT
-(if installed) for many words.
+Distances of captions equal those of another exact solver over all words, to 1e-9. They have the same bits for both
+orders of a pair and any number of threads. `transport` returns the least cost of a transportation problem, equal to a
+linear program, for all supplies and demands of equal sums and for both assignments of the sides.
 
-Contract: neighbours by wmd equal scoring every candidate and sorting by (-score, row), bit for bit, under every
-pooling, with ties, captions without known words and few candidates, for any division into tasks and number of
-threads.
+Neighbours equal scoring every candidate and sorting by (-score, row), bit for bit, under every pooling, with ties,
+captions without known words and few candidates, for any division into tasks and number of threads.
 """
 
 from __future__ import annotations

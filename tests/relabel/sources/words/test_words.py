@@ -1,8 +1,6 @@
 """Contract: a word bag holds a caption's words with their weights for any text. The vector of a bag is the weighted
-sum of its words' vectors, scaled to length 1.
-
-Contract: word vectors are the same from plain, .gz and .zip files, with or without a header. Only requested words
-are kept, and the first of two equal words counts. A GloVe word may contain spaces. Errors name file and line.
+sum of its words' vectors, scaled to length 1. Word vectors are the same from plain, .gz and .zip files, with or without
+a header; only requested words are kept. A damaged archive is named.
 """
 
 from __future__ import annotations
