@@ -1,5 +1,5 @@
-"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test. Means and
-standard deviations of the table are those over the seeds. The recorded trainings alone give the recorded table, and the
+"""Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test. Means
+and standard deviations of the table are those over the seeds. The recorded trainings alone give the recorded table, and the
 page on comparing losses shows it.
 """
 

@@ -2,8 +2,8 @@
 optimum that scikit-learn finds, and curves increase, except those of free parts. Cross-validation scores no pair with a
 head that saw its images.
 
-A fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val contribute out-of-fold
-predictions. An altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
+A fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val contribute
+out-of-fold predictions. An altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
 from neighbours.
 """
 

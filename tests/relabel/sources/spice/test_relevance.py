@@ -2,8 +2,8 @@
 tuples relevance is 0, and a failed row has NaN. A new text is scored as a caption. Every block of a lookup equals
 `Relevance.block` bit for bit, for any pooling.
 
-The finder sorts all pairs by (-score, row) without the query itself, whatever the size of slabs. On COCO's test captions,
-parsed by the jar, scores equal the jar's on every pair judged by CxC; the jar's figures come from the mirror.
+The finder sorts all pairs by (-score, row) without the query itself, whatever the size of slabs. On COCO's test
+captions, parsed by the jar, scores equal the jar's on every pair judged by CxC; the jar's figures come from the mirror.
 """
 
 from __future__ import annotations
