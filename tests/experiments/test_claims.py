@@ -1,6 +1,6 @@
 """Contract: claims compare rows seed by seed. Verdicts follow from the interval, that of scipy's paired t-test. Means
-and standard deviations of the table are those over the seeds. The recorded trainings alone give the recorded table, and the
-page on comparing losses shows it.
+and standard deviations of the table are those over the seeds. The recorded trainings alone give the recorded table,
+and the page on comparing losses shows it.
 """
 
 from __future__ import annotations

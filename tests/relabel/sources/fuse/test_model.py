@@ -1,10 +1,10 @@
 """Contract: a head is a sum of interpolated curves between 0 and its cap; a damaged model is refused. Weights are the
-optimum that scikit-learn finds, and curves increase, except those of free parts. Cross-validation scores no pair with a
-head that saw its images.
+optimum that scikit-learn finds, and curves increase, except those of free parts. Cross-validation scores no pair with
+a head that saw its images.
 
-A fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val contribute
-out-of-fold predictions. An altered copy has the caption's words but for one or two, exchanged or replaced; classes of words follow
-from neighbours.
+A fuse is fitted to val's judged pairs only, by the judge's protocol. Parts that were tuned on val contribute out-of-
+fold predictions. An altered copy has the caption's words but for one or two, exchanged or replaced; classes of words
+follow from neighbours.
 """
 
 from __future__ import annotations
