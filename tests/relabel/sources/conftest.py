@@ -25,8 +25,10 @@ def coco_slice(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> list[str]
 @pytest.fixture(scope="session")
 def multiplies_bfloat16() -> bool:
     """Return whether the processor multiplies bfloat16; on others, OpenVINO computes in float32 under that name."""
-    openvino = pytest.importorskip("openvino")
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    from relabel.sources.models.forward import openvino_core
+
+    # Without its telemetry, which starts a process at every conversion.
+    return "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 @pytest.fixture(scope="session")
