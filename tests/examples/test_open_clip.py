@@ -24,8 +24,6 @@ from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import join
 
 pytestmark = pytest.mark.slow
-open_clip = pytest.importorskip("open_clip")
-wds = pytest.importorskip("webdataset")
 FIXED = "--model tiny --batch-size 32 --workers 1 --lr 1e-2 --warmup 1 --epochs 3"
 MODEL = {
     "embed_dim": 16,
@@ -45,6 +43,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture(params=["webdataset", "csv"])
 def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) -> tuple[str, list[str], Project]:
     """Folder of the side-car, arguments of open_clip, and the project."""
+    # open_clip imports torchvision, which would delay the collection of all tests.
+    open_clip, wds = pytest.importorskip("open_clip"), pytest.importorskip("webdataset")
     from PIL import Image
 
     (tmp_path / "tiny.json").write_text(json.dumps(MODEL))
@@ -94,6 +94,7 @@ def test_the_trainer_learns(example: ModuleType, run: tuple[str, list[str], Proj
 
 
 def test_labels_belong_to_the_texts_of_the_batch(example: ModuleType, run: tuple[str, list[str], Project]) -> None:
+    import open_clip
     from open_clip_train.params import parse_args
 
     sidecar, arguments, project = run
