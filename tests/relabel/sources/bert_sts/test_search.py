@@ -49,7 +49,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, [3, 8]),
         ({"below": "gate"}, [3, 8]),
         ({"orders": "one"}, []),
-        ({"gate": None}, []),
+        pytest.param({"gate": None}, [], marks=pytest.mark.slow),
         ({"threshold": 2.0}, []),
     ],
     ids=str,

@@ -110,6 +110,7 @@ def test_each_distinct_text_is_encoded_once(make_model: Any) -> None:
     np.testing.assert_array_equal(encoded.vectors[[0, 0]], encoded.vectors[[2, 3]])
 
 
+@pytest.mark.slow
 def test_threads_change_no_vector_beyond_rounding(minilm: Path, coco_slice: list[str]) -> None:
     single = encoder(minilm, threads=1)
     one, again = (single.encode(coco_slice).vectors for _ in range(2))

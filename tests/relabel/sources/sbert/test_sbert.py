@@ -103,6 +103,7 @@ def built(sbert: Sbert, captions: Corpus, dataset: str, runtime: Runtime) -> tup
     return build(sbert.int8_folder(runtime.data), sbert.int8_recipe(captions, dataset, runtime))
 
 
+@pytest.mark.slow
 def test_one_int8_model_serves_all_datasets(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, runtime = tmp_path / "model", Runtime(data=tmp_path / "data", device="cpu", threads=1)
     shutil.copytree(make_model(), model)
