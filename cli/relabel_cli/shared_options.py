@@ -15,7 +15,7 @@ from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
-from relabel.stages import Job, Project
+from relabel.stages import Job, Project, only_dataset
 from relabel_cli.progress import Display
 
 OUTPUT = ("as_json", "quiet")
@@ -30,7 +30,8 @@ WORKERS = (*BUILD, "workers", "scheduler")
 TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
 Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
-Split = Annotated[str | None, typer.Option(help="train, val, test or all. [default: test, the only split, or all]")]
+LABELLED = "train, val, test or all. [default: judge.split of a benchmark; each split of other data]"
+"""Help of the option --split of the verbs that label."""
 MIN_MEMORY = 256 << 20
 """Bytes. A smaller budget can only be a mistake."""
 
@@ -50,7 +51,7 @@ class SharedOptions(Parameters):
 
     params: Path | None = Field(None, description="Parameter file. [default: params.yaml]")
     set: list[str] = Field([], description="Any parameter: NAME=VALUE. Repeatable.")
-    dataset: str | None = Field(None, description="Dataset. [default: that of the file]")
+    dataset: str | None = Field(None, description="Dataset. [default: that of the file, or the only one]")
     data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
     labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
     device: Device = Field("auto", description="auto is a GPU if there is one.")
@@ -69,6 +70,8 @@ class SharedOptions(Parameters):
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
+        if not (config.ingest.has_location or "dataset" in config.ingest.model_fields_set):
+            config = load_config(file, self.set, {"ingest.dataset": only_dataset(self.labels), **self.overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relabel.api import Label, correlate, encode, export_label, ingest, load, report, run, score
+    from relabel.api import Label, correlate, encode, export_label, ingest, label, load, report, run, score
 
-__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "load", "report", "run", "score"]
+__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "label", "load", "report", "run", "score"]
 
 
 def __getattr__(name: str) -> Any:

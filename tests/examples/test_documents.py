@@ -19,13 +19,13 @@ from relabel.judge.eccv import Eccv, Queries
 WITH_PYTHON = [page for page in pages() if python_blocks(page)]
 
 
-def stand_ins(folder: Path) -> dict[str, Any]:
+def stand_ins(folder: Path, split: str) -> dict[str, Any]:
     """Return stand-ins for the names that pages leave to the reader: a dataset, a model and features."""
     import torch
 
     from relabel_train.lookup import open_lookup
 
-    lookup = open_lookup(folder / "labels/coco/exports/train/lookup/sbert")
+    lookup = open_lookup(folder / f"labels/coco/exports/{split}/lookup/sbert")
     generator = torch.Generator().manual_seed(0)
     ids = lookup.caption_ids(lookup.rows)
     images, captions = (torch.randn(len(ids), 8, generator=generator) for _ in range(2))
@@ -86,7 +86,8 @@ def test_the_blocks_of_a_page_run(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("RELABEL_DATA", str(folder / "data"))
     monkeypatch.setattr("relabel.judge.eccv.read_eccv", own_matches)
-    namespace = {"__name__": "__page__", **stand_ins(folder)}
+    # README trains on what `make demo` has built.
+    namespace = {"__name__": "__page__", **stand_ins(folder, "test" if page == "README.md" else "train")}
     run_blocks = [block for block in python_blocks(page) if block.reason is None]
     for block in run_blocks:
         run(block, namespace)

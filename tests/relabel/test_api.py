@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import relabel
@@ -40,6 +42,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def labels(folder: Path) -> relabel.Label:
     return relabel.encode(folder, "cider", settings=CIDER)
+
+
+def test_label_takes_captions_in_one_call(folder: Path, labels: relabel.Label) -> None:
+    images = [image for image, texts in TEXTS.items() for _ in texts]
+    one = relabel.label((images, list(chain(*TEXTS.values()))), "cider", tokenizer="lower_split")
+    kept = relabel.label("captions.jsonl", "cider", out="labels/kept", tokenizer="lower_split")
+    for made in (one, kept):
+        assert (made.split, len(made.caption_ids)) == ("all", 9)
+        np.testing.assert_array_equal(
+            made.block(made.image_ids, made.caption_ids), labels.block(labels.image_ids, labels.caption_ids)
+        )
+    assert relabel.load("labels/kept", "cider", settings=CIDER).caption_ids == kept.caption_ids
+    files = Path(one.project.labels)
+    assert files.exists()
+    del one, made
+    assert not files.exists()
+
+
+def test_tables_are_ingested_as_files_are(folder: Path) -> None:
+    columns = {"caption_id": ["1", "2"], "image_id": ["a", "b"], "text": ["a dog", "two cats"]}
+    for table in (columns, pa.table(columns), pa.table(columns).to_pandas()):
+        corpus = relabel.ingest("labels/tables", table, tokenizer="none")
+        assert (corpus.caption_ids, corpus.texts) == (["tables:1", "tables:2"], columns["text"])
+    corpus = relabel.ingest("labels/tables", columns | {"text": ["a dog", "a cat"]}, tokenizer="none")
+    assert corpus.texts == ["a dog", "a cat"]
+    for wrong in (5, {"image_id": ["a"], "text": ["a dog", "a cat"]}):
+        with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are no table"):
+            relabel.ingest("labels/tables", wrong)
 
 
 def test_import_loads_nothing_heavy() -> None:

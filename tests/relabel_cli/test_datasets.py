@@ -108,3 +108,22 @@ def test_an_ingested_dataset_is_known_by_its_name() -> None:
     assert code == 2
     assert "ingest.rows_per_shard (50000 there, 5 here)" in output
     assert files("labels/mine/corpus") == before
+
+
+def test_one_command_labels_every_split_of_a_file() -> None:
+    """Also where params.yaml names COCO; afterwards, the only dataset needs no name where no file names one."""
+    with Path("My captions.csv").open("w", encoding="utf-8") as file:
+        file.write("image_id,split,text\n")
+        file.writelines(f"{n // 3},{('train', 'train', 'test')[n // 3 % 3]},{text}\n" for n, text in enumerate(TEXTS))
+    code, output = relabel("run", "My captions.csv", *LOWER, "--set", "ingest.tokenizer=none")
+    assert code == 0, output
+    folder = Path("labels/my-captions/exports")
+    assert {path.parents[1].name for path in folder.glob("*/lookup/cider_lower_split")} == {"train", "test"}
+    assert f'open_lookup("{folder}/train/lookup/cider_lower_split")' in output
+    Path("params.yaml").unlink()
+    code, output = relabel("nearest", "a dog", *LOWER, "-k", "1")
+    assert (code, "my-captions:" in output) == (0, True), output
+    assert relabel("encode", *LOWER)[0] == 0
+    assert captions("other") == 12
+    code, output = relabel("encode", *LOWER)
+    assert (code, "my-captions" in output) == (3, True), output  # two datasets: one has to be named

@@ -11,7 +11,7 @@ from relabel.core.errors import UsageError
 from relabel.core.tables import align
 from relabel.stages.nearest import search_labels
 from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
+from relabel_cli.shared_options import COMPUTE, SharedOptions
 
 
 def nearest(
@@ -20,7 +20,9 @@ def nearest(
     caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption, as in coco:770337.")] = None,
     label: Annotated[list[str], label_option("to search with", "all that are encoded")] = [],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
-    split: Split = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, val, test or all. [default: all, or the first that is encoded]")
+    ] = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
     if (text is None) == (caption_id is None):

@@ -11,20 +11,21 @@ from relabel.neighbours.spec import Split
 from relabel.stages.run import report as write
 from relabel_cli.options import label_option, verb
 from relabel_cli.output import report_outcome
-from relabel_cli.shared_options import WORKERS, SharedOptions
+from relabel_cli.shared_options import LABELLED, WORKERS, SharedOptions
 
 
 def report(
     common: SharedOptions,
-    split: Annotated[Split | None, typer.Option(help="Split of the page. [default: judge.split]")] = None,
+    split: Annotated[Split | None, typer.Option(help=LABELLED)] = None,
     label: Annotated[list[str], label_option("to show", "all on a judged split, else export.labels")] = [],
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
     project = common.project()
     result = write(project, split, label)
     # The path is the result; problems and other folders go to standard error.
-    path = result.paths.pop("report", None)
-    common.show({"report": None if path is None else str(path)}, "" if path is None else str(path))
+    pages = [str(path) for path in result.pages]
+    result.paths = {name: path for name, path in result.paths.items() if path not in result.pages}
+    common.show({"pages": pages}, "\n".join(pages))
     report_outcome(result)
 
 

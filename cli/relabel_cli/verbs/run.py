@@ -10,30 +10,51 @@ import typer
 from rich.filesize import decimal as size
 
 from relabel.core.tables import align, duration
+from relabel.corpus.params import dataset_name
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Split
 from relabel.stages.run import PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import label_option, verb
-from relabel_cli.output import show_outcome
-from relabel_cli.shared_options import WORKERS, Mirror, SharedOptions
+from relabel_cli.output import report_outcome, show_outcome
+from relabel_cli.shared_options import LABELLED, WORKERS, Mirror, SharedOptions
+
+READ_LOOKUP = """\
+from relabel_train.lookup import RelevanceCollate, open_lookup
+lookup = open_lookup("{}")
+loader = DataLoader(dataset, batch_size=128, collate_fn=RelevanceCollate(lookup))  # samples carry a caption_id"""
+"""Lines of a training script that read a lookup."""
 
 
 def run(
     common: SharedOptions,
-    split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
+    captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
+    split: Annotated[Split | None, typer.Option(help=LABELLED)] = None,
     label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
+    if captions is not None:
+        place = "ingest.url" if "://" in captions else "ingest.path"
+        # A parameter file describes captions of its own.
+        update = {
+            "dataset": common.dataset or dataset_name(captions),
+            "overrides": common.overrides | {place: captions},
+        }
+        common = common.model_copy(update=update)
     project = common.project()
     if dry_run:
         steps = plan_run(project, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
     outcome = run_stages(project, split, label, mirror)
-    show_outcome(common, outcome)
+    # Tables are the result of a judged split; of others it is the lookup.
+    if not outcome.report.tables and outcome.lookups:
+        common.show({"lookups": [str(path) for path in outcome.lookups]}, READ_LOOKUP.format(outcome.lookups[0]))
+        report_outcome(outcome)
+    else:
+        show_outcome(common, outcome)
 
 
 def plan_text(steps: Sequence[PlannedStep]) -> str:

@@ -7,19 +7,24 @@ and calls the stage of the same name in `relabel.stages`, which offers more cont
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
 
 from relabel import stages
 from relabel.api.label import Label
 from relabel.config import load_config, params_file
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
+from relabel.sources import SOURCES
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
 from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
+from relabel.store.files import write_atomic
 from relabel.store.manifest import MANIFEST
 
 
@@ -31,15 +36,16 @@ class Options(TypedDict, total=False):
     runtime: Runtime | None
 
 
-def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
+def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
     r"""Read captions of your own into a dataset.
 
     Parameters
     ----------
     folder : str or Path
         Folder of the dataset to make, such as ``labels/mine``.
-    captions : str or Path
-        File, folder, or URL of captions.
+    captions : str, Path, table or mapping
+        File, folder, or URL of captions; or a pandas or Arrow table, or a mapping of columns to lists, with an image
+        and a text in each row. A table is written to ``captions.parquet`` in `folder`.
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
@@ -47,7 +53,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     Raises
     ------
     UsageError
-        If a parameter is wrong, or the folder already holds other captions.
+        If a parameter is wrong, `captions` are no table, or the folder already holds other captions.
     CheckError
         If the captions are not of the format or fail a check. The message names file and line.
 
@@ -60,6 +66,8 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     >>> corpus.caption_ids
     ['mine:1', 'mine:2']
     """
+    if not isinstance(captions, str | Path):
+        captions = _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
     place = "ingest.url" if "://" in str(captions) else "ingest.path"
     project = _project(folder, None, {place: str(captions), **values}, runtime)
@@ -67,7 +75,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     return project.corpus
 
 
-def encode(folder: str | Path, label: str, split: str = "test", **options: Unpack[Options]) -> Label:
+def encode(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
     """Encode the captions of a split with a label, and open it. Finished work is not repeated.
 
     The captions of a published dataset (``labels/coco``) are fetched and ingested if they are not there. Captions of
@@ -77,7 +85,8 @@ def encode(folder: str | Path, label: str, split: str = "test", **options: Unpac
     ----------
     folder, label, params, settings, runtime
         As for `load`.
-    split : {"train", "val", "test", "all"}, default="test"
+    split : {"train", "val", "test", "all"}, optional
+        Defaults to the judged split of a benchmark, and to all captions of other data.
 
     Raises
     ------
@@ -93,8 +102,72 @@ def encode(folder: str | Path, label: str, split: str = "test", **options: Unpac
     project = _project(folder, **options)
     if not project.folder("corpus", MANIFEST).exists():
         stages.fetch_and_ingest(project)
-    stages.build_encoding(project, label, split)
-    return _open(project, label, split)
+    parts = project.label_splits(split)
+    chosen = parts[0] if len(parts) == 1 else "all"
+    stages.build_encoding(project, label, chosen)
+    return _open(project, label, chosen)
+
+
+def label(
+    captions: Any,
+    source: str = "sbert",
+    *,
+    out: str | Path | None = None,
+    reading: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    **parameters: Any,
+) -> Label:
+    """Label captions of your own in one call, without a project folder.
+
+    Parameters
+    ----------
+    captions : str, Path, table, mapping of columns, or pair of lists
+        What `ingest` reads; or a list of image ids and a list of texts of the same length.
+    source : str, default="sbert"
+        Name of a source, or of a label in the parameter file.
+    out : str or Path, optional
+        Folder of a dataset, such as ``labels/mine``, that keeps the label for `load` and `export_label`. By default the
+        files lie in a temporary folder, as long as the label exists.
+    reading : mapping, optional
+        Parameters of `ingest`, such as ``{"text_column": "title"}``.
+    runtime : Runtime, optional
+    **parameters
+        Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ...
+
+    Returns
+    -------
+    Label
+        Of all captions, whatever their split.
+
+    Raises
+    ------
+    UsageError
+        If a parameter is wrong, or `out` holds other captions.
+    CheckError
+        If the captions fail a check.
+    MissingError
+        If Java, a model or word vectors are missing. The message names the command that gets them.
+
+    Examples
+    --------
+    >>> import relabel
+    >>> columns = {"image_id": ["a", "a", "b"], "text": ["a dog runs", "a brown dog", "two cats sit"]}
+    >>> labels = relabel.label(columns, "cider", tokenizer="lower_split")
+    >>> labels.block(images=["captions:a", "captions:b"], captions=labels.caption_ids).shape
+    (2, 3)
+    """
+    settings = {f"sources.{source}": {"source": source}} if parameters and source in SOURCES else {}
+    settings |= {f"sources.{source}.{name}": value for name, value in parameters.items()}
+    kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
+    folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
+    sources = _project(folder, None, settings, runtime).config.with_parts(source).values()
+    tokenizer = "ptb" if "ptb" in {one.tokenizer() for one in sources} else "none"
+    if isinstance(captions, tuple | list):
+        image_ids, texts = captions
+        captions = {"image_id": list(image_ids), "text": list(texts)}
+    ingest(folder, captions, runtime=runtime, **{"tokenizer": tokenizer, **(reading or {})})
+    opened = encode(folder, source, "all", settings=settings, runtime=runtime)
+    return replace(opened, _folder=kept)
 
 
 def load(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
@@ -194,7 +267,7 @@ def run(
     folder, params, settings, runtime
         As for `load`.
     split : {"train", "val", "test", "all"}, optional
-        Defaults to the judged split of the parameters.
+        Defaults to the judged split of a benchmark, and to each split of other data.
     labels : sequence of str
         Labels to build. Defaults to the labels of the parameter file.
 
@@ -228,7 +301,8 @@ def report(
     Returns
     -------
     Path
-        The file ``page/SPLIT/report.html`` in the folder of the dataset. It opens in a browser without a network.
+        The file ``page/SPLIT/report.html`` in the folder of the dataset, of the first of several splits. It opens in a
+        browser without a network.
 
     Raises
     ------
@@ -243,7 +317,7 @@ def report(
     result = stages_report(_project(folder, **options), split, labels)
     if result.problems:
         raise result.problems[0][1]
-    return result.paths["report"]
+    return result.pages[0]
 
 
 def _project(
@@ -257,6 +331,21 @@ def _project(
     file = params_file(path.parent) if params is None else Path(params)
     config = load_config(file, [], {**(settings or {}), "ingest.dataset": path.name})
     return Project(config, runtime or Runtime(), path.parent)
+
+
+def _write_table(folder: Path, captions: Any) -> Path:
+    """Write captions in memory as a file beside their corpus, which has a source like any other."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = pa.table(captions)
+    except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
+        todo = "Give a path, a pandas or Arrow table, or a mapping of columns to lists of one length."
+        raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
+    path = folder / "captions.parquet"
+    write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
+    return path
 
 
 def _open(project: Project, label: str, split: str) -> Label:

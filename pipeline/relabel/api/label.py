@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,8 @@ from relabel.stages.nearest import Hit, nearest, search_labels
 class Label:
     r"""An opened label: the relevance of the images and captions of one split.
 
-    Made by `load` and `encode`. Relevance is oriented as everywhere in relabel: rows are images, columns are captions.
+    Made by `label`, `load` and `encode`. Relevance is oriented as everywhere in relabel: rows are images, columns are
+    captions.
 
     Attributes
     ----------
@@ -48,6 +50,7 @@ class Label:
     name: str
     split: str
     relevance: Relevance
+    _folder: Any = None  # a temporary folder of the files, removed with the label
 
     def __repr__(self) -> str:
         rows, dataset = self.relevance.rows, self.project.config.ingest.dataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,12 @@ from relabel.core.parameters import Parameters
 Format = Literal["coco", "karpathy", "jsonl", "csv", "parquet", "arrow", "webdataset", "img2dataset", "scan"]
 Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+
+
+def dataset_name(location: str) -> str:
+    """Return a name for the dataset of a file, folder or URL: `My captions.csv.gz` is `my-captions`."""
+    stem = location.rstrip("/").rpartition("/")[2].partition(".")[0]
+    return re.sub(r"[^a-z0-9_.-]+", "-", stem.lower()).strip("-_.") or "captions"
 
 
 class Counts(Parameters):

@@ -12,6 +12,7 @@ from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.stages import Project, open_label
+from relabel.store.manifest import MANIFEST
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,15 @@ def search_labels(
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for the test split, the only split, or all. Returns `query`: the text of the query; `left_out`, list of (str,
-    RelabelError): labels that cannot answer, each with the reason.
+    None for all if they are encoded, else the first encoded split, a benchmark's judged one before others. Returns
+    `query`: the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the
+    reason.
     """
-    config, split = project.config, project.choose_split(split, "test", labels)
+    config = project.config
+    for label in labels:
+        config.params(label)  # an unknown label is a better message than a missing encoding
+    likely = ("all", *project.label_splits(), *project.corpus.splits)
+    split = split or next((s for s in likely if any(project.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
     names = list(labels) or [name for name in encoded if config.source(name).spec.kind != "baseline"]
@@ -43,6 +49,7 @@ def search_labels(
         where = str(project.folder("encodings", split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
     rows = project.corpus.rows(project.splits(split))
+    project.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else project.corpus.find_row(str(caption_id), rows)
     hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []

@@ -124,6 +124,22 @@ class Project:
             return split or default
         return next(iter(self.corpus.splits)) if len(self.corpus.splits) == 1 else "all"
 
+    def label_splits(self, split: str | None = None) -> tuple[str, ...]:
+        """Return the splits that are labelled: the named one; else `judge.split` of a benchmark, or all of other data.
+
+        People train on captions of their own; on a benchmark, they first compare labels on the judged split.
+        """
+        judged = self.config.judge.split
+        if split is None and (self.namespace not in PUBLISHED_FORMATS or judged not in self.corpus.splits):
+            return tuple(self.corpus.splits)
+        return (split or judged,)
+
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)
+
+
+def only_dataset(labels: Path) -> str | None:
+    """Return the dataset of a folder of labels that holds one alone; otherwise None."""
+    held = [manifest.parents[1].name for manifest in labels.glob(f"*/corpus/{MANIFEST}")]
+    return held[0] if len(held) == 1 else None

@@ -34,36 +34,55 @@ def run(
     *,
     exports: bool = True,
 ) -> EvaluationResult:
-    """Run all stages for one split of a dataset; finished work is not repeated.
+    """Run all stages for one split of a dataset, or for each of its splits; finished work is not repeated.
 
     The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
     neighbours, a lookup for training, indexes of faiss for labels of vectors, and the report. A label that lacks
     something (Java, a model, vectors) is left out and named; all others are built.
 
-    `split`: by default `judge.split`, the only split of the corpus, or all. `labels`: labels to build. If empty, every
-    label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a
-    download. `exports`: whether neighbours, lookups and indexes are made.
+    `split`: by default `judge.split` of a benchmark, and each split of other data. `labels`: labels to build. If empty,
+    every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
+    a download. `exports`: whether neighbours, lookups and indexes are made.
     """
     for label in labels:
         # An unknown label is named before any work.
         project.config.params(label)
     stages.fetch_and_ingest(project, mirror)
-    chosen = project.choose_split(split, project.config.judge.split)
-    project, names, against = _resolve(project, chosen, labels)
+    # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
+    results = {part: _run_split(project, part, labels, exports) for part in project.label_splits(split)}
+    if len(results) == 1:
+        return next(iter(results.values()))
+    # Only a judged split has tables, and it is labelled alone.
+    merged = EvaluationResult(project)
+    for part, result in results.items():
+        merged.problems += [(f"{label} of {part}", error) for label, error in result.problems]
+        merged.paths |= {f"{name} of {part}": path for name, path in result.paths.items()}
+        merged.lookups += result.lookups
+        merged.pages += result.pages
+    return merged
+
+
+def _run_split(project: Project, split: str, labels: Sequence[str], exports: bool) -> EvaluationResult:
+    """Run the stages after the corpus for one split."""
+    project, names, against = _resolve(project, split, labels)
     result, folder = EvaluationResult(project, is_complete(project, labels)), project.folder
-    built = result.build_labels(names, chosen, against)
+    built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
     if exports:
-        result.build(_export_steps(project, _exported(project, labels), chosen))
+        exported = _exported(project, labels)
+        result.build(_export_steps(project, exported, split))
         # Encodings with failed rows are used, and reported at the end.
-        result.problems += stages.find_failed_rows(project, labels or project.config.sources, chosen)
-        result.paths |= {"labels": folder("encodings", chosen), "lookups": folder("exports", chosen, "lookup")}
+        result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
+        result.paths |= {"labels": folder("encodings", split), "lookups": folder("exports", split, "lookup")}
+        lookups = [folder("exports", split, "lookup", label) for label in exported]
+        result.lookups = [path for path in lookups if path.exists()]
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(project, chosen, labels, built, against)
+            job = page(project, split, labels, built, against)
             job.run()
             result.paths["report"] = job.out / FILE
+            result.pages = [job.out / FILE]
         except RelabelError as error:
             # The page is the last part of a run: its failure must not hide the results before it.
             result.problems.append(("report", error))
@@ -78,8 +97,7 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     captions. Sets of texts that were judged before are shown for every dataset.
 
     `split`, `labels`: as for `run`. The page of other labels or parameters than those of the file has a folder beside
-    ``page/SPLIT``. Returns EvaluationResult: ``paths["report"]`` is the file. Labels that could not be built are among
-    `problems`.
+    ``page/SPLIT``. Returns EvaluationResult: `pages` has the file. Labels that could not be built are among `problems`.
     """
     return run(project, split, labels, exports=False)
 
@@ -110,17 +128,22 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     counts |= {"all": sum(counts.values())} if counts else {}
     planned = _corpus_steps(project, counts.get("all"))
     corpus = project.corpus if planned[-1].state == "done" else None
-    default = project.config.judge.split
-    chosen = project.choose_split(split, default) if corpus else split or default
-    project, names, against = _resolve(project, chosen, labels)
-    rows = len(corpus.rows(project.splits(chosen))) if corpus else counts.get(chosen)
-    steps = [*label_steps(project, names, chosen, against)]
-    steps += _export_steps(project, _exported(project, labels), chosen)
+    # Before the captions are read, their splits are unknown.
+    for part in project.label_splits(split) if corpus else (split or project.config.judge.split,):
+        rows = len(corpus.rows(project.splits(part))) if corpus else counts.get(part)
+        planned += _plan_split(project, part, labels, rows)
+    return planned
+
+
+def _plan_split(project: Project, split: str, labels: Sequence[str], rows: int | None) -> list[PlannedStep]:
+    """Return the steps after the corpus for one split."""
+    project, names, against = _resolve(project, split, labels)
+    steps = [*label_steps(project, names, split, against)]
+    steps += _export_steps(project, _exported(project, labels), split)
+    out = project.folder("page", page_name(project, split, labels))
+    steps.append(Step("report", "report", split, out, lambda: page(project, split, labels, names, against)))
     # Several labels may have a part in common.
-    planned += [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
-    out = project.folder("page", page_name(project, chosen, labels))
-    last = Step("report", "report", chosen, out, lambda: page(project, chosen, labels, names, against))
-    return [*planned, _planned(project, last)]
+    return [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
 
 
 def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Project, list[str], list[Against]]:
