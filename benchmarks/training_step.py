@@ -51,7 +51,7 @@ def stepper(name: str) -> Callable[[Objective, Batch, int], object]:
     model = make_model(name, WIDTH, Vocabulary([f"w{i}" for i in range(WORDS)]), 1024, 300)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
     scaler, processes = torch.amp.GradScaler("cpu", enabled=False), Processes(0, 1, torch.device("cpu"))
-    options = FitOptions(data=Path(), captions=Path())
+    options = FitOptions(features=Path(), captions=Path())
     return lambda objective, batch, number: _step(
         model, objective, batch, optimizer, scaler, options, processes, number
     )

@@ -66,7 +66,7 @@ class Inputs:
     def fit_options(self, trial: Trial) -> FitOptions:
         """Return the options of a training."""
         labels, out = self.lookups[trial.label], self.runs / trial.key
-        return FitOptions(data=self.features, captions=self.captions, out=out, labels=labels, **trial.training)
+        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **trial.training)
 
 
 def make_trial(
@@ -183,7 +183,7 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     record = {"val": None if trial.parts else round(states[0].best, 4), "steps": steps, "seconds": seconds}
     if trial.evaluation is None:
         return record
-    common: dict[str, Any] = {"data": inputs.features, "captions": inputs.captions, "labels": inputs.judges}
+    common: dict[str, Any] = {"features": inputs.features, "captions": inputs.captions, "lookup": inputs.judges}
     common |= {"average": tuple(options.out for options in runs[1:]), **trial.evaluation}
     options = EvalOptions(run=runs[0].out, eccv=None if common["images"] else inputs.eccv, **common)
     return record | {"figures": figures(evaluate(options, "cpu").to_json(), params)}

@@ -65,7 +65,7 @@ fit_table:
 JAVA = ("cider_ptb", "meteor")
 """Labels of which a stage starts Java."""
 _ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
-_FIT = ("fit", "--data", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--labels")
+_FIT = ("fit", "--features", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--lookup")
 _FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out", "runs/fit", "--epochs", "3")
 _FIT += (
     "--batch-size",

@@ -72,7 +72,7 @@ def test_a_csv_with_columns_of_images_and_captions(relabel: Shell) -> None:
     assert relabel.commands == documented("A CSV of images and captions")
     # The printed lines of a training script work as they are.
     printed = {"dataset": [{"caption_id": "captions:dog.jpg#0"}, {"caption_id": "captions:cats.jpg#0"}]}
-    exec(f"from torch.utils.data import DataLoader\n{done.stdout}", printed)  # noqa: S102
+    exec(f"from torch.utils.data import DataLoader\n{done.stdout}", printed)
     block = next(iter(printed["loader"]))["relevance"]
     assert block[0, 0] == pytest.approx(1, abs=1e-5)
     assert block[0, 0] > block[0, 1]

@@ -232,15 +232,15 @@ class Folder:
     def fit(self, name: str, data: Path, lookup: str, *options: str) -> dict[str, Any]:
         """Train a model for some steps; return the losses and gradients of each step, and the metrics."""
         labels = f"labels/coco/exports/{self.split}/lookup/{lookup}"
-        given = ["--data", str(data), "--captions", "labels/coco/corpus", "--namespace", "coco"]
+        given = ["--features", str(data), "--captions", "labels/coco/corpus", "--namespace", "coco"]
         settings = ["lr=1e-4", "embed_dim=16", "word_dim=8", "min_count=1", "log_every=1", f"val={self.split}"]
         sizes = [*(f"--set={setting}" for setting in settings), "--batch-size", "16", "--threads", "1"]
-        own = ["--split", self.split, "--labels", labels, "--epochs", "2"]
+        own = ["--split", self.split, "--lookup", labels, "--epochs", "2"]
         shutil.rmtree(self.path / f"runs/{name}", ignore_errors=True)
         self.done("fit", "--out", f"runs/{name}", *given, *sizes, *own, *options)
         log = (self.path / f"runs/{name}/log.jsonl").read_text(encoding="utf-8").splitlines()
         steps = [line for line in map(json.loads, log) if "loss" in line]
-        ends = ["--labels", labels, "--split", self.split, "--threads", "1", "--folds", "4", "--json"]
+        ends = ["--lookup", labels, "--split", self.split, "--threads", "1", "--folds", "4", "--json"]
         report = json.loads(self.done("eval", "--run", f"runs/{name}", *given, *ends))
         return {
             "loss": np.array([line["loss"] for line in steps]),

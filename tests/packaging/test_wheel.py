@@ -126,8 +126,8 @@ def test_the_main_dependencies_run_the_command(base: Path, tmp_path: Path) -> No
     [
         (("run",), "pipeline"),
         (("ingest", "--dataset", "mine", "--path", "captions.jsonl", "--format", "jsonl"), "pipeline"),
-        (("fit", "--data", "a", "--captions", "b"), "train"),
-        (("eval", "--run", "a", "--data", "b", "--captions", "c"), "train"),
+        (("fit", "--features", "a", "--captions", "b"), "train"),
+        (("eval", "--run", "a", "--features", "b", "--captions", "c"), "train"),
     ],
 )
 def test_a_verb_names_the_extra_that_it_lacks(command: tuple[str, ...], extra: str, base: Path, tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_shared_options_reach_the_runtime() -> None:
     [
         ("epochs", ["--epochs", "1000000000000"]),
         ("wide: no such parameter", ["--set", "wide=1"]),
-        ("--labels", ["--labels", "x", "--batches", "y"]),
+        ("--lookup", ["--lookup", "x", "--batches", "y"]),
     ],
 )
 def test_an_option_outside_its_bounds_is_named(name: str, arguments: list[str]) -> None:
-    code, output = invoke("fit", "--data", "d", "--captions", "c", *arguments)
+    code, output = invoke("fit", "--features", "d", "--captions", "c", *arguments)
     assert code == 2
     assert name in output
 

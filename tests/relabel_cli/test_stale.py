@@ -56,10 +56,10 @@ NEAR = (
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune cbow"
 TABLES = (ENCODE, *NEAR, LOOKUP)
-_TRAINER = "--data features --captions labels/mine/corpus --namespace coco --device cpu --json"
+_TRAINER = "--features features --captions labels/mine/corpus --namespace coco --device cpu --json"
 _SIZES = "--set val=test --set embed_dim=8 --set word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
-_GRADED = "--loss soft_target --labels labels/mine/exports/val/lookup/L"
+_GRADED = "--loss soft_target --lookup labels/mine/exports/val/lookup/L"
 FORMATS = ("wds", "batches", "trec", "hf", "pairs", "tuples", "safetensors", "faiss", "lookup")
 """Exports of an encoding; the side-car reads the lookup, so it comes first."""
 COMMANDS = {
@@ -75,7 +75,7 @@ COMMANDS = {
     "nearest": ("nearest --json --id ID --label L --split val", None),
     "fit": (f"{_FIT} {_GRADED} --out runs/new", None),
     "fit of a plan": (f"{_FIT} --loss soft_target --batches labels/mine/exports/val/batches/p --out runs/new", None),
-    "eval": (f"eval {_TRAINER} --run runs/base --split val --labels labels/mine/exports/val/lookup/L", None),
+    "eval": (f"eval {_TRAINER} --run runs/base --split val --lookup labels/mine/exports/val/lookup/L", None),
 }
 """Reader to its command for a label L, and the folder that it writes; None where its output is the result."""
 TRAINERS = ("fit of a plan", "fit", "eval")

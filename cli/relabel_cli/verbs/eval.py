@@ -7,13 +7,13 @@ from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
-NAMES = "run data captions average labels split images graded folds eccv namespace checkpoint"
+NAMES = "run features captions average lookup split images graded folds eccv namespace checkpoint"
 
 
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalParameters, common)
-    check_labels(parsed.captions, parsed.labels, common.runtime())
+    check_labels(parsed.captions, parsed.lookup, common.runtime())
     from relabel_train.reference.evaluate import evaluate
 
     report = evaluate(parsed, common.device, common.runtime().progress.note)

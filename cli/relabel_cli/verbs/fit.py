@@ -9,13 +9,13 @@ from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, FitParameters, parse
 
-NAMES = "data captions labels batches out model loss epochs batch_size split namespace scale"
+NAMES = "features captions lookup batches out model loss epochs batch_size split namespace scale"
 
 
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitParameters, common)
-    folders = [path for path in (run.labels, run.batches) if path is not None]
+    folders = [path for path in (run.lookup, run.batches) if path is not None]
     check_labels(run.captions, folders, common.runtime())
     from relabel_train.reference.distributed import launched
     from relabel_train.reference.fit import fit as train

@@ -12,6 +12,7 @@ from rich.filesize import decimal as size
 from relabel.core.tables import align, duration
 from relabel.corpus.params import dataset_name
 from relabel.judge import JudgeParams
+from relabel.judge.tables import headline_report
 from relabel.neighbours.spec import Split
 from relabel.stages.run import PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
@@ -33,6 +34,7 @@ def run(
     label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the first.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
     if captions is not None:
@@ -54,6 +56,8 @@ def run(
         common.show({"lookups": [str(path) for path in outcome.lookups]}, READ_LOOKUP.format(outcome.lookups[0]))
         report_outcome(outcome)
     else:
+        if outcome.report.tables and not full:
+            outcome.report = headline_report(outcome.report, outcome.rates)
         show_outcome(common, outcome)
 
 

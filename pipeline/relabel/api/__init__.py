@@ -2,6 +2,6 @@
 
 from relabel.api.build import encode, export_label, ingest, label, load, report, run
 from relabel.api.judge import correlate, score
-from relabel.api.label import Label
+from relabel.api.labels import Label
 
 __all__ = ["Label", "correlate", "encode", "export_label", "ingest", "label", "load", "report", "run", "score"]

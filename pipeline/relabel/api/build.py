@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
 
 from relabel import stages
-from relabel.api.label import Label
+from relabel.api.labels import Label
 from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime

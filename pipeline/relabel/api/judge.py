@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.api.label import Label
+from relabel.api.labels import Label
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime

@@ -43,6 +43,7 @@ class EvaluationResult:
     `write`: whether this is the report of the parameter file, which is written.
     `problems`: list of (str, RelabelError); labels that could not be judged, each with its error.
     `paths`: written files and folders, by their description. `lookups`, `pages`: those of `run` and `report`.
+    `rates`: by label, captions that `run` encoded per second.
     `draw`: draws the picture of the report into the file it is given.
     `made_of`: jobs of the figures.
     `costs`: by label, the costs of each set of texts.
@@ -55,6 +56,7 @@ class EvaluationResult:
     paths: dict[str, Path] = field(default_factory=dict)
     lookups: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
+    rates: dict[str, float] = field(default_factory=dict)
     draw: Draw | None = None
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)

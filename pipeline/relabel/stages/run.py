@@ -68,6 +68,10 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
     result, folder = EvaluationResult(project, is_complete(project, labels)), project.folder
     built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
+    for label in built:
+        manifest = read_manifest(folder("encodings", split, label))
+        first, last = manifest.metadata["rows"]
+        result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)
     if exports:
         exported = _exported(project, labels)
         result.build(_export_steps(project, exported, split))

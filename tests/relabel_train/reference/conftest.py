@@ -50,7 +50,12 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
 
     def make(name: str = "run", **changed: Any) -> FitOptions:
         lookup = small_project.folder("exports", "all", "lookup", "cbow")
-        places = {"data": regions, "captions": small_project.folder("corpus"), "out": tmp_path / name, "labels": lookup}
+        places = {
+            "features": regions,
+            "captions": small_project.folder("corpus"),
+            "out": tmp_path / name,
+            "lookup": lookup,
+        }
         tiny = {"batch_size": 16, "epochs": 2, "embed_dim": 12, "word_dim": 6, "min_count": 1, "log_every": 1}
         return FitOptions(**{"namespace": "coco", **places, **tiny, **changed})
 

@@ -28,10 +28,10 @@ from relabel_train.reference.options import FitError, FitOptions
 
 
 def batches(options: FitOptions, verify: bool = True, world: int = 1) -> Batches:
-    features = open_features(options.data, namespace=options.namespace)
+    features = open_features(options.features, namespace=options.namespace)
     split = read_split(options.captions, options.split, features)
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    labels = None if options.labels is None else open_lookup(options.labels, verify=verify)
+    labels = None if options.lookup is None else open_lookup(options.lookup, verify=verify)
     plan = None if options.batches is None else open_batches(options.batches, verify=verify)
     return Batches(options, split, features, model, labels, plan, labels is not None, world=world)
 
@@ -64,8 +64,8 @@ def test_a_batch_matches_its_rows(run: Run, small_project: Project, sampler: str
 def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     run: Run, small_project: Project, tmp_path: Path
 ) -> None:
-    options, corpus, bad = run(batch_size=8, labels=tmp_path / "lookup"), small_project.corpus, 4
-    folder = shutil.copytree(run().labels or "", tmp_path / "lookup")
+    options, corpus, bad = run(batch_size=8, lookup=tmp_path / "lookup"), small_project.corpus, 4
+    folder = shutil.copytree(run().lookup or "", tmp_path / "lookup")
     np.save(folder / "failed.npy", np.array([bad], np.int32))
     body = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
     body["failed"], body["arrays"]["failed"]["shape"] = 1, [1]
@@ -100,7 +100,7 @@ def plan_of(project: Project, split: str) -> Path:
 def test_batches_of_a_plan(run: Run, small_project: Project, tmp_path: Path) -> None:
     """Check its labels, the processes that share a short batch, and that a damaged label is named."""
     damaged = shutil.copytree(plan_of(small_project, "train"), tmp_path / "batches")
-    options = run(labels=None, batches=damaged)
+    options = run(lookup=None, batches=damaged)
     planned, plan = batches(options), open_batches(damaged)
     todo = planned.epoch(0)
     assert len(todo) == len(plan) > 3
@@ -128,8 +128,8 @@ def test_mismatches_are_named(run: Run, small_project: Project, tmp_path: Path) 
         with pytest.raises(FitError, match=said):
             batches(run(**changed))
     with pytest.raises(ValueError, match="need neighbours"):
-        run(sampler="graded", labels=None)
-    everything = batches(run(labels=None, batches=plan_of(small_project, "all")))
+        run(sampler="graded", lookup=None)
+    everything = batches(run(lookup=None, batches=plan_of(small_project, "all")))
     splits = small_project.corpus.splits
     outside = next(n for n in everything.epoch(0) if everything.precomputed.rows(n).max() >= splits["train"].stop)  # type: ignore[union-attr]
     with pytest.raises(FitError, match=r"the precomputed caption in row \d+ "):

@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 def fitted(options: FitOptions) -> tuple[Any, Split, Features]:
     """Train, and return the model with the test split and its features."""
     fit(options, "cpu")
-    features = open_features(options.data, namespace="coco")
+    features = open_features(options.features, namespace="coco")
     return load_model(options.out)[0], read_split(options.captions, "test", features), features
 
 
@@ -40,7 +40,7 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
     model, split, features = fitted(options)
     images, captions = embed(model, split, features, CPU)
     plain, other = (small_project.folder("exports", "all", "lookup", name) for name in ("cider_plain", "cider"))
-    report = evaluate(held(options, labels=(other, plain, other)), "cpu")
+    report = evaluate(held(options, lookup=(other, plain, other)), "cpu")
     assert list(report.graded) == ["cider", "cider_plain", str(other)]
     scores = images @ captions.T
     hits = [split.image[int(np.argmax(row))] == i for i, row in enumerate(scores) if (split.image == i).any()]
@@ -71,7 +71,7 @@ def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project
             np.testing.assert_allclose(each[-1], model.scores(*encoded).numpy(), rtol=1e-5)
     assert messages[-1].startswith(f"scored {len(split.texts)} of {len(split.texts)} captions")
     lookup = small_project.folder("exports", "all", "lookup", "cider")
-    report = evaluate(held(runs[0], average=(runs[1].out,), labels=(lookup,)), "cpu")
+    report = evaluate(held(runs[0], average=(runs[1].out,), lookup=(lookup,)), "cpu")
     expected = retrieval_report((each[0] + each[1]) / 2, split.image, settings=PLAIN)
     assert report.retrieval.to_json() == expected.to_json()
     assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()

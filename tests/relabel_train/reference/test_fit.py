@@ -96,7 +96,7 @@ def test_lower_precisions(run: Run) -> None:
 
 def test_warm_up_is_the_summed_triplet_loss_which_needs_no_labels(run: Run) -> None:
     warm = run("warm", triplet_epochs=1, epochs=1, loss=("soft_target",))
-    triplet = run("sum", epochs=1, labels=None, loss_kwargs=("negatives=sum",))
+    triplet = run("sum", epochs=1, lookup=None, loss_kwargs=("negatives=sum",))
     assert_same(fitted(warm)["model"], fitted(triplet)["model"])
 
 
@@ -117,7 +117,7 @@ def test_scale_and_bias_of_a_loss_are_trained_without_decay(run: Run) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"labels": None, "loss": ("bcls",)}, "--labels"),
+        ({"lookup": None, "loss": ("bcls",)}, "--lookup"),
         ({"model": "sgr", "loss": ("log_ratio",)}, "log_ratio .*; sgr "),
         ({"batch_size": 1000, "sampler_kwargs": ("drop_last=true",)}, "batch of 1000"),
         ({"loss": ("graded_sigmoid",)}, r"graded_sigmoid .* 0\.\.1, .* -1\.\.1"),
@@ -135,10 +135,10 @@ def test_a_run_is_identified_by_its_options_and_the_content_of_its_labels(
     moved = tmp_path / "lookup"
     shutil.copytree(small_project.folder("exports", "all", "lookup", "cbow"), moved)
     fit(run(epochs=1), "cpu")
-    assert fit(run(epochs=2, labels=moved), "cpu").epoch == 2
+    assert fit(run(epochs=2, lookup=moved), "cpu").epoch == 2
     shutil.rmtree(moved)
     shutil.copytree(small_project.folder("exports", "all", "lookup", "cider"), moved)
-    for changed, said in (({"labels": moved}, r"\(labels was "), ({"lr": 0.1}, r"\(lr was 0\.0005, is 0\.1\)")):
+    for changed, said in (({"lookup": moved}, r"\(lookup was "), ({"lr": 0.1}, r"\(lr was 0\.0005, is 0\.1\)")):
         with pytest.raises(FitError, match=rf"last\.pt: .*{said}"):
             fit(run(epochs=2, **changed), "cpu")
 

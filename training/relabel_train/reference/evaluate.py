@@ -65,14 +65,14 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     """
     if options.images and options.eccv is not None:
         raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")
-    lookups = [open_lookup(path) for path in options.labels]
+    lookups = [open_lookup(path) for path in options.lookup]
     for lookup in lookups:
         check_corpus(options.captions, lookup)
     with join_processes(device) as processes:
         models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
         for model in models:
             model.to(processes.device)
-        features = open_features(options.data, namespace=options.namespace, ids=options.ids)
+        features = open_features(options.features, namespace=options.namespace, ids=options.ids)
         split = read_split(options.captions, options.split, features)
         split = split.first(options.images) if options.images else split
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")

@@ -70,10 +70,10 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
 def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None]) -> TrainState:
     """Train in one of several processes, or alone; reads top to bottom as a training script."""
     # Data: features of images, captions of two splits, labels.
-    features = open_features(options.data, namespace=options.namespace, ids=options.ids)
+    features = open_features(options.features, namespace=options.namespace, ids=options.ids)
     train = read_split(options.captions, options.split, features)
     val = read_split(options.captions, options.val, features)
-    labels = open_lookup(options.labels) if options.labels is not None else None
+    labels = open_lookup(options.lookup) if options.lookup is not None else None
     precomputed = open_batches(options.batches) if options.batches is not None else None
     exports = [export for export in (labels, precomputed) if export is not None]
     for export in exports:
@@ -108,7 +108,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # A checkpoint resumes under the same options, batches and number of processes only.
     fingerprint = None if labels is None else labels.about.fingerprint
     inputs: dict[str, Any] = {"features": features.digest(), "captions": train.digest(), "validation": val.digest()}
-    inputs |= {"labels": fingerprint, "batches": batches.identity}
+    inputs |= {"lookup": fingerprint, "batches": batches.identity}
     identity = {**options.identity(), **inputs, "world": processes.world}
     leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
@@ -272,10 +272,10 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 def _check_labels(objective: Objective, lookup: bool, batches: bool) -> None:
     """Raise if the loss needs labels that the options do not bring."""
     if objective.needs_relevance and not (lookup or batches):
-        raise FitError("this loss reads labels: give --labels (a lookup) or --batches (precomputed batches)")
+        raise FitError("this loss reads labels: give --lookup (a lookup) or --batches (precomputed batches)")
     if objective.needs_paired and batches:
         raise FitError(
-            "log_ratio and dense_triplet read labels of captions among themselves: give --labels, not --batches"
+            "log_ratio and dense_triplet read labels of captions among themselves: give --lookup, not --batches"
         )
 
 

@@ -35,12 +35,12 @@ class EvalOptions(_Options):
     """Options of an evaluation."""
 
     run: Path = option(..., "Folder of a run of `relabel fit`.")
-    data: Path = option(..., "Features, as `relabel fit` takes them.")
+    features: Path = option(..., "Features, as `relabel fit` takes them.")
     captions: Path = option(..., "Corpus of `relabel ingest`.")
     average: tuple[Path, ...] = option(
         (), "Further run whose scores are averaged with those of the run: SGRAF is sgr and saf. Repeatable."
     )
-    labels: tuple[Path, ...] = option(
+    lookup: tuple[Path, ...] = option(
         (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
     )
     split: str = option("test", "Split to evaluate on.")
@@ -58,12 +58,12 @@ class EvalOptions(_Options):
 class FitOptions(_Options):
     """Options of a training run. Defaults are VSE++ on regions as Li et al. (S-NDCG) train it."""
 
-    data: Path = option(..., "Features: a folder of SCAN's {split}_ims.npy, or one with features.json.")
+    features: Path = option(..., "Features: a folder of SCAN's {split}_ims.npy, or one with features.json.")
     captions: Path = option(..., "Corpus of `relabel ingest`: texts, ids and splits.")
     out: Path = option(
         Path("runs/fit"), "Folder of the run: checkpoints, log, vocabulary. The same command resumes it."
     )
-    labels: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
+    lookup: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
     batches: Path | None = option(
         None, "Precomputed batches of `relabel export batches`, which replace lookup and sampler."
     )
@@ -109,10 +109,10 @@ class FitOptions(_Options):
 
     @model_validator(mode="after")
     def _check_labels(self) -> FitOptions:
-        if self.sampler != "random" and self.labels is None:
-            raise ValueError(f"{self.sampler} batches need neighbours: give --labels, a lookup that has them")
-        if self.labels is not None and self.batches is not None:
-            raise ValueError("--labels and --batches both bring labels; give one of them")
+        if self.sampler != "random" and self.lookup is None:
+            raise ValueError(f"{self.sampler} batches need neighbours: give --lookup, one that has them")
+        if self.lookup is not None and self.batches is not None:
+            raise ValueError("--lookup and --batches both bring labels; give one of them")
         return self
 
     def identity(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class FitOptions(_Options):
         adds.
         """
         # These change where and how often files are written, and how long the run is, but no step.
-        free = {"out", "workers", "log_every", "save_every", "epochs", "data", "captions", "labels", "batches"}
+        free = {"out", "workers", "log_every", "save_every", "epochs", "features", "captions", "lookup", "batches"}
         return self.model_dump(mode="json", exclude=free)
 
 
