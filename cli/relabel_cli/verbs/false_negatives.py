@@ -13,9 +13,10 @@ from relabel.core.tables import align, csv_text
 from relabel.stages.false_negatives import HUMAN, find_false_negatives
 from relabel.store.files import write_text
 from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import COMPUTE, SharedOptions, Split
+from relabel_cli.shared_options import COMPUTE, SharedOptions
 
 DEFAULT = "export.labels that have neighbours"
+SPLIT = "train, val, test or all. [default: judge.split of a benchmark; the first split of other data]"
 THRESHOLD = "Least relevance of a pair. [default: that of CxC's human scores]"
 _WIDTH = 60  # characters of an image's own caption, which stands before the other one
 
@@ -23,7 +24,7 @@ _WIDTH = 60  # characters of an image's own caption, which stands before the oth
 def false_negatives(
     common: SharedOptions,
     label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
-    split: Split = None,
+    split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
     threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,

@@ -90,10 +90,10 @@ def find_false_negatives(
     The candidates of an image are the neighbours of its captions.
 
     `labels`: the first one chooses the pairs, and its neighbours must exist; by default, those of `export.labels` that
-    have neighbours. `split`: None for the test split, the only split, or all. `threshold`: None for the one that human
-    scores give (see `find_threshold`).
+    have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
+    None for the one that human scores give (see `find_threshold`).
     """
-    split = project.choose_split(split, "test", labels)
+    split = project.label_splits(split)[0]
     names, corpus = list(labels) or _with_neighbours(project, split), project.corpus
     rows, table = corpus.rows(project.splits(split)), ArtefactRef.of(neighbours(project, names[0], split, "captions"))
     limit = find_threshold(project, names[0]) if threshold is None else Threshold(threshold)
