@@ -43,8 +43,8 @@ NOT_RUN = {
 PREPARED = {
     r"relabel nearest ": [["encode", "--label", "sbert", "--split", "test"]],
     r"relabel false-negatives": [
-        ["encode", "--label", "sbert,cider", "--split", "test"],
-        ["neighbours", "--label", "sbert", "--candidates", "test"],
+        ["encode", "--label", "sbert,cider", "--split", "val"],  # the judged split of the small corpus
+        ["neighbours", "--label", "sbert", "--candidates", "val"],
     ],
     r"relabel export batches .*meteor": [["encode", "--label", "meteor", "--split", "test"]],
     r"relabel export batches .*graded": [
