@@ -19,6 +19,7 @@ VERBS = {
     "encode": "Encode every caption with a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",
     "nearest": "Show the captions that each label ranks closest to a caption.",
+    "false-negatives": "List captions of other images that describe an image as well as people find right.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",
     "export": "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
@@ -46,7 +47,7 @@ class LazyGroup(TyperGroup):
             advice = f"{choices(cmd_name, VERBS)} See `relabel --help`."
             raise UsageError(f"no such command {cmd_name!r}", todo=advice)
         # Verbs load torch, pyarrow and other large libraries, so only the called one is imported.
-        command = import_module(f"relabel_cli.verbs.{cmd_name}").app
+        command = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
         command.name = cmd_name
         return command
 

@@ -42,6 +42,10 @@ NOT_RUN = {
 """Pattern of commands that are parsed and not run, and why."""
 PREPARED = {
     r"relabel nearest ": [["encode", "--label", "sbert", "--split", "test"]],
+    r"relabel false-negatives": [
+        ["encode", "--label", "sbert,cider", "--split", "val"],  # the judged split of the small corpus
+        ["neighbours", "--label", "sbert", "--candidates", "val"],
+    ],
     r"relabel export batches .*meteor": [["encode", "--label", "meteor", "--split", "test"]],
     r"relabel export batches .*graded": [
         ["encode", "--label", "sbert", "--split", "train"],

@@ -60,7 +60,7 @@ def commands() -> dict[str, Any]:
     """Return every command and group by its words."""
     commands: dict[str, Any] = {"": typer.main.get_command(app)}
     for verb in VERBS:
-        command = import_module(f"relabel_cli.verbs.{verb}").app
+        command = import_module(f"relabel_cli.verbs.{verb.replace('-', '_')}").app
         commands[verb] = command
         commands |= {f"{verb} {name}": one for name, one in getattr(command, "commands", {}).items()}
     return commands

@@ -73,6 +73,7 @@ COMMANDS = {
     "report": ("report --label L --split val", "page/val-L"),
     "correlate": ("correlate --cxc --label L --json", None),
     "nearest": ("nearest --json --id ID --label L --split val", None),
+    "false-negatives": ("false-negatives --json --label L --split val --threshold 0.3", None),
     "fit": (f"{_FIT} {_GRADED} --out runs/new", None),
     "fit of a plan": (f"{_FIT} --loss soft_target --batches labels/mine/exports/val/batches/p --out runs/new", None),
     "eval": (f"eval {_TRAINER} --run runs/base --split val --lookup labels/mine/exports/val/lookup/L", None),
@@ -81,7 +82,7 @@ COMMANDS = {
 TRAINERS = ("fit of a plan", "fit", "eval")
 NEAREST = ("ids", "ids of images", "neighbours", "neighbours of images")
 CALLS = ("load", "export_label")
-READERS = (*TRAINERS, *CALLS, "nearest", *FORMATS, *NEAREST)
+READERS = (*TRAINERS, *CALLS, "nearest", "false-negatives", *FORMATS, *NEAREST)
 """Readers that leave what the readers after them read as it is."""
 BUILDERS = ("correlate", "report", "encode")
 """Readers that bring up to date what they read; each gets a project of its own."""
@@ -113,7 +114,19 @@ class Change:
 
 
 MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.cbow.width": 5}
-STALE_NEAR = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup", "ids", "ids of images")
+STALE_NEAR = (
+    "export_label",
+    "wds",
+    "batches",
+    "trec",
+    "hf",
+    "pairs",
+    "tuples",
+    "lookup",
+    "ids",
+    "ids of images",
+    "false-negatives",
+)
 """Readers of neighbours that no longer are today's."""
 STALE = (*STALE_NEAR, "load", "nearest", "safetensors", "faiss", "neighbours", "neighbours of images")
 """Readers of an encoding that no longer is today's."""

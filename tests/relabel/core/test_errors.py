@@ -38,7 +38,7 @@ def test_commands_in_messages_exist() -> None:
     assert len(named) > 20
     for verb, name in named:
         assert verb in VERBS, verb
-        group = getattr(import_module(f"relabel_cli.verbs.{verb}").app, "commands", None)
+        group = getattr(import_module(f"relabel_cli.verbs.{verb.replace('-', '_')}").app, "commands", None)
         assert group is None or name in {"", *group}, (verb, name)
 
 

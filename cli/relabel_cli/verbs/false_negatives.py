@@ -1,0 +1,59 @@
+"""`relabel false-negatives`."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relabel.core.tables import align, csv_text
+from relabel.stages.false_negatives import HUMAN, find_false_negatives
+from relabel.store.files import write_text
+from relabel_cli.options import label_option, verb
+from relabel_cli.shared_options import COMPUTE, SharedOptions
+
+DEFAULT = "export.labels that have neighbours"
+SPLIT = "train, val, test or all. [default: judge.split of a benchmark; the first split of other data]"
+THRESHOLD = "Least relevance of a pair. [default: that of CxC's human scores]"
+_WIDTH = 60  # characters of an image's own caption, which stands before the other one
+
+
+def false_negatives(
+    common: SharedOptions,
+    label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
+    split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
+    threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
+    out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
+) -> None:
+    """List captions of other images that describe an image as well as people find right."""
+    found = find_false_negatives(common.project(), label, split, threshold)
+    if out is not None:
+        write_text(out, csv_text([*found.records()]) + "\n")
+    limit, total, described = found.threshold, len(found.rows), found.described
+    lines = [
+        f"{found.split}: {described:,} of {total:,} captions ({described / total:.1%}) describe another image, too"
+    ]
+    name = next(iter(found.labels))
+    lines += [f"{len(found.scores):,} pairs of such a caption and image: {name} is {limit.relevance:.4g} or more"]
+    if limit.precision is not None:
+        share = f"{limit.precision:.1%} have a human score of {HUMAN} to 5"
+        lines += [f"of {limit.judged:,} such pairs that people judged (CxC val), {share}"]
+    if found.cut:
+        lines += [f"pairs may be missing: the neighbours of {found.cut:,} captions end above the threshold"]
+    rows = [("rank", *found.labels, "image", "own caption", "caption id", "caption of another image")]
+    shown = [*found.records(k)]
+    for rank, one in enumerate(shown, 1):
+        scores = [f"{one[name]:.3f}" for name in found.labels]
+        own, other = (" ".join(str(one[name]).split()) for name in ("own_caption", "caption"))
+        own = textwrap.shorten(own, _WIDTH, placeholder="...")
+        rows.append((str(rank), *scores, str(one["image_id"]), own, str(one["caption_id"]), other))
+    counts = {"captions": total, "captions_with_pairs": described, "pairs": len(found.scores), "cut": found.cut}
+    data = {"split": found.split, "threshold": asdict(limit), **counts, "shown": shown}
+    common.show(data, "\n".join([*lines, "", *align(rows, right=range(1 + len(found.labels)))]))
+
+
+app = verb(false_negatives, COMPUTE)

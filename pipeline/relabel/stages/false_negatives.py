@@ -1,0 +1,169 @@
+"""false-negatives: captions of other images that describe an image as well as people find right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.numeric.statistics import Vector
+from relabel.core.types import Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.export.base import ArtefactRef
+from relabel.export.neighbours import COLUMNS, matrix
+from relabel.judge.cxc_figures import NON_GT
+from relabel.sources.relevance import Relevance
+from relabel.stages.encode import open_label
+from relabel.stages.judged import judge, open_scores
+from relabel.stages.neighbours import neighbours
+from relabel.stages.project import Project
+from relabel.store.manifest import MANIFEST
+
+PRECISION, HUMAN = 0.8, 4
+"""Least share of the pairs at or above a threshold that people score `HUMAN` or more, of 5."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Least relevance of a false negative.
+
+    `precision`: share of CxC's non-GT pairs of this relevance or more that people score `HUMAN` or more; None if it is
+        not known.
+    `judged`: number of these pairs.
+    """
+
+    relevance: float
+    precision: float | None = None
+    judged: int | None = None
+
+
+# Of COCO after `relabel correlate --cxc --split val --label sbert,cider`, November 2026, rounded so that the same pairs
+# reach them.
+SHIPPED = {"sbert": Threshold(0.8198, 0.8005, 1323), "cider": Threshold(2.1432, 0.8, 165)}
+"""Thresholds of sources with their default parameters."""
+
+
+@dataclass(frozen=True, eq=False)
+class FalseNegatives:
+    """Pairs of an image and a caption of another image, by (-relevance, image, caption).
+
+    `labels`: names; the first one has chosen the pairs.
+    `rows`: captions of the split.
+    `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
+    `scores`: (P,) float64; relevance by the first label.
+    `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
+    """
+
+    corpus: Corpus
+    split: str
+    labels: dict[str, Relevance]
+    rows: range
+    threshold: Threshold
+    keys: NDArray[np.int64]
+    scores: Scores
+    cut: int
+
+    @property
+    def described(self) -> int:
+        """Number of captions that have at least one pair."""
+        return len(np.unique(self.keys % len(self.corpus)))
+
+    def records(self, count: int | None = None) -> Iterator[dict[str, str | float]]:
+        """Yield the first pairs with ids, texts, and the score of every label; None for all pairs."""
+        corpus, pairs = self.corpus, _sets(self.corpus, self.keys[:count])
+        scores = {name: one.pairs(*pairs).round(4).tolist() for name, one in self.labels.items()}
+        # The first reference of a set is the image's first caption.
+        for i, (own, row) in enumerate(zip(pairs[0].first().rows.tolist(), pairs[1].tolist(), strict=True)):
+            image, caption = corpus.caption(own), corpus.caption(row)
+            texts = {"own_caption": image.text, "caption_id": caption.caption_id, "caption": caption.text}
+            yield {name: values[i] for name, values in scores.items()} | {"image_id": image.image_id} | texts
+
+
+def find_false_negatives(
+    project: Project, labels: Sequence[str] = (), split: str | None = None, threshold: float | None = None
+) -> FalseNegatives:
+    """Find the pairs of an image and another image's caption whose relevance reaches a threshold.
+
+    The candidates of an image are the neighbours of its captions.
+
+    `labels`: the first one chooses the pairs, and its neighbours must exist; by default, those of `export.labels` that
+    have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
+    None for the one that human scores give (see `find_threshold`).
+    """
+    split = project.label_splits(split)[0]
+    names, corpus = list(labels) or _with_neighbours(project, split), project.corpus
+    rows, table = corpus.rows(project.splits(split)), ArtefactRef.of(neighbours(project, names[0], split, "captions"))
+    limit = find_threshold(project, names[0]) if threshold is None else Threshold(threshold)
+    # The split of the encoding that the neighbours are from: the split itself, or all.
+    relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
+    first, size, keys, cut = relevance[names[0]], len(corpus), np.empty(0, np.int64), 0
+    with project.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
+        for near in table.tables(rows, COLUMNS):
+            candidates, scores, same = (matrix(near, name) for name in COLUMNS)
+            image = corpus.image[near["row"].to_numpy()].astype(np.int64)
+            # One number per pair: several captions of an image may have a neighbour in common.
+            pairs = np.unique((image[:, None] * size + candidates)[~same])
+            reached = first.pairs(*_sets(corpus, pairs)) >= limit.relevance
+            keys = np.union1d(keys, pairs[reached])
+            if scores.shape[1] < len(rows) - 1:
+                cut += int((scores[:, -1] >= limit.relevance).sum())
+            bar.advance(len(near))
+    scores = first.pairs(*_sets(corpus, keys))
+    # Keys ascend by image and caption, the order of equal scores.
+    order = np.argsort(-scores, kind="stable")
+    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], cut)
+
+
+def find_threshold(project: Project, label: str) -> Threshold:
+    """Return the threshold of a label: from its scores of CxC's val pairs if they exist, else as shipped.
+
+    UsageError where neither is there, or human scores support none.
+    """
+    if project.namespace == "coco":
+        params = project.config.judge.model_copy(update={"split": "val"})
+        val = replace(project, config=project.config.model_copy(update={"judge": params}))
+        if (judge(val, label).out / MANIFEST).exists():
+            pairs = open_scores(val, label).tasks["sits"]
+            chosen = pairs.subset(NON_GT) & pairs.scored
+            if found := least_relevance(pairs.relevance[chosen], pairs.human.score[chosen]):
+                return found
+    source = project.config.params(label)
+    if source == type(source).model_validate({}) and source.source in SHIPPED:
+        return SHIPPED[source.source]
+    todo = f"Give --threshold. On COCO, `relabel correlate --cxc --split val --label {label}` makes the scores for one."
+    raise UsageError(f"no threshold of {label} is known", todo=todo)
+
+
+def least_relevance(relevance: Vector, human: NDArray[np.float64]) -> Threshold | None:
+    """Return the least relevance at and above which the share of pairs that people score `HUMAN` is `PRECISION`.
+
+    `relevance`, `human`: (P,) of judged pairs. Returns None if no relevance has that share.
+    """
+    order = np.argsort(-relevance, kind="stable")
+    ranked, count = relevance[order], np.arange(1, len(order) + 1)
+    precision = np.cumsum(human[order] >= HUMAN) / count
+    # Pairs of equal relevance are above a threshold together.
+    last = np.append(ranked[1:] < ranked[:-1], True)[: len(order)]
+    passed = np.flatnonzero(last & (precision >= PRECISION))
+    if not len(passed):
+        return None
+    return Threshold(float(ranked[passed[-1]]), float(precision[passed[-1]]), int(count[passed[-1]]))
+
+
+def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
+    """Return the references of the image and the row of the caption of each pair."""
+    return corpus.references(keys // len(corpus)), (keys % len(corpus)).astype(np.int32)
+
+
+def _with_neighbours(project: Project, split: str) -> list[str]:
+    """Return the labels of `export.labels` that have neighbours; the first one that could, if none has."""
+    config = project.config
+    names = [name for name in config.export.labels if name in config.sources]
+    able = [name for name in names if config.source(name).supports("neighbours") is None]
+    if not able:
+        raise UsageError("no label of export.labels has neighbours", todo="Name one with --label.")
+    made = [name for name in able if project.folder("neighbours", split, "captions", name, MANIFEST).exists()]
+    return made or able[:1]

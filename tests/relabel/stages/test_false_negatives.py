@@ -1,0 +1,157 @@
+"""Contract: `false-negatives` lists exactly the pairs of an image and another image's caption, among the neighbours of
+the image's captions, whose relevance reaches the threshold, best first. The threshold is the least relevance at and
+above which 80% of the judged pairs have a human score of 4 or more.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.relabel.published import WORDS
+from tests.relabel_cli.runner import invoke
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
+from relabel.datasets.cxc import human_scores
+from relabel.judge import JudgeParams
+from relabel.stages import Project, false_negatives
+from relabel.stages.false_negatives import SHIPPED, Threshold, find_false_negatives, find_threshold, least_relevance
+
+
+def pairs_of_a_loop(project: Project, label: str, threshold: float) -> tuple[list[tuple[float, int, int]], int]:
+    """Return (-relevance, image, caption) of every pair, sorted, and the number of lists that are too short."""
+    corpus, relevance = project.corpus, stages.open_label(project, label, "all")
+    folder, found, cut = project.folder("neighbours", "all", "captions", label), set(), 0
+    for row in pq.read_table(sorted(folder.glob("*.parquet"))).to_pylist():
+        image = int(corpus.image[row["row"]])
+        cut += row["scores"][-1] >= threshold
+        for caption in row["neighbours"]:
+            if corpus.image[caption] != image:
+                own = References.of([np.flatnonzero(corpus.image == image)[:5]])
+                found.add((-float(relevance.pairs(own, np.array([caption], np.int32))[0]), image, caption))
+    return sorted(one for one in found if -one[0] >= threshold), cut
+
+
+@pytest.mark.parametrize(("label", "threshold"), [("cbow", 0.9), ("cider", 1.0), ("cider", 100.0)])
+def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Project) -> None:
+    expected, cut = pairs_of_a_loop(small_project, label, threshold)
+    assert bool(expected) == (threshold < 100)
+    found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", threshold)
+    images, captions = np.divmod(found.keys, len(small_project.corpus))
+    ours = zip((-found.scores).tolist(), images.tolist(), captions.tolist(), strict=True)
+    assert (list(ours), found.cut) == (expected, cut)
+    assert found.described == len({caption for _, _, caption in expected})
+    corpus, other = small_project.corpus, stages.open_label(small_project, "cider_plain", "all")
+    records = list(found.records(3))
+    assert len(records) == min(3, len(expected))
+    for (score, image, caption), record in zip(expected, records, strict=False):
+        exact = other.pairs(corpus.references([image]), np.array([caption], np.int32))[0]
+        assert record[label] == pytest.approx(-score, abs=6e-5)
+        assert (record["cider_plain"], record["same_image"]) == (pytest.approx(exact, abs=6e-5), 0)
+        assert (record["image_id"], record["caption_id"]) == (corpus.image_ids[image], corpus.caption_ids[caption])
+        own = next(row for row in range(len(corpus)) if corpus.image[row] == image)
+        assert (record["own_caption"], record["caption"]) == (corpus.texts[own], corpus.texts[caption])
+
+
+def test_the_threshold_is_that_of_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    none = 0
+    for count in [0, 1, *rng.integers(2, 40, 300)]:
+        relevance = rng.integers(0, 12, count) / 8  # many ties
+        human = np.clip(relevance * 2 + rng.normal(2, 1, count), 0, 5).round(1)
+        passed = []
+        for level in relevance:
+            scores = [h for r, h in zip(relevance, human, strict=True) if r >= level]
+            share = sum(h >= 4 for h in scores) / len(scores)
+            if share >= 0.8:
+                passed.append((float(level), share, len(scores)))
+        found = least_relevance(relevance, human)
+        none += found is None
+        assert (found and (found.relevance, found.precision, found.judged)) == (min(passed) if passed else None)
+    assert 10 < none < 250
+
+
+def test_human_scores_of_the_labels_own_pairs_give_its_threshold(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(false_negatives, "HUMAN", 3)
+    monkeypatch.setattr(false_negatives, "PRECISION", 0.7)
+    human = human_scores("sits", "val")
+    every = list(zip(human.left, human.right, human.method, human.score, strict=True))
+    image_of = {caption: image for caption, image, method, _ in every if method == "c2i_original"}
+    others = [(c, i, score) for c, i, method, score in every if method != "c2i_original"]
+    images = {image for caption, other, _ in others[:100] for image in (image_of[caption], other)}
+    judged = [(c, i, score) for c, i, score in others if {image_of[c], i} <= images]
+    rng, lines = np.random.default_rng(0), []
+    for caption, image in ((c, i) for c, i in image_of.items() if i in images):
+        ids = {"caption_id": caption[5:], "image_id": image[5:], "split": "val"}
+        lines.append(json.dumps(ids | {"text": " ".join(rng.choice(WORDS, 8))}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.tokenizer=none", "ingest.expected={}"]
+    config = load_config(None, [*ingest, "sources.cider.tokenizer=lower_split"])
+    project = Project(config, Runtime(data=tmp_path, threads=1))
+    stages.ingest(project).run()
+    with pytest.raises(UsageError, match=r"no threshold of cider .*--threshold"):
+        find_threshold(project, "cider")
+    stages.encode(project, "cider", "val").run()
+    on_val = project.config.model_copy(update={"judge": JudgeParams(split="val")})
+    stages.judge(replace(project, config=on_val), "cider").run()
+    corpus, opened, scores = project.corpus, stages.open_label(project, "cider", "val"), []
+    for caption, image, _ in judged:
+        references = corpus.references([corpus.image_of[image]])
+        scores.append(opened.pairs(references, np.array([corpus.row_of[caption]], np.int32))[0])
+    found = find_threshold(project, "cider")
+    assert found == least_relevance(np.array(scores), np.array([score for *_, score in judged]))
+    assert found.relevance > min(scores)
+
+
+def test_other_labels_have_the_shipped_threshold_of_their_parameters_or_none(
+    small_project: Project, tmp_path: Path
+) -> None:
+    def threshold(label: str, *settings: str) -> Threshold:
+        config = load_config(None, ["ingest.dataset=mine", "ingest.namespace=mine", *settings])
+        return find_threshold(Project(config, Runtime(data=tmp_path), tmp_path), label)
+
+    for source, shipped in SHIPPED.items():
+        assert threshold(source) == shipped
+        with pytest.raises(UsageError, match=rf"no threshold of {source} .*--threshold"):
+            threshold(source, f"sources.{source}.pooling=first")
+    with pytest.raises(UsageError, match=r"no threshold of cbow .*--threshold"):
+        threshold("cbow")
+
+
+def test_neighbours_must_exist(small_project: Project) -> None:
+    with pytest.raises(MissingError, match="relabel neighbours --label cider_plain"):
+        find_false_negatives(small_project, ["cider_plain"], "all", 1.0)
+    config = small_project.config.model_copy(update={"sources": {}})
+    with pytest.raises(UsageError, match="--label"):
+        find_false_negatives(replace(small_project, config=config), [], "all", 1.0)
+
+
+def test_the_command_prints_and_writes_pairs(
+    all_artefacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(all_artefacts)
+    command = ["false-negatives", "--split", "val", "--threshold", "0.5"]
+    code, output = invoke(*command, "-k", "3", "--json", "--out", str(tmp_path / "pairs.csv"))
+    assert code == 0, output
+    data = json.loads(output)
+    assert data["threshold"] == {"relevance": 0.5, "precision": None, "judged": None}
+    with (tmp_path / "pairs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == data["pairs"] > 3
+    assert len({row["caption_id"] for row in rows}) == data["captions_with_pairs"]
+    assert [{name: str(value) for name, value in one.items()} for one in data["shown"]] == rows[:3]
+    code, output = invoke(*command, "-k", "3")
+    lines = output.splitlines()
+    assert f"{data['captions_with_pairs']:,} of {data['captions']:,} captions" in lines[0]
+    assert [line.split()[2] for line in lines[-3:]] == [one["image_id"] for one in data["shown"]]
