@@ -228,22 +228,25 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
 def headline_report(report: Report, rates: Mapping[str, float]) -> Report:
     """Return the agreement with people, and which label to use; `rates`: captions that labels encode per second."""
     first = report.tables[0]
-    kept = [i for i, title in enumerate(first.header) if title in ("label", ALL, "non-GT", "paper")]
-    # The name of a label is followed by that of its word vectors.
-    speed = {row[0]: rates.get(row[0].partition(" ")[0]) for row in first.rows}
-    rows = [(*(row[i] for i in kept), f"{speed[row[0]]:,.0f}" if speed[row[0]] else "") for row in first.rows]
+    kept = [i for i, title in enumerate(first.header) if title in (ALL, "non-GT", "paper")]
+    rows = list[tuple[str, ...]]()
+    for row in first.rows:
+        # Without the name of its word vectors, which a note of the report has.
+        label = row[0].partition(" ")[0]
+        rows.append((label, *(row[i] for i in kept), f"{rates[label]:,.0f}" if label in rates else ""))
     agreement = {r["label"]: r["pearson"] for r in report.records if (r["task"], r["subset"]) == ("sits", NON_GT)}
     defined = {label: value for label, value in agreement.items() if value is not None}
-    best = (
-        f"{max(defined, key=defined.__getitem__)} agrees best with people: train with its lookup. " if defined else ""
-    )
-    notes = (
-        f"{best}`relabel tune best` makes a label that agrees better still, for --label fuse.",
+    notes = []
+    if defined:
+        notes.append(f"{max(defined, key=defined.__getitem__)} agrees best with people: train with its lookup.")
+    if all(record["source"] != "fuse" for record in report.records):
+        notes.append("`relabel tune best` makes a label that agrees better, for --label fuse.")
+    notes.append(
         "In brackets: 95% intervals. captions/s: encoded on this machine, with the loading of models. Other tables, "
-        "notes and the sources of published figures: the report, or --full.",
+        "notes and the sources of published figures: the report, or --full."
     )
-    header = (*(first.header[i] for i in kept), "captions/s")
-    return Report((Table(first.title, header, tuple(rows), notes),), report.records)
+    header = ("label", *(first.header[i] for i in kept), "captions/s")
+    return Report((Table(first.title, header, tuple(rows), tuple(notes)),), report.records)
 
 
 def _task_notes(task: Task, labels: Sequence[JudgedLabel], leave_one_out: bool) -> list[str]:

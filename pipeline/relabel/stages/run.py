@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.judge.report import BASELINE
 from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
 from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, typical_cost
@@ -68,7 +69,7 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
     result, folder = EvaluationResult(project, is_complete(project, labels)), project.folder
     built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
-    for label in built:
+    for label in (name for name in built if name != BASELINE):
         manifest = read_manifest(folder("encodings", split, label))
         first, last = manifest.metadata["rows"]
         result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)

@@ -22,7 +22,7 @@ from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, score_cxc
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import Judged, JudgedLabel, Report, metrics
-from relabel.judge.tables import cxc_report, eccv_report, published_figure
+from relabel.judge.tables import cxc_report, eccv_report, headline_report, published_figure
 from relabel.sources import source_class
 from relabel.sources.cider import CiderParams
 from relabel.store.workdir import Work
@@ -149,6 +149,16 @@ def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
     scored = PairScores.open(folder, label, "test", False)
     params = JudgeParams(resamples=100, draws=0)
     return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params)
+
+
+def test_the_headline_has_the_agreement_of_each_label_and_names_the_best(report: Report) -> None:
+    (table,) = headline_report(report, {"cider_lower": 1234.5}).tables
+    assert table.header == ("label", "all", "non-GT", "paper", "captions/s")
+    assert [(row[0], row[-1]) for row in table.rows] == [("same_image", ""), ("cider_lower", "1,234")]
+    full = {row[0]: row for row in report.tables[0].rows}
+    assert all(cell in full[row[0]] for row in table.rows for cell in row[1:-1])
+    assert table.notes[0].startswith("cider_lower agrees best")
+    assert max(map(len, headline_report(report, {}).render(width=80).splitlines())) <= 80
 
 
 def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) -> None:
