@@ -36,7 +36,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the first.")] = False,
 ) -> None:
-    """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
+    """Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use."""
     if captions is not None:
         place = "ingest.url" if "://" in captions else "ingest.path"
         # A parameter file describes captions of its own.
