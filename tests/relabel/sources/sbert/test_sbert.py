@@ -84,6 +84,7 @@ def test_failed_rows_and_another_model(make_model: Any, tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_bfloat16_has_the_correlations_of_float32(coco: Corpus, minilm: Path, tmp_path: Path) -> None:
     source = Sbert(SbertParams(model=str(minilm), dtype="bfloat16"))
     relevance, _ = encode(source, coco, tmp_path / "e", coco.rows(("test",)), 50_000, Runtime())
@@ -129,6 +130,7 @@ def test_one_int8_model_serves_all_datasets(make_model: Any, tmp_path: Path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_minilm_in_int8_keeps_its_agreement_with_people(coco: Corpus, minilm: Path, tmp_path: Path) -> None:
     """Check the figures on CxC val, and the vectors of captions that did not calibrate the model."""
     sbert, runtime = Sbert(SbertParams(model=str(minilm), dtype="int8")), Runtime(data=tmp_path)
