@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus.readers import guess_format, split_of_name, table_files
+from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers import guess_format, open_input, split_of_name, table_files
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,14 @@ def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
 )
 def test_the_split_of_a_name(name: str, split: str | None) -> None:
     assert split_of_name(Path("mine") / name, Path("mine")) == split
+
+
+def test_the_note_names_the_columns_and_splits_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "coco_karpathy_test.json"
+    path.write_text('[{"image": "1.jpg", "caption": ["a dog"]}]')
+    opened = open_input(IngestParams(dataset="d", path=path), Runtime())
+    assert opened.note == (
+        "format json; images: column image; captions: column caption; caption ids: image and position; "
+        "splits: names of files (test)"
+    )
+    assert [caption.split for caption in opened.read()] == ["test"]
