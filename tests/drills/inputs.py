@@ -201,6 +201,7 @@ INPUTS: dict[str, Input] = {
     "karpathy": karpathy(),
     "jsonl": table("a.jsonl", JSONL, "jsonl"),
     "jsonl.gz": table("a.jsonl.gz", gzip.compress(JSONL, mtime=0), "jsonl"),
+    "json": table("a.json", dumped(RECORDS), "json"),
     "csv": table("a.csv", CSV, "csv"),
     "csv.gz": table("a.csv.gz", gzip.compress(CSV, mtime=0), "csv"),
     "parquet": table("a.parquet", PARQUET, "parquet"),

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import relabel
 from relabel.core.errors import MissingError, UsageError
 from relabel.corpus import References
+from relabel.stages.verify import verify
 
 TEXTS = {
     "a": ["a dog on a surfboard", "a wet dog surfs", "dog rides a wave"],
@@ -62,14 +64,24 @@ def test_label_takes_captions_in_one_call(folder: Path, labels: relabel.Label) -
 
 def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     columns = {"caption_id": ["1", "2"], "image_id": ["a", "b"], "text": ["a dog", "two cats"]}
-    for table in (columns, pa.table(columns), pa.table(columns).to_pandas()):
+    manifest, states = Path("labels/tables/corpus/manifest.json"), set()
+    for table in (columns, pa.table(columns), pa.table(columns).to_pandas().astype(object)):
         corpus = relabel.ingest("labels/tables", table, tokenizer="none")
         assert (corpus.caption_ids, corpus.texts) == (["tables:1", "tables:2"], columns["text"])
+        states.add(manifest.stat().st_mtime_ns)
+    assert len(states) == 1  # an equal table is finished work
     corpus = relabel.ingest("labels/tables", columns | {"text": ["a dog", "a cat"]}, tokenizer="none")
     assert corpus.texts == ["a dog", "a cat"]
+    assert not verify([Path("labels/tables")]).problems
     for wrong in (5, {"image_id": ["a"], "text": ["a dog", "a cat"]}):
         with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are no table"):
             relabel.ingest("labels/tables", wrong)
+    own = Path("labels/tables/captions.parquet")
+    pq.write_table(pa.table(columns), own)
+    content = own.read_bytes()
+    with pytest.raises(UsageError, match=r"captions\.parquet: a file of your own"):
+        relabel.ingest("labels/tables", columns)
+    assert own.read_bytes() == content
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -7,6 +7,7 @@ and calls the stage of the same name in `relabel.stages`, which offers more cont
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +46,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
         Folder of the dataset to make, such as ``labels/mine``.
     captions : str, Path, table or mapping
         File, folder, or URL of captions; or a pandas or Arrow table, or a mapping of columns to lists, with an image
-        and a text in each row. A table is written to ``captions.parquet`` in `folder`.
+        and a text in each row. A table is written to ``captions.parquet`` in `folder`; an equal one is finished work.
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
@@ -53,7 +54,8 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     Raises
     ------
     UsageError
-        If a parameter is wrong, `captions` are no table, or the folder already holds other captions.
+        If a parameter is wrong, `captions` are no table, or the folder already holds other captions, or a
+        ``captions.parquet`` of your own.
     CheckError
         If the captions are not of the format or fail a check. The message names file and line.
 
@@ -343,7 +345,14 @@ def _write_table(folder: Path, captions: Any) -> Path:
     except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
         todo = "Give a path, a pandas or Arrow table, or a mapping of columns to lists of one length."
         raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
-    path = folder / "captions.parquet"
+    path, origin, found = folder / "captions.parquet", {b"relabel": b"captions in memory"}, None
+    with suppress(OSError, pa.ArrowException):
+        found = parquet.read_schema(path).metadata
+    if path.exists() and found != origin:
+        todo = "Give its path in place of the table, or move it."
+        raise UsageError("a file of your own, which the table would replace", where=str(path), todo=todo)
+    # Without pandas' metadata, equal tables of any type are one file.
+    table = table.replace_schema_metadata(origin)
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
     return path
 

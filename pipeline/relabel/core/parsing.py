@@ -32,14 +32,15 @@ SPLIT_NAMES |= {"restval": "train", "dev": "val", "validation": "val", "testall"
 """Names of splits in the supported formats (Karpathy's JSON, SCAN's files, dataset hubs), and the split they mean."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file without its byte order mark, unpacked if its name ends in .gz."""
+def read_bytes(path: Path, size: int | None = None) -> bytes:
+    """Read a file without its byte order mark, unpacked if its name ends in .gz. `size`: bytes to read; else all."""
     if check_regular(path).suffix != ".gz":
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    raw = bytearray()
+        with path.open("rb") as plain:
+            return plain.read(size).removeprefix(codecs.BOM_UTF8)
+    raw, most = bytearray(), MAX_BYTES + 1 if size is None else size
     try:
         with gzip.open(path) as file:
-            while len(raw) <= MAX_BYTES and (chunk := file.read(1 << 22)):
+            while chunk := file.read(min(1 << 22, most - len(raw))):
                 raw += chunk
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
@@ -67,10 +68,11 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_csv_records(
-    path: Path, delimiter: str = ",", quotes: bool = True, names: Sequence[str] = ()
+    path: Path, delimiter: str | None = ",", quotes: bool = True, names: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield `file:line` of the first line, and the fields by column, of each record that is not blank.
 
+    `delimiter`: None takes the one of ``,``, ``;`` and tab that splits the header into most columns.
     `quotes`: whether a field may be quoted, and hold line breaks then. Without, quotes are part of the fields.
     `names`: columns of a file without a header.
     """
@@ -78,16 +80,21 @@ def read_csv_records(
     # `newline=""` leaves line breaks inside quoted fields to the reader. `strict` makes an unclosed quote an error;
     # without it, the rest of the file is one field.
     text = io.StringIO(read_text(path), newline="")
-    reader = csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
     header, where = list(names), f"{path}:1"
     try:
+        if delimiter is None:
+            first = next((line for line in text if line.strip()), "")
+            text.seek(0)
+            delimiter = max(",;\t", key=lambda one: len(next(csv.reader([first], delimiter=one, quoting=quoting), [])))
+        reader = csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
         for fields in reader:
             if fields and not header:
                 header = fields
                 if repeated := [name for name in header if header.count(name) > 1]:
                     raise CheckError(f"column {repeated[0]!r} appears twice", where=where)
             elif fields and len(fields) != len(header):
-                problem = f"expected the columns {', '.join(header)}; found {len(fields)} fields"
+                columns = f"{', '.join(header)} (separator {delimiter!r})"
+                problem = f"expected the columns {columns}; found {len(fields)} fields"
                 raise CheckError(problem, where=where)
             elif fields:
                 yield where, dict(zip(header, fields, strict=True))
@@ -109,9 +116,22 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), str(path))
 
 
+def read_json_list(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `file: record N` and each object of a JSON file that is a list of objects."""
+    body = read_json(path)
+    if not isinstance(body, list):
+        raise CheckError(f"expected a list of objects, found {type(body).__name__}", where=str(path))
+    for n, record in enumerate(body):
+        where = f"{path}: record {n}"
+        yield where, _object(record, where)
+
+
 def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object."""
-    record = parse_json(text, where)
+    return _object(parse_json(text, where), where)
+
+
+def _object(record: Any, where: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
     return record

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from relabel.core.parameters import Parameters
 
-Format = Literal["coco", "karpathy", "jsonl", "csv", "parquet", "arrow", "webdataset", "img2dataset", "scan"]
+Format = Literal["coco", "karpathy", "json", "jsonl", "csv", "parquet", "arrow", "webdataset", "img2dataset", "scan"]
 Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
@@ -67,7 +67,10 @@ class IngestParams(Parameters):
     )
     columns: tuple[str, ...] = Field((), description="csv: columns of a file without a header, as in caption,url.")
     delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="csv: separator of fields; else a tab for .tsv, or a comma."
+        None,
+        min_length=1,
+        max_length=1,
+        description="csv: separator of fields; else a tab for .tsv, or that of the header: comma, semicolon or tab.",
     )
     quotes: bool = Field(True, description="csv: fields may be quoted; false if quotes are part of the captions.")
     ids: Literal["image", "caption", "position", "shard"] = Field(

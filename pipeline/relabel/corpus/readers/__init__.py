@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from relabel.core.errors import UsageError
-from relabel.core.parsing import SPLIT_NAMES, check_regular
+from relabel.core.parsing import SPLIT_NAMES, check_regular, read_bytes
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
@@ -28,6 +28,7 @@ from relabel.store.files import input_sha256
 
 ENDINGS: dict[Format, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+    "json": (".json", ".json.gz"),
     "jsonl": (".jsonl", ".jsonl.gz", ".ndjson"),
     "parquet": (".parquet",),
     "arrow": (".arrow",),
@@ -152,8 +153,10 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         columns = open_table(files[0], params, skipped).find(columns)
         note = columns.describe()
     splits = _splits_of_names(files, path) if params.in_split is None and columns.split is None else {}
-    if len(set(splits.values())) > 1:
-        note, config["splits"] = f"{note.partition('; splits')[0]}; splits: names of files", "names of files"
+    if told := set(splits.values()):
+        note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(told))})"
+    if len(told) > 1:
+        config["splits"] = "names of files"
 
     def captions() -> Iterator[Caption]:
         counts: dict[str, int] = {}
@@ -171,16 +174,19 @@ def guess_format(path: Path) -> Format:
     """Return the format of a file or folder of captions."""
     if path.is_dir():
         signs = [form for pattern, form in _SIGNS.items() if any(path.glob(pattern))]
-        found = signs[:1] or [form for form, endings in ENDINGS.items() if _files(path, endings)]
+        tables = [form for form, endings in ENDINGS.items() if _files(path, endings)]
+        # JSON beside other files describes them: sizes of shards, or statistics.
+        found = signs[:1] or [form for form in tables if form != "json"] or tables
     else:
         check_regular(path)
         found = [form for form, endings in ENDINGS.items() if path.name.lower().endswith(endings)]
-        # COCO's annotations are two files in a folder.
-        found += ["karpathy"] if path.name.endswith((".json", ".json.gz")) else []
+        # Karpathy's file is an object. COCO's annotations are two files in a folder.
+        if found == ["json"] and read_bytes(path, 1 << 16).lstrip()[:1] != b"[":
+            found = ["karpathy"]
     # img2dataset writes its metadata as Parquet beside the shards.
     if "parquet" in found:
         first = _files(path, ENDINGS["parquet"])[0]
-        if {"key", STATUS} <= set(arrow_table(first, "parquet", Counter()).names):
+        if {"key", STATUS} <= set(arrow_table(first, "parquet", Counter()).names or ()):
             return "img2dataset"
     if len(found) == 1:
         return found[0]

@@ -12,7 +12,7 @@ from relabel.core.parsing import identifier, namespaced, split_name
 from relabel.corpus.build import Caption
 from relabel.corpus.params import Split
 
-TEXT_NAMES = ("text", "caption", "captions", "sentences", "sentence")
+TEXT_NAMES = ("text", "caption", "captions", "sentences", "sentence", "raw", "title")
 IMAGE_NAMES = (
     *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "url", "key"),
     "image_url",

@@ -20,7 +20,7 @@ from relabel.corpus.readers import ENDINGS
 from relabel.corpus.readers.webdataset import copy_captions
 from relabel.store.files import write_atomic
 
-_READ = (*(ending for endings in ENDINGS.values() for ending in endings), ".json", ".json.gz", ".txt")
+_READ = (*(ending for endings in ENDINGS.values() for ending in endings), ".txt")
 """Endings of the files that are copied from a folder."""
 
 

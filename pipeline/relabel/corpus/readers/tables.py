@@ -1,7 +1,11 @@
-"""Tables of captions: JSON lines, CSV, Parquet, and the Arrow files of Hugging Face `datasets`."""
+"""Tables of captions: JSON lines, CSV, Parquet, the Arrow files of Hugging Face `datasets`, and the JSON lists of BLIP.
+
+A JSON list has one object per row: ``[{"image": "val2014/1.jpg", "caption": "a dog"}, ...]``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
@@ -13,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, read_csv_records, read_json_lines
+from relabel.core.parsing import check_regular, read_csv_records, read_json_lines, read_json_list
 from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.columns import Columns
@@ -31,20 +35,20 @@ Records = Iterator[tuple[str, Mapping[str, Any]]]
 class Table(NamedTuple):
     """A table of captions.
 
-    `names`: its columns; none if it has no record.
+    `names`: its columns; None if it has no record.
     `where`: place of the names.
     `records`: takes the columns to read.
     `hint`: advice where a column is missing.
     """
 
-    names: Sequence[str]
+    names: Sequence[str] | None
     where: str
     records: Callable[[Sequence[str]], Records]
     hint: str = ""
 
     def find(self, columns: Columns) -> Columns:
         """Return the columns to read."""
-        return columns.find(self.names, self.where, self.hint) if self.names else columns
+        return columns.find(self.names, self.where, self.hint) if self.names is not None else columns
 
     def captions(self, columns: Columns, namespace: str, counts: MutableMapping[str, int]) -> Iterator[Caption]:
         """Yield the captions. `counts`: number of captions of each image in the files before; updated."""
@@ -55,24 +59,38 @@ class Table(NamedTuple):
 
 def open_table(path: Path, params: IngestParams, skipped: Counter[str]) -> Table:
     """Open a file; rows of images that img2dataset did not download are left out and counted in `skipped`."""
-    if params.format not in ("csv", "jsonl"):
+    if params.format not in ("csv", "json", "jsonl"):
         return arrow_table(path, str(params.format), skipped)
-    rows: Records = read_json_lines(path)
+    rows: Records = read_json_list(path) if params.format == "json" else read_json_lines(path)
     hint = ""
     if params.format == "csv":
-        delimiter = params.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-        rows = read_csv_records(path, delimiter, params.quotes, params.columns)
+        # Without a header, the first line is a caption, whose commas tell nothing.
+        usual = "\t" if ".tsv" in path.suffixes else "," if params.columns else None
+        rows = read_csv_records(path, params.delimiter or usual, params.quotes, params.columns)
         hint = " If the first line is no header, name the columns, as in --columns caption,url."
+        hint += " Give a separator other than , ; and tab with --set ingest.delimiter."
     # The first record names the columns.
-    first = next(rows, (str(path), dict[str, Any]()))
+    first = next(rows, None)
 
     def records(columns: Sequence[str]) -> Records:
-        for where, record in chain([first] if first[1] else [], rows):
+        for where, record in chain([first] if first else [], rows):
             if missing := [name for name in columns if name not in record]:
                 raise CheckError(f"missing key {missing[0]!r}", where=where)
-            yield where, record
+            yield where, _with_lists(record, columns) if params.format == "csv" else record
 
+    if first is None:
+        return Table(None, str(path), records)
     return Table(list(first[1]), first[0], records, "" if params.columns else hint)
+
+
+def _with_lists(record: Mapping[str, str], columns: Sequence[str]) -> Mapping[str, Any]:
+    """Return a record of CSV whose captions are a JSON list, as in flickr_annotations_30k.csv, with lists."""
+    if not any(record[name].startswith('["') for name in columns):
+        return record
+    try:
+        return {**record, **{name: json.loads(record[name]) for name in columns if record[name].startswith("[")}}
+    except (ValueError, RecursionError):  # a text that only looks like a list
+        return record
 
 
 def arrow_table(path: Path, form: str, skipped: Counter[str]) -> Table:

@@ -4,12 +4,15 @@ A path of no format, or of several, is refused with a list of all formats.
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus.readers import guess_format, split_of_name, table_files
+from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers import guess_format, open_input, split_of_name, table_files
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,8 @@ from relabel.corpus.readers import guess_format, split_of_name, table_files
         (["dataset_dict.json", "train/data-00000-of-00001.arrow"], "arrow"),
         (["train_caps.txt", "train_ids.txt"], "scan"),
         (["annotations/captions_train2014.json"], "coco"),
+        (["coco_karpathy_train.json", "coco_karpathy_val.json"], "json"),
+        (["00000.tar", "00000_stats.json"], "webdataset"),
     ],
 )
 def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expected: str) -> None:
@@ -33,10 +38,19 @@ def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expect
         assert guess_format(tmp_path / names[0]) == expected
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"\xef\xbb\xbf\n [{", "json"), (b' {"images": []}', "karpathy"), (b"", "karpathy")]
+)
+def test_the_first_character_tells_the_kind_of_json(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content))
+    assert {guess_format(path) for path in tmp_path.iterdir()} == {expected}
+
+
 def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     for path in (tmp_path, tmp_path / "a.txt"):
-        with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, jsonl, csv"):
+        with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, json, jsonl, csv"):
             guess_format(path)
     with pytest.raises(MissingError, match="no such file"):
         guess_format(tmp_path / "none.csv")
@@ -61,3 +75,14 @@ def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
 )
 def test_the_split_of_a_name(name: str, split: str | None) -> None:
     assert split_of_name(Path("mine") / name, Path("mine")) == split
+
+
+def test_the_note_names_the_columns_and_splits_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "coco_karpathy_test.json"
+    path.write_text('[{"image": "1.jpg", "caption": ["a dog"]}]')
+    opened = open_input(IngestParams(dataset="d", path=path), Runtime())
+    assert opened.note == (
+        "format json; images: column image; captions: column caption; caption ids: image and position; "
+        "splits: names of files (test)"
+    )
+    assert [caption.split for caption in opened.read()] == ["test"]

@@ -1,6 +1,7 @@
-"""Contract: JSON lines, CSV, Parquet and datasets of Hugging Face give the same captions with unchanged text. Captions
-that no corpus can hold are refused with file and line (or row). CSV may have tabs, a byte order mark, or no header and
-no quotes, as CC3M's. Of img2dataset, failed downloads are skipped and counted.
+"""Contract: JSON lines, JSON lists, CSV, Parquet and datasets of Hugging Face give the same captions with unchanged
+text. Captions that no corpus can hold are refused with file and line (or row, or record). CSV may have a comma,
+semicolon or tab, which its header tells, a byte order mark, lists as JSON, or no header and no quotes, as CC3M's. Of
+img2dataset, failed downloads are skipped and counted.
 
 Contract: captions of webdataset's shards come from .txt or .json members under the key of their sample. Images
 are skipped, memory does not grow with a shard, and repeated keys are refused.
@@ -33,7 +34,7 @@ from relabel.corpus.readers.tables import open_table
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
 
 NAMES = ("caption_id", "image_id", "text", "split")
-FORMATS: list[Format] = ["jsonl", "csv", "parquet"]
+FORMATS: list[Format] = ["json", "jsonl", "csv", "parquet"]
 
 
 def write(path: Path, names: Sequence[str], *rows: tuple[Any, ...]) -> Path:
@@ -41,6 +42,8 @@ def write(path: Path, names: Sequence[str], *rows: tuple[Any, ...]) -> Path:
     records = [dict(zip(names, row, strict=True)) for row in rows]
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(records), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(records, indent=1))
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     else:
@@ -64,7 +67,13 @@ def test_text_is_unchanged(tmp_path: Path, name: Format) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")]
+    ("name", "line"),
+    [
+        ("json", "a.json: record 1"),
+        ("jsonl", "a.jsonl:2"),
+        ("csv", "a.csv:3"),
+        ("parquet", "a.parquet: row 1"),
+    ],
 )
 @pytest.mark.parametrize(
     ("row", "fault"),
@@ -89,7 +98,7 @@ def test_ids_are_derived_from_image_and_position(tmp_path: Path, name: Format) -
     assert [c[:4] for c in read(name, path)] == [(caption, caption[:-2], "train", text) for caption, text in ids]
 
 
-@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["json", "jsonl", "parquet"])
 def test_a_row_may_hold_a_list_of_captions(tmp_path: Path, name: Format) -> None:
     path, names = tmp_path / f"a.{name}", ("image_id", "captions", "ids")
     write(path, names, (7, ["x", "y"], ["1", "2"]), (8, ["z"], ["3"]))
@@ -128,6 +137,78 @@ def test_csv_dialects(tmp_path: Path) -> None:
     assert [(c.image_id[-1], c.text) for c in captions] == [("1", 'a " dog " runs'), ("2", '"two cats')]
     with pytest.raises(CheckError, match="--columns caption,url"):
         read("csv", cc3m, quotes=False)
+    lists = tmp_path / "flickr_annotations_30k.csv"
+    lists.write_text('raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9]",2.jpg\n')
+    expected = [("d:7", "d:1.jpg", "a, b"), ("d:8", "d:1.jpg", "c"), ("d:[9]", "d:2.jpg", '["sic')]
+    assert [(c.caption_id, c.image_id, c.text) for c in read("csv", lists)] == expected
+
+
+def test_the_header_tells_the_delimiter(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for delimiter in ",;\t":
+        # A caption may hold any of the others; open_clip's columns.
+        row = delimiter.join(["1.jpg", f'"a, b; c\td{delimiter} e"'])
+        path.write_text(f"\n{delimiter.join(['filepath', 'title'])}\n{row}\n")
+        assert [c[1:4] for c in read("csv", path)] == [("d:1.jpg", "train", f"a, b; c\td{delimiter} e")]
+    path.write_text('image,"caption; of; a"\n1.jpg,x\n')
+    assert read("csv", path, Columns(text="caption; of; a"), delimiter=",")[0].text == "x"
+    with pytest.raises(CheckError, match=r'a.csv:2: expected the columns image,"caption,  of,  a" \(separator'):
+        read("csv", path)
+    path.write_text("image|caption\n1.jpg|x\n")
+    with pytest.raises(CheckError, match=r"no column of captions. There is image\|caption\. .* --set ingest.delimiter"):
+        read("csv", path)
+    assert read("csv", path, delimiter="|")[0].text == "x"
+    # Without a header, the first line is a caption.
+    path.write_text("a; b; c,1.jpg\n")
+    assert read("csv", path, columns=["caption", "image"])[0].text == "a; b; c"
+
+
+@pytest.mark.parametrize(
+    ("present", "image", "text"),
+    [
+        (("caption", "image", "image_id"), "image_id", "caption"),
+        (("title", "text", "filepath"), "filepath", "text"),
+        (("title", "caption", "url"), "url", "caption"),
+        (("title", "image_path"), "image_path", "title"),
+        (("raw", "filename"), "filename", "raw"),
+        (("sentence", "file_name", "image"), "file_name", "sentence"),
+    ],
+)
+def test_usual_names_of_columns(present: tuple[str, ...], image: str, text: str) -> None:
+    found = Columns().find(present, "a.csv")
+    assert (found.image_id, found.text) == (image, text)
+
+
+def test_json_lists_as_of_blip(tmp_path: Path) -> None:
+    train = [{"caption": "A dog. ", "image": "val2014/1.jpg", "image_id": "coco_1"}]
+    path = tmp_path / "coco_karpathy_train.json.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf \n" + json.dumps(train).encode()))
+    assert read("json", path) == [Caption("d:coco_1#0", "d:coco_1", "train", "A dog. ", f"{path}: record 0")]
+    test = tmp_path / "coco_karpathy_test.json"
+    test.write_text(json.dumps([{"image": "val2014/2.jpg", "caption": ["x", "y"]}]))
+    assert [c[:2] for c in read("json", test)] == [(f"d:val2014/2.jpg#{k}", "d:val2014/2.jpg") for k in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b'[{"image": "1", "caption": "x"}, {"image": "2"', "a.json: not JSON: Expecting ',' delimiter"),
+        (b'[{"image": "1", "caption": "x"}, 7]', "a.json: record 1: expected an object, found int"),
+        (b'[{"image": "1", "caption": "x"}, {"image": "2", "caption": 7}]', "a.json: record 1: 'caption': expected a"),
+        (b'[{"image": "1", "caption": "x"}, {"image": "2"}]', "a.json: record 1: missing key 'caption'"),
+        (b'[{"image": [1], "caption": "x"}]', "a.json: record 0: 'image': expected a string or a whole number"),
+        (b'[{"image": "1", "caption": ["x", 7]}]', "a.json: record 0: 'caption': expected a string or a list"),
+        (b'[{}, {"image": "1", "caption": "x"}]', "a.json: record 0: no column of captions. There are none."),
+        (b'{"images": []}', "a.json: expected a list of objects, found dict"),
+        (b"[" * 100_000, "a.json: not JSON"),
+        (b'["\xff"]', "a.json:1: not UTF-8"),
+    ],
+)
+def test_faulty_json_lists_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(CheckError, match=re.escape(fault)):
+        read("json", path)
 
 
 def test_failed_img2dataset_rows_are_skipped_and_counted(tmp_path: Path) -> None:
