@@ -70,8 +70,9 @@ class SharedOptions(Parameters):
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
-        if not (config.ingest.has_location or "dataset" in config.ingest.model_fields_set):
-            config = load_config(file, self.set, {"ingest.dataset": only_dataset(self.labels), **self.overrides})
+        named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
+        if not named and (name := only_dataset(self.labels)):
+            config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

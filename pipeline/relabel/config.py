@@ -111,6 +111,11 @@ class Config(Parameters):
         """The parameters of the file without settings and options; these parameters if nothing overrides them."""
         return self._file or self
 
+    @property
+    def exported(self) -> list[str]:
+        """The labels of `export.labels` that are among the sources."""
+        return [label for label in self.export.labels if label in self.sources]
+
     def with_models(self, data: Path, dataset: str) -> Config:
         """Return the same parameters with sources that find tuned models in a data folder."""
         # A shallow copy: the sources get the folder when they are made, and their parameters stay as recorded.

@@ -114,19 +114,8 @@ class Change:
 
 
 MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.cbow.width": 5}
-STALE_NEAR = (
-    "export_label",
-    "wds",
-    "batches",
-    "trec",
-    "hf",
-    "pairs",
-    "tuples",
-    "lookup",
-    "ids",
-    "ids of images",
-    "false-negatives",
-)
+_NEAR_EXPORTS = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup")
+STALE_NEAR = (*_NEAR_EXPORTS, "ids", "ids of images", "false-negatives")
 """Readers of neighbours that no longer are today's."""
 STALE = (*STALE_NEAR, "load", "nearest", "safetensors", "faiss", "neighbours", "neighbours of images")
 """Readers of an encoding that no longer is today's."""

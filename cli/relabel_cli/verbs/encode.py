@@ -19,9 +19,7 @@ def encode(
     """Encode every caption with a source."""
     project = common.project()
     names = label or list(project.config.sources)
-    for name in names:
-        # An unknown label is named before any work.
-        project.config.params(name)
+    project.check_labels(names)
     parts = project.label_splits(split)
     for part in parts:
         for name in names:

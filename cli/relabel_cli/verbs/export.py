@@ -53,7 +53,8 @@ def wds(common: SharedOptions, label: Labels, split: SplitOption = None) -> None
 def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
     """Run the stage of an export for each label; `more`: its further arguments."""
     project = common.project()
-    chosen = project.choose_split(split, "train", labels)
+    project.check_labels(labels)
+    chosen = project.training_split(split)
     for label in labels:
         common.run(stage(project, label, chosen, *more))
 

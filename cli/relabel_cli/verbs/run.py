@@ -10,7 +10,7 @@ import typer
 from rich.filesize import decimal as size
 
 from relabel.core.tables import align, duration
-from relabel.corpus.params import dataset_name
+from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
 from relabel.neighbours.spec import Split
@@ -38,11 +38,10 @@ def run(
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use."""
     if captions is not None:
-        place = "ingest.url" if "://" in captions else "ingest.path"
         # A parameter file describes captions of its own.
         update = {
             "dataset": common.dataset or dataset_name(captions),
-            "overrides": common.overrides | {place: captions},
+            "overrides": common.overrides | captions_at(captions),
         }
         common = common.model_copy(update=update)
     project = common.project()

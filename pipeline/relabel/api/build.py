@@ -19,7 +19,7 @@ from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources import SOURCES
+from relabel.corpus.params import captions_at
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
@@ -71,8 +71,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     if not isinstance(captions, str | Path):
         captions = _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    place = "ingest.url" if "://" in str(captions) else "ingest.path"
-    project = _project(folder, None, {place: str(captions), **values}, runtime)
+    project = _project(folder, None, captions_at(str(captions)) | values, runtime)
     stages.ingest(project).run()
     return project.corpus
 
@@ -158,8 +157,7 @@ def label(
     >>> labels.block(images=["captions:a", "captions:b"], captions=labels.caption_ids).shape
     (2, 3)
     """
-    settings = {f"sources.{source}": {"source": source}} if parameters and source in SOURCES else {}
-    settings |= {f"sources.{source}.{name}": value for name, value in parameters.items()}
+    settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
     sources = _project(folder, None, settings, runtime).config.with_parts(source).values()

@@ -15,6 +15,11 @@ Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
+def captions_at(location: str) -> dict[str, str]:
+    """Return the parameter that names captions, by its dotted name: a URL, or the path of a file or folder."""
+    return {"ingest.url" if "://" in location else "ingest.path": location}
+
+
 def dataset_name(location: str) -> str:
     """Return a name for the dataset of a file, folder or URL: `My captions.csv.gz` is `my-captions`."""
     stem = location.rstrip("/").rpartition("/")[2].partition(".")[0]

@@ -73,13 +73,14 @@ class FalseNegatives:
 
     def records(self, count: int | None = None) -> Iterator[dict[str, str | float]]:
         """Yield the first pairs with ids, texts, and the score of every label; None for all pairs."""
-        corpus, pairs = self.corpus, _sets(self.corpus, self.keys[:count])
-        scores = {name: one.pairs(*pairs).round(4).tolist() for name, one in self.labels.items()}
+        corpus, pairs, (first, *others) = self.corpus, _sets(self.corpus, self.keys[:count]), self.labels
+        scores = {first: self.scores[:count]} | {name: self.labels[name].pairs(*pairs) for name in others}
+        shown = {name: values.round(4).tolist() for name, values in scores.items()}
         # The first reference of a set is the image's first caption.
         for i, (own, row) in enumerate(zip(pairs[0].first().rows.tolist(), pairs[1].tolist(), strict=True)):
             image, caption = corpus.caption(own), corpus.caption(row)
             texts = {"own_caption": image.text, "caption_id": caption.caption_id, "caption": caption.text}
-            yield {name: values[i] for name, values in scores.items()} | {"image_id": image.image_id} | texts
+            yield {name: values[i] for name, values in shown.items()} | {"image_id": image.image_id} | texts
 
 
 def find_false_negatives(
@@ -99,19 +100,24 @@ def find_false_negatives(
     limit = find_threshold(project, names[0]) if threshold is None else Threshold(threshold)
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
-    first, size, keys, cut = relevance[names[0]], len(corpus), np.empty(0, np.int64), 0
+    first, size, cut = relevance[names[0]], len(corpus), 0
+    found, worth = [np.empty(0, np.int64)], [np.empty(0)]
     with project.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
         for near in table.tables(rows, COLUMNS):
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
             image = corpus.image[near["row"].to_numpy()].astype(np.int64)
             # One number per pair: several captions of an image may have a neighbour in common.
             pairs = np.unique((image[:, None] * size + candidates)[~same])
-            reached = first.pairs(*_sets(corpus, pairs)) >= limit.relevance
-            keys = np.union1d(keys, pairs[reached])
+            relevances = first.pairs(*_sets(corpus, pairs))
+            reached = relevances >= limit.relevance
+            found.append(pairs[reached])
+            worth.append(relevances[reached])
             if scores.shape[1] < len(rows) - 1:
                 cut += int((scores[:, -1] >= limit.relevance).sum())
             bar.advance(len(near))
-    scores = first.pairs(*_sets(corpus, keys))
+    # The captions of an image may lie in two tables.
+    keys, places = np.unique(np.concatenate(found), return_index=True)
+    scores = np.concatenate(worth)[places]
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
     return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], cut)
@@ -161,8 +167,7 @@ def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
 def _with_neighbours(project: Project, split: str) -> list[str]:
     """Return the labels of `export.labels` that have neighbours; the first one that could, if none has."""
     config = project.config
-    names = [name for name in config.export.labels if name in config.sources]
-    able = [name for name in names if config.source(name).supports("neighbours") is None]
+    able = [name for name in config.exported if config.source(name).supports("neighbours") is None]
     if not able:
         raise UsageError("no label of export.labels has neighbours", todo="Name one with --label.")
     made = [name for name in able if project.folder("neighbours", split, "captions", name, MANIFEST).exists()]

@@ -38,8 +38,7 @@ def search_labels(
     reason.
     """
     config = project.config
-    for label in labels:
-        config.params(label)  # an unknown label is a better message than a missing encoding
+    project.check_labels(labels)
     likely = ("all", *project.label_splits(), *project.corpus.splits)
     split = split or next((s for s in likely if any(project.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]

@@ -116,12 +116,15 @@ class Project:
             self._noted.add(text)
             self.runtime.progress.note(text)
 
-    def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
-        """Return a named split; without a name, the default if the corpus has it, its only split, or all."""
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise for an unknown label, whose name is a better message than what it lacks later."""
         for label in labels:
             self.config.params(label)
-        if split is not None or default in self.corpus.splits:
-            return split or default
+
+    def training_split(self, split: str | None) -> str:
+        """Return a named split; without a name, train if the corpus has it, its only split, or all."""
+        if split is not None or "train" in self.corpus.splits:
+            return split or "train"
         return next(iter(self.corpus.splits)) if len(self.corpus.splits) == 1 else "all"
 
     def label_splits(self, split: str | None = None) -> tuple[str, ...]:

@@ -45,17 +45,17 @@ def run(
     every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
     a download. `exports`: whether neighbours, lookups and indexes are made.
     """
-    for label in labels:
-        # An unknown label is named before any work.
-        project.config.params(label)
+    project.check_labels(labels)
     stages.fetch_and_ingest(project, mirror)
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
     results = {part: _run_split(project, part, labels, exports) for part in project.label_splits(split)}
     if len(results) == 1:
         return next(iter(results.values()))
-    # Only a judged split has tables, and it is labelled alone.
     merged = EvaluationResult(project)
     for part, result in results.items():
+        # One split at most is judged, and has tables and rates of its labels: val, where the captions have no test.
+        if result.report.tables:
+            merged.report, merged.rates = result.report, result.rates
         merged.problems += [(f"{label} of {part}", error) for label, error in result.problems]
         merged.paths |= {f"{name} of {part}": path for name, path in result.paths.items()}
         merged.lookups += result.lookups
@@ -165,7 +165,7 @@ def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Proje
 
 def _exported(project: Project, labels: Sequence[str]) -> list[str]:
     """Return the named labels, or those of `export.labels` if none is named."""
-    return list(labels) or [label for label in project.config.export.labels if label in project.config.sources]
+    return list(labels) or project.config.exported
 
 
 def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:

@@ -83,6 +83,19 @@ def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
         assert (outcome.paths["tables, pictures"] / "cxc" / name).stat().st_size > 0
 
 
+def test_every_split_is_labelled_where_the_judged_one_is_missing(small: Path) -> None:
+    rows = [
+        {"caption_id": f"90{n}", "image_id": f"90{n // 2}", "split": "train", "text": f"a dog {n}"} for n in range(8)
+    ]
+    with Path("captions.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(row)}\n" for row in rows)
+    outcome = run(project("judge.split=test"))
+    assert outcome.problems == []
+    assert {path.parts[3] for path in outcome.lookups} == {path.parts[3] for path in outcome.pages} == {"train", "val"}
+    # People have judged val's pairs, whose tables are those of the run.
+    assert records(outcome)["cider", "sits", "all"]["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
+
+
 def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     run(project())
     before = {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")}
