@@ -45,6 +45,7 @@ PREPARED = {
     r"relabel false-negatives": [
         ["encode", "--label", "sbert,cider", "--split", "val"],  # the judged split of the small corpus
         ["neighbours", "--label", "sbert", "--candidates", "val"],
+        ["correlate", "--cxc", "--split", "val", "--label", "sbert,cider"],  # pages judge with other parameters
     ],
     r"relabel export batches .*meteor": [["encode", "--label", "meteor", "--split", "test"]],
     r"relabel export batches .*graded": [

@@ -37,7 +37,7 @@ def make(run: Callable[..., FitOptions]) -> Callable[..., Trial]:
 
     def trial(key: str, evaluation: dict[str, Any] | None, **changed: Any) -> Trial:
         values = run(key, epochs=1, **changed).model_dump()
-        training = {name: values[name] for name in values if name not in ("data", "captions", "out", "labels")}
+        training = {name: values[name] for name in values if name not in ("features", "captions", "out", "lookup")}
         facts = {"model": training["model"], "row": "x", "lr": 0.1, "value": 2.0, "seed": 1}
         if evaluation is not None:
             evaluation = evaluation | {"namespace": "coco"}

@@ -33,13 +33,14 @@ def search_labels(
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for all if they are encoded, else the first encoded split, a benchmark's judged one before others. Returns
+    None for all if they are encoded, else the caption's own split, else the first encoded one. Returns
     `query`: the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the
     reason.
     """
-    config = project.config
+    config, corpus = project.config, project.corpus
     project.check_labels(labels)
-    likely = ("all", *project.label_splits(), *project.corpus.splits)
+    own = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
+    likely = ("all", *own, *project.label_splits(), *corpus.splits)
     split = split or next((s for s in likely if any(project.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
@@ -47,9 +48,9 @@ def search_labels(
     if not names:
         where = str(project.folder("encodings", split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
-    rows = project.corpus.rows(project.splits(split))
+    rows = corpus.rows(project.splits(split))
     project.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
-    query = text if text is not None else project.corpus.find_row(str(caption_id), rows)
+    query = text if text is not None else corpus.find_row(str(caption_id), rows)
     hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
@@ -66,7 +67,7 @@ def search_labels(
             left_out.append((label, error))
     if not hits:
         raise left_out[0][1]
-    return (query if isinstance(query, str) else project.corpus.caption(query).text), hits, left_out
+    return (query if isinstance(query, str) else corpus.caption(query).text), hits, left_out
 
 
 def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevance, int] | None = None) -> list[Hit]:
