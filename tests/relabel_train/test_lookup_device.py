@@ -149,6 +149,9 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     )
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
+    for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):
+        with pytest.raises(KeyError, match=f"'caption_id' in a sample of .*{keys}.*{lookup.caption_ids([0])[0]}"):
+            RelevanceCollate(lookup)([sample])
     with pytest.raises(TypeError, match="a batch that is a Tensor"):
         RelevanceCollate(lookup, key=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
 

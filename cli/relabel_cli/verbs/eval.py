@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relabel.core.tables import Table, text
 from relabel.stages.training import check_labels
 from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
@@ -16,8 +17,14 @@ def eval(common: SharedOptions) -> None:
     check_labels(parsed.captions, parsed.lookup, common.runtime())
     from relabel_train.reference.evaluate import evaluate
 
-    report = evaluate(parsed, common.device, common.runtime().progress.note)
-    common.show(report.to_json(), report.text())
+    found = evaluate(parsed, common.device, common.runtime().progress.note)
+    reports = {"Retrieval": found.retrieval} | {f"Against the label {k}": v for k, v in found.graded.items()}
+    tables = []
+    for title, report in reports.items():
+        header, *rows = report.cells()
+        size = f"{report.images:,} images, {report.captions:,} captions"
+        tables.append(text(Table(f"{title}: {size}", header, tuple(rows))))
+    common.show(found.to_json(), "\n\n".join([*([found.proxy] if found.proxy else []), *tables, *found.notes]))
 
 
 app = verb(eval, SHARED, EvalParameters, NAMES)

@@ -20,7 +20,8 @@ def verify(
 ) -> None:
     """Read everything back against its manifest; name every file that differs."""
     # With neither folder, the error names that of labels.
-    folders = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
+    everything = [common.labels / common.dataset] if common.dataset else [common.labels, common.data]
+    folders = paths or [folder for folder in everything if folder.is_dir()] or everything[:1]
     findings = read_back(folders, common.runtime().progress)
     read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
     read += f": {findings.files:,} files read, {size(findings.bytes)}"
@@ -30,4 +31,4 @@ def verify(
         raise typer.Exit(4)
 
 
-app = verb(verify, ("data", "labels", *OUTPUT))
+app = verb(verify, ("data", "labels", "dataset", *OUTPUT))

@@ -47,7 +47,10 @@ def _params(dataset: str, path: Path | None) -> str:
         lines += f"  path: {json.dumps(str(path))}\n"
     elif dataset not in FETCHED:
         lines += "  # path: captions.csv # your captions; or `relabel ingest --path FILE`\n"
-    return _template(PARAMS).read_text(encoding="utf-8").replace("  dataset: coco\n", lines, 1)
+    sections = _template(PARAMS).read_text(encoding="utf-8").replace("  dataset: coco\n", lines, 1).split("\n\n")
+    # People have judged the benchmarks' captions only, and tuning on their scores is for those.
+    others = () if dataset in FETCHED else ("tune:", "judge:")
+    return "\n\n".join(section for section in sections if not section.startswith(others))
 
 
 def _stages(dataset: str, path: Path | None) -> str:
@@ -60,7 +63,7 @@ def _stages(dataset: str, path: Path | None) -> str:
         for name in ("fetch", "tune", "correlate"):
             del stages[name]
         stages["encode"]["cmd"] = "relabel encode --label ${served} --split all"
-        stages["report"]["cmd"] = "relabel report --split all"
+        stages["report"] |= {"cmd": "relabel report --split all", "params": ["sources"]}
         if dataset in FETCHED:
             stages["ingest"]["cmd"] = [f"relabel fetch {FETCHED[dataset]}", "relabel ingest"]
     made = {place for stage in stages.values() for out in stage["outs"] for place in out}

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 from relabel.config import Config, load_config
 from relabel.core.errors import UsageError
@@ -36,6 +37,8 @@ def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None
     config = load_config(tmp_path / "params.yaml")
     assert (config.ingest.dataset, config.ingest.path) == ("mine", Path(path))
     assert config.model_copy(update={"ingest": Config().ingest}) == Config()
+    written = yaml.safe_load((tmp_path / "params.yaml").read_text(encoding="utf-8"))
+    assert set(written) == {"ingest", "encode", "neighbours", "export", "sources"}  # people judged other captions
 
 
 def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ cases, and the documented treatment of siblings and directions.
 from __future__ import annotations
 
 import math
+import warnings
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
@@ -173,6 +174,16 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
     wide = torch.rand(3, 4), torch.rand(3, 4), torch.eye(3, 4) > 0
     with pytest.raises(ValueError, match="not square") if getattr(loss, "paired", True) else nullcontext():
         assert bool(loss(*wide).isfinite())
+
+
+def test_labels_out_of_the_range_of_a_loss_are_noted_once() -> None:
+    scores, labels = torch.rand(3, 3), 10 * torch.eye(3)
+    for loss in (losses.BCLSLoss(), losses.SmoothNDCGLoss()):
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("default")
+            for batch in (labels, labels + 1, labels / 10):
+                loss(scores, batch)
+        assert ["-1..1" in str(warning.message) for warning in noted] == [True]
 
 
 @pytest.mark.gpu

@@ -62,7 +62,7 @@ def test_values_of_settings_are_json_or_text() -> None:
 @pytest.mark.parametrize(
     ("names", "given", "said"),
     [
-        (["bclss"], [], "'bclss'"),
+        (["bclss"], [], "'bclss'; did you mean bcls"),
         (["triplet"], ["marign=1"], "marign"),
         (["triplet"], ["margin=-1"], "triplet: margin is -1"),
         (["triplet", "bcls"], ["margin=1"], "margin: .*one of triplet, bcls"),

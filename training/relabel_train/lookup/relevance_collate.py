@@ -56,7 +56,13 @@ class RelevanceCollate:
         """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do."""
         key = self.key
         # Before the trainer's collate, which may drop ids or stack them into tensors.
-        names: list[Any] = [key(sample) if callable(key) else sample[key] for sample in samples]
+        try:
+            names: list[Any] = [key(sample) if callable(key) else sample[key] for sample in samples]
+        except (KeyError, IndexError, TypeError) as error:
+            first, like = samples[0], self.lookup.caption_ids(self.lookup.rows[:1])[0]
+            found = f"keys {', '.join(map(str, first))}" if isinstance(first, Mapping) else type(first).__name__
+            todo = f"Give `key`, where a sample has its caption id, as in {like}"
+            raise KeyError(f"no {key!r} in a sample of {found}. {todo}") from error
         rows = self.lookup.rows_of(names) if names and isinstance(names[0], str) else names
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
         labels = {"relevance": relevance, "same_image": self.lookup.same_image(rows)}

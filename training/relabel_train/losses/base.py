@@ -6,6 +6,7 @@ A loss has one call, both directions from one matrix, named terms and an explici
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -82,6 +83,8 @@ class RelevanceLoss(nn.Module):
     """True if the pairs must lie on the diagonal, so that scores must be square."""
     label_bounds: tuple[float, float] | None = None
     """Smallest and largest label that the loss is defined for; None if it accepts all."""
+    label_range: tuple[float, float] | None = None
+    """Smallest and largest label that the loss is meant for; others are computed, after one warning."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -184,11 +187,19 @@ class RelevanceLoss(nn.Module):
         if same_image is not None and (same_image.shape != scores.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(scores.shape)} bool")
         if relevance is not None and self.needs_relevance:
-            check_labels(f"{name}: relevance", relevance, self.label_bounds)
+            check_labels(f"{name}: relevance", relevance, self.label_bounds, self.label_range)
 
 
-def check_labels(name: str, labels: Tensor, bounds: tuple[float, float] | None = None) -> None:
-    """Raise for labels that are NaN or out of bounds by more than their tolerance, where `RelevanceLoss` says so."""
+def check_labels(
+    name: str,
+    labels: Tensor,
+    bounds: tuple[float, float] | None = None,
+    usual: tuple[float, float] | None = None,
+) -> None:
+    """Raise for labels that are NaN or out of bounds by more than their tolerance, where `RelevanceLoss` says so.
+
+    `usual`: range outside of which labels cause a warning.
+    """
     # A branch on values would break a compiled graph.
     if torch.compiler.is_compiling() or not (labels.device.type == "cpu" or torch.is_anomaly_enabled()):
         return
@@ -197,9 +208,13 @@ def check_labels(name: str, labels: Tensor, bounds: tuple[float, float] | None =
         row, column = labels.isnan().nonzero()[0].tolist()
         todo = "leave captions without a label out of the batch"
         raise ValueError(f"{name} is NaN at row {row}, column {column}; {todo}")
+    tolerance = label_tolerance(labels)
+    if usual is not None and (low < usual[0] - tolerance or high > usual[1] + tolerance):
+        # The text is that of every batch, so that Python shows it once.
+        limits = f"{usual[0]:g}..{usual[1]:g}"
+        warnings.warn(f"{name} is not in {limits}, the range of labels that this loss is meant for", stacklevel=4)
     if bounds is None:
         return
-    tolerance = label_tolerance(labels)
     if low < bounds[0] - tolerance or high > bounds[1] + tolerance:
         outside = (labels < bounds[0] - tolerance) | (labels > bounds[1] + tolerance)
         row, column = outside.nonzero()[0].tolist()

@@ -137,6 +137,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         check_number("high", high, above=low)
         check_choice("edges", edges, ("upper", "lower", "all"))
         self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
+        self.label_range = (low, high)
         # Not `round`, which takes halves to the even number; 1e-6, since the quotient of a half may be just below it.
         self.windows = math.floor((high - low - alpha) / beta + 0.5 + 1e-6)
         if self.windows < 1:

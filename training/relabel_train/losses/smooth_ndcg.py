@@ -80,6 +80,7 @@ class SmoothNDCGLoss(RelevanceLoss):
         check_choice("labels", labels, ("cosine", "unit"))
         check_choice("ideal", ideal, ("paper", "sorted"))
         self.tau, self.labels, self.ideal = tau, labels, ideal
+        self.label_range = (0.0, 1.0) if labels == "unit" else (-1.0, 1.0)
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return 1 - smooth NDCG of each query."""

@@ -171,14 +171,21 @@ class RetrievalReport:
         head = {"images": self.images, "captions": self.captions, "ties": self.ties}
         return head | {"figures": figures}
 
-    def table(self) -> str:
-        """Return the figures as a Markdown table, one row each."""
-        lines = ["| protocol | metric | image to text | text to image | both | queries | left out |", "|" + "---|" * 7]
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the figures as text: a header, then one row each."""
+        rows: list[tuple[str, ...]] = [
+            ("protocol", "metric", "image to text", "text to image", "both", "queries", "left out")
+        ]
         for f in self.figures:
             values = [_number(f, value) for value in (f.i2t, f.t2i, f.both)]
-            counts = ["{:,} / {:,}".format(*f.queries), "{:,} / {:,}".format(*f.skipped) if any(f.skipped) else ""]
-            lines.append(f"| {' | '.join([f.protocol, f.name, *values, *counts])} |")
-        return "\n".join(lines)
+            skipped = "{:,} / {:,}".format(*f.skipped) if any(f.skipped) else ""
+            rows.append((f.protocol, f.name, *values, "{:,} / {:,}".format(*f.queries), skipped))
+        return rows
+
+    def table(self) -> str:
+        """Return the figures as a Markdown table, one row each."""
+        header, *rows = (f"| {' | '.join(row)} |" for row in self.cells())
+        return "\n".join([header, "|" + "---|" * 7, *rows])
 
 
 def _number(figure: Figure, value: float | None) -> str:

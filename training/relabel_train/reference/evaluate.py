@@ -49,13 +49,6 @@ class Evaluation:
         head = {"proxy": self.proxy, "notes": self.notes}
         return {**head, "retrieval": self.retrieval.to_json(), "graded": graded}
 
-    def text(self) -> str:
-        """Return tables."""
-        parts = [*([self.proxy] if self.proxy else []), self.retrieval.table()]
-        for name, report in self.graded.items():
-            parts += [f"Against the label {name}, {report.images:,} images:", report.table()]
-        return "\n\n".join([*parts, *self.notes])
-
 
 def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> Evaluation:
     """Compute every metric that the given files allow.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 from collections.abc import Sequence
@@ -151,7 +152,8 @@ def _weighted(name: str) -> tuple[str, float]:
 def _make(name: str, values: dict[str, Any]) -> nn.Module:
     """Make a loss by name with some parameters."""
     if name not in LOSSES:
-        raise FitError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
+        close = [f"did you mean {found}?" for found in difflib.get_close_matches(name, LOSSES, 1)]
+        raise FitError(f"no loss {name!r}; {', '.join([*close, 'there are ' + ', '.join(LOSSES)])}")
     parameters = inspect.signature(LOSSES[name]).parameters
     unknown = sorted(set(values) - set(parameters))
     if unknown:
