@@ -1,6 +1,6 @@
-"""Contract: the wheel contains everything that an installation needs. Outside the checkout, the command builds
-labels, and an environment with numpy and pyarrow alone reads them. With the main dependencies alone, every verb
-works or names the missing extra in one line.
+"""Contract: a release can be built and has one version. The wheel contains everything that an installation needs.
+Outside the checkout, the command builds labels, and an environment with numpy and pyarrow alone reads them. With the
+main dependencies alone, every verb works or names the missing extra in one line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from relabel_cli.root import VERBS
 
@@ -40,11 +41,12 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel of this checkout; pip fetches the build backend."""
+    """Build what a release uploads: a source archive, and from that the wheel; pip fetches the build backend."""
     if subprocess.run([sys.executable, "-m", "pip", "index", "versions", "hatchling"], capture_output=True).returncode:
         pytest.skip("no package registry can be reached")
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    run(sys.executable, "-m", "twine", "check", "--strict", *folder.iterdir(), cwd=folder)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -81,6 +83,14 @@ def labelled(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         options = ("--dataset", "mine", "--label", "cider", "--split", "test", *source, "--quiet")
         run(relabel, *step, *options, cwd=folder)
     return folder
+
+
+def test_a_release_has_one_version(wheel: Path) -> None:
+    name, version = wheel.name.split("-")[:2]
+    assert name == "relabel_itr"
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
+    headings = [line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if line[:3] == "## "]
+    assert headings[0] == "## Unreleased" or headings[0].startswith(f"## {version} ")
 
 
 def test_the_wheel_holds_code_data_and_licences(wheel: Path) -> None:
