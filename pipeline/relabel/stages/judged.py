@@ -141,7 +141,7 @@ def check_judged(project: Project, on: str = "cxc") -> None:
     if project.namespace != "coco":
         sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
-        problem = f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s"
+        problem = f"CxC and ECCV Caption judge captions of coco, not those of {project.config.ingest.dataset}"
         raise UsageError(problem, todo=todo)
     if on == "eccv" and project.config.judge.split != "test":
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")

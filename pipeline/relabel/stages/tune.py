@@ -55,7 +55,8 @@ def tune_sbert(project: Project, out: Path | None = None) -> Job:
 def check_human_scores(project: Project) -> None:
     """Raise unless people have scored captions of the dataset."""
     if project.namespace != "coco":
-        raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
+        problem = f"people have scored captions of coco, not those of {project.config.ingest.dataset}"
+        raise UsageError(problem, todo="Add `--dataset coco`; the model labels any captions.")
 
 
 def model_job(project: Project, name: str, recipe: Recipe, out: Path | None = None) -> Job:
