@@ -71,10 +71,8 @@ class SharedOptions(Parameters):
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         if self.labels.name in config.sources and not self.labels.exists():
-            todo = f"Choose a label by `--label {self.labels.name}`."
-            raise UsageError(
-                "this folder of artefacts has the name of a label", where=f"--labels {self.labels}", todo=todo
-            )
+            where, todo = f"--labels {self.labels}", f"Choose a label by `--label {self.labels.name}`."
+            raise UsageError("the folder of artefacts has the name of a label", where=where, todo=todo)
         named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
         if not named and (name := only_dataset(self.labels)):
             config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})

@@ -42,7 +42,8 @@ def follow(project: Folder, arguments: list[str], left: int) -> None:
     """Run a command; while it fails, run the command that it names."""
     while (result := project.relabel(*arguments)).code:
         advised = ADVISED.findall(result.err)
-        assert advised and left, f"relabel {' '.join(arguments)}: {result.err}"
+        if not advised or not left:
+            raise AssertionError(f"relabel {' '.join(arguments)}: {result.err}")
         left -= 1
         follow(project, words(advised[-1]), left)
 

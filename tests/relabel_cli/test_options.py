@@ -39,6 +39,13 @@ def test_shared_options_reach_the_runtime() -> None:
         SharedOptions(workers=2, scheduler="tcp://here:8786").runtime()
 
 
+def test_a_label_given_as_the_folder_of_artefacts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output = invoke("run", "--labels", "sbert", "--dry-run")
+    assert code == 2
+    assert "--label sbert" in output
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
