@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from relabel.core.tables import align, csv_text
-from relabel.stages.false_negatives import HUMAN, find_false_negatives
+from relabel.stages.false_negatives import Threshold, find_false_negatives
 from relabel.store.files import write_text
 from relabel_cli.options import label_option, verb
 from relabel_cli.shared_options import COMPUTE, SharedOptions
@@ -30,30 +30,20 @@ def false_negatives(
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
 ) -> None:
     """List captions of other images that describe an image as well as people find right."""
-    found = find_false_negatives(common.project(), label, split, threshold)
+    found = find_false_negatives(common.project(), label, split, None if threshold is None else Threshold(threshold))
     if out is not None:
         write_text(out, csv_text([*found.records()]) + "\n")
-    limit, total, described = found.threshold, len(found.rows), found.described
-    lines = [
-        f"{found.split}: {described:,} of {total:,} captions ({described / total:.1%}) describe another image, too"
-    ]
-    name = next(iter(found.labels))
-    lines += [f"{len(found.scores):,} pairs of such a caption and image: {name} is {limit.relevance:.4g} or more"]
-    if limit.precision is not None:
-        share = f"{limit.precision:.1%} have a human score of {HUMAN} to 5"
-        lines += [f"of {limit.judged:,} such pairs that people judged (CxC val), {share}"]
-    if found.cut:
-        lines += [f"pairs may be missing: the neighbours of {found.cut:,} captions end above the threshold"]
     rows = [("rank", *found.labels, "image", "own caption", "caption id", "caption of another image")]
-    shown = [*found.records(k)]
+    shown = [*found.records(slice(k))]
     for rank, one in enumerate(shown, 1):
         scores = [f"{one[name]:.3f}" for name in found.labels]
         own, other = (" ".join(str(one[name]).split()) for name in ("own_caption", "caption"))
         own = textwrap.shorten(own, _WIDTH, placeholder="...")
         rows.append((str(rank), *scores, str(one["image_id"]), own, str(one["caption_id"]), other))
-    counts = {"captions": total, "captions_with_pairs": described, "pairs": len(found.scores), "cut": found.cut}
-    data = {"split": found.split, "threshold": asdict(limit), **counts, "shown": shown}
-    common.show(data, "\n".join([*lines, "", *align(rows, right=range(1 + len(found.labels)))]))
+    counts = {"captions": len(found.rows), "captions_with_pairs": found.described}
+    counts |= {"pairs": len(found.scores), "cut": found.cut}
+    data = {"split": found.split, "threshold": asdict(found.threshold), **counts, "shown": shown}
+    common.show(data, "\n".join([*found.summary(), "", *align(rows, right=range(1 + len(found.labels)))]))
 
 
 app = verb(false_negatives, COMPUTE)

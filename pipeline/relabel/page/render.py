@@ -50,13 +50,14 @@ def make_page(
     labels: Mapping[str, OpenLabel],
     scores: Sequence[PairScores],
     report: Report,
+    false_negatives: Table | None,
     runtime: Runtime,
     work: Work,
 ) -> str:
     """Return the page of some captions. Equal content gives equal text.
 
     `labels`: by name, in the order of the page. `scores`, `report`: their judgements; empty where there are none.
-    `work`: folder for the files of searches.
+    `false_negatives`: captions of other images, if they are known. `work`: folder for the files of searches.
     """
     corpus, total = captions.corpus, len(captions.chosen_from)
     facts = [f"{len(captions):,} of {total:,} captions", f"{len(captions.images):,} images"]
@@ -76,7 +77,7 @@ def make_page(
         "distributions": {name: distribution(one, colours[name]) for name, one in drawn.items()},
         "searched": {name: one._asdict() for name, one in nearest.items()},
     }
-    return render_page(title, facts, report.tables, data)
+    return render_page(title, facts, report.tables, data, false_negatives)
 
 
 def _nearest(
@@ -98,7 +99,13 @@ def _nearest(
     return {name: found[name] for name in labels if name in found}
 
 
-def render_page(title: str, facts: Sequence[str], tables: Sequence[Table], data: Mapping[str, Any]) -> str:
+def render_page(
+    title: str,
+    facts: Sequence[str],
+    tables: Sequence[Table],
+    data: Mapping[str, Any],
+    false_negatives: Table | None = None,
+) -> str:
     """Return the HTML of a page; `data` has what its script shows."""
     from plotly.offline import get_plotlyjs
 
@@ -107,6 +114,8 @@ def render_page(title: str, facts: Sequence[str], tables: Sequence[Table], data:
         "facts": _items(facts),
         "style": _asset("page.css"),
         "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(tables)),
+        "false_negatives": "" if false_negatives is None else _table(false_negatives, opened=True),
+        "has_false_negatives": "hidden" if false_negatives is None else "",
         "has_tables": "" if tables else "hidden",
         "has_judged": "" if data["judged"] else "hidden",
         "plotly": _pack(get_plotlyjs()),

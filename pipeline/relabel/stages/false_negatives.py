@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
 from relabel.core.numeric.statistics import Vector
+from relabel.core.tables import Table
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import ArtefactRef
@@ -71,10 +72,32 @@ class FalseNegatives:
         """Number of captions that have at least one pair."""
         return len(np.unique(self.keys % len(self.corpus)))
 
-    def records(self, count: int | None = None) -> Iterator[dict[str, str | float]]:
-        """Yield the first pairs with ids, texts, and the score of every label; None for all pairs."""
-        corpus, pairs, (first, *others) = self.corpus, _sets(self.corpus, self.keys[:count]), self.labels
-        scores = {first: self.scores[:count]} | {name: self.labels[name].pairs(*pairs) for name in others}
+    def summary(self) -> list[str]:
+        """Return sentences about the number of pairs and the threshold."""
+        total, limit, name = len(self.rows), self.threshold, next(iter(self.labels))
+        share = f"{self.described:,} of {total:,} captions ({self.described / total:.1%}) describe another image, too"
+        lines = [f"{self.split}: {share}"]
+        lines += [f"{len(self.scores):,} pairs of such a caption and image: {name} is {limit.relevance:.4g} or more"]
+        if limit.precision is not None:
+            share = f"{limit.precision:.1%} have a human score of {HUMAN} to 5"
+            lines += [f"of {limit.judged:,} such pairs that people judged (CxC val), {share}"]
+        if self.cut:
+            lines += [f"pairs may be missing: the neighbours of {self.cut:,} captions end above the threshold"]
+        return lines
+
+    def table(self, count: int) -> Table:
+        """Return pairs at equal distances in the list: the first ones repeat a caption word for word."""
+        step, (share, *notes) = max(1, len(self.keys) // count), self.summary()
+        (name,) = self.labels
+        pairs = [*self.records(slice(step // 2, None, step))][:count]
+        texts = ("own_caption", "caption")
+        rows = [(f"{one[name]:.3f}", *(" ".join(str(one[text]).split()) for text in texts)) for one in pairs]
+        return Table(share, (name, "caption of the image", "caption of another image"), tuple(rows), tuple(notes))
+
+    def records(self, chosen: slice = slice(None)) -> Iterator[dict[str, str | float]]:
+        """Yield the chosen pairs with ids, texts, and the score of every label."""
+        corpus, pairs, (first, *others) = self.corpus, _sets(self.corpus, self.keys[chosen]), self.labels
+        scores = {first: self.scores[chosen]} | {name: self.labels[name].pairs(*pairs) for name in others}
         shown = {name: values.round(4).tolist() for name, values in scores.items()}
         # The first reference of a set is the image's first caption.
         for i, (own, row) in enumerate(zip(pairs[0].first().rows.tolist(), pairs[1].tolist(), strict=True)):
@@ -84,7 +107,7 @@ class FalseNegatives:
 
 
 def find_false_negatives(
-    project: Project, labels: Sequence[str] = (), split: str | None = None, threshold: float | None = None
+    project: Project, labels: Sequence[str] = (), split: str | None = None, threshold: Threshold | None = None
 ) -> FalseNegatives:
     """Find the pairs of an image and another image's caption whose relevance reaches a threshold.
 
@@ -97,7 +120,7 @@ def find_false_negatives(
     split = project.label_splits(split)[0]
     names, corpus = list(labels) or _with_neighbours(project, split), project.corpus
     rows, table = corpus.rows(project.splits(split)), ArtefactRef.of(neighbours(project, names[0], split, "captions"))
-    limit = find_threshold(project, names[0]) if threshold is None else Threshold(threshold)
+    limit = threshold or find_threshold(project, names[0])
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
     first, size, cut = relevance[names[0]], len(corpus), 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
@@ -13,6 +14,7 @@ from relabel.page.captions import NEAREST, choose_captions
 from relabel.page.render import OpenLabel, make_page
 from relabel.stages.correlate import Against, EvaluationResult, is_complete
 from relabel.stages.export import existing_neighbours
+from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
 from relabel.stages.judged import describe, open_scores, open_set
 from relabel.stages.project import Project
@@ -21,6 +23,7 @@ from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
 
 FILE = "report.html"
+_LISTED = 25  # false negatives
 
 
 def page(project: Project, split: str, labels: Sequence[str], names: Sequence[str], against: Sequence[Against]) -> Job:
@@ -51,6 +54,12 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
         "judge": judge.model_dump(mode="json"),
         "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
     }
+    # Of all labels, the first one that is exported and has neighbours: as `relabel false-negatives` chooses.
+    listed, limit = next((name for name in project.config.exported if name in neighbours), None), None
+    if listed is not None:
+        with suppress(RelabelError):
+            limit = find_threshold(project, listed)
+            config["false_negatives"] = asdict(limit)
     inputs: Inputs = {"corpus": project.corpus.digest, **{name: job.identity for name, job in jobs.items()}}
 
     def fill(work: Work) -> None:
@@ -58,7 +67,10 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
         captions = choose_captions(project.corpus, project.corpus.rows(project.splits(split)))
         opened = {name: _open(project, name, split, neighbours.get(name)) for name in names}
         title = f"{project.config.ingest.dataset}, {split}"
-        text = make_page(title, captions, opened, scores, report, project.runtime, work)
+        found = None
+        if listed is not None and limit is not None:
+            found = find_false_negatives(project, [listed], split, limit).table(_LISTED)
+        text = make_page(title, captions, opened, scores, report, found, project.runtime, work)
         for one in opened.values():
             one.relevance.close()
         work.file(FILE, lambda path: path.write_bytes(text.encode()))

@@ -46,13 +46,13 @@ def pairs_of_a_loop(project: Project, label: str, threshold: float) -> tuple[lis
 def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Project) -> None:
     expected, cut = pairs_of_a_loop(small_project, label, threshold)
     assert bool(expected) == (threshold < 100)
-    found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", threshold)
+    found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", Threshold(threshold))
     images, captions = np.divmod(found.keys, len(small_project.corpus))
     ours = zip((-found.scores).tolist(), images.tolist(), captions.tolist(), strict=True)
     assert (list(ours), found.cut) == (expected, cut)
     assert found.described == len({caption for _, _, caption in expected})
     corpus, other = small_project.corpus, stages.open_label(small_project, "cider_plain", "all")
-    records = list(found.records(3))
+    records = list(found.records(slice(3)))
     assert len(records) == min(3, len(expected))
     for (score, image, caption), record in zip(expected, records, strict=False):
         exact = other.pairs(corpus.references([image]), np.array([caption], np.int32))[0]
@@ -62,6 +62,17 @@ def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: 
         assert (record["image_id"], record["caption_id"]) == (corpus.image_ids[image], corpus.caption_ids[caption])
         own = next(row for row in range(len(corpus)) if corpus.image[row] == image)
         assert (record["own_caption"], record["caption"]) == (corpus.texts[own], corpus.texts[caption])
+
+
+def test_the_report_shows_pairs_of_the_whole_list(small_project: Project) -> None:
+    found = find_false_negatives(small_project, ["cbow"], "all", Threshold(0.9))
+    table, every = found.table(4), list(found.records())
+    scores = [f"{one['cbow']:.3f}" for one in every]
+    places = [scores.index(row[0]) for row in table.rows]
+    assert len(table.rows) == 4
+    assert places == sorted(places)
+    assert places[-1] > len(every) // 2
+    assert f"{found.described:,} of {len(found.rows):,}" in table.title
 
 
 def test_the_threshold_is_that_of_a_loop() -> None:
@@ -132,10 +143,10 @@ def test_other_labels_have_the_shipped_threshold_of_their_parameters_or_none(
 
 def test_neighbours_must_exist(small_project: Project) -> None:
     with pytest.raises(MissingError, match="relabel neighbours --label cider_plain"):
-        find_false_negatives(small_project, ["cider_plain"], "all", 1.0)
+        find_false_negatives(small_project, ["cider_plain"], "all", Threshold(1.0))
     config = small_project.config.model_copy(update={"sources": {}})
     with pytest.raises(UsageError, match="--label"):
-        find_false_negatives(replace(small_project, config=config), [], "all", 1.0)
+        find_false_negatives(replace(small_project, config=config), [], "all", Threshold(1.0))
 
 
 def test_the_command_prints_and_writes_pairs(
