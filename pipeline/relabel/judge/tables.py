@@ -418,7 +418,7 @@ def reproduction_report(records: Sequence[Record], sets: Sequence[EvaluationSet]
     for record, value in found:
         if value is not None:
             ours, paper = 100 * value, record["paper"] * (100 if record["task"] == "sits" else 1)
-            difference = round(ours - paper, 1)
+            difference = round(ours - paper, 1) + 0.0  # no -0.0
             name = record["task"] if record["subset"] == ALL else f"{record['task']} {record['subset']}"
             tick = "✓" if abs(difference) <= REPRODUCED else ""
             cells = (f"{ours:.1f}", f"{paper:.1f}", f"{difference:+.1f}", tick)
