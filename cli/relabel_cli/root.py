@@ -14,7 +14,7 @@ VERBS = {
     "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
     "doctor": "Check Java, libraries and data; show the cost of each gap and its fix.",
     "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use.",
-    "fetch": "Download datasets and assets, verified against their sha256; without a name, list all files.",
+    "fetch": "Download datasets and assets, verified where their sha256 is known; without a name, list all files.",
     "ingest": "Convert captions of any common format into a corpus.",
     "encode": "Encode every caption with a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",

@@ -29,7 +29,7 @@ NOT_RUN = {
     r"relabel correlate --on stsb": "STS-B is fetched, and a cross-encoder tuned",
     r"relabel correlate .*--on all": "it judges ECCV Caption, and every set that is on the machine",
     r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
-    r"relabel correlate .*--on flickr8k-expert": "the files of the set are handed out on request",
+    r"relabel correlate .*--on (cxc,)?flickr8k-expert": "the files of the set are handed out on request",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
     r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",

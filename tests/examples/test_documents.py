@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import doctest
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 from tests.examples.documents import Block, blocks, pages, python_blocks
+from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
 from relabel.corpus import Corpus
 from relabel.judge.eccv import Eccv, Queries
+from relabel.sources.fuse.model import Feature, FuseModel, Part, without_rows
+from relabel.store.manifest import read_manifest
 
 WITH_PYTHON = [page for page in pages() if python_blocks(page)]
 
@@ -41,6 +47,37 @@ def stand_ins(folder: Path, split: str) -> dict[str, Any]:
         )
 
     return {"dataset": dataset, "model": model}
+
+
+def stand_in_of_capevalkit() -> ModuleType:
+    """Return a module with the interface of capevalkit 0.1.3 that pages call: samples in, a score for each id out."""
+    texts = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "two cats", 1), ("a boat", "a cat", 0)]
+    samples = [
+        SimpleNamespace(
+            id=f"{n}.jpg_{n}", image=f"{n}.jpg", references=[own], prediction=caption, human_score=float(human)
+        )
+        for n, (own, caption, human) in enumerate(texts)
+    ]
+
+    def evaluate_metric(*, benchmark: str, metric: Any, metric_name: str = "metric") -> dict[str, Any]:
+        scores = metric(samples)
+        assert scores.keys() == {sample.id for sample in samples}
+        tau = kendalltau([scores[s.id] for s in samples], [s.human_score for s in samples], variant="c").statistic
+        return {"metric": metric_name, "benchmark": benchmark, "correlations": {"kendall_tau_c": 100 * tau}}
+
+    kit = ModuleType("capevalkit")
+    kit.api = SimpleNamespace(evaluate_metric=evaluate_metric)  # type: ignore[attr-defined]
+    return kit
+
+
+def write_fuse(folder: Path) -> None:
+    """Write a fuse of sbert and cider, which leans on sbert."""
+    configs = {
+        p: read_manifest(folder / f"labels/coco/encodings/train/{p}", "encoding").config for p in ("sbert", "cider")
+    }
+    parts = {name: Part(str(config["source"]), False, without_rows(config)) for name, config in configs.items()}
+    head = linear_head({Feature("sbert", "max"): 0.8, Feature("cider", "set"): 0.01}, 0.1)
+    write_fuse_model(folder / "data/fuse", FuseModel(parts, {"set": head, "single": head}))
 
 
 def own_matches(corpus: Corpus, data: Path) -> Eccv:
@@ -81,6 +118,11 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     folder = tmp_path / "project"
     shutil.copytree(labelled, folder)
+    if page == "docs/evaluation-sets.md":
+        write_fuse(folder)
+        kit = stand_in_of_capevalkit()
+        monkeypatch.setitem(sys.modules, "capevalkit", kit)
+        monkeypatch.setitem(sys.modules, "capevalkit.api", kit.api)
     if page == "docs/your-own-captions.md":  # which builds labels/mine by commands
         (folder / "labels/mine").symlink_to("coco")
     monkeypatch.chdir(folder)

@@ -170,6 +170,17 @@ def test_score_is_cider_over_the_given_documents() -> None:
         assert score == pytest.approx(oracle.compute_score()[1][0], abs=1e-9)
 
 
+def test_score_takes_one_reference_set_or_one_for_each_caption() -> None:
+    references, captions = [["a dog on a board", "a wet dog"], ["two cats"]], ["a dog", "two cats sleep"]
+    scores = relabel.score(references, captions, "cider", tokenizer="lower_split")
+    for own, caption, score in zip(references, captions, scores, strict=True):
+        documents = [other for other in references if other != own]
+        alone = relabel.score(own, caption, "cider", tokenizer="lower_split", documents=documents)
+        assert alone == pytest.approx([score])
+    with pytest.raises(UsageError, match="2 reference sets and 1 candidates"):
+        relabel.score(references, captions[:1], "cider", tokenizer="lower_split")
+
+
 def test_score_refuses_sources_that_need_more_than_texts() -> None:
     with pytest.raises(UsageError, match="same_image"):
         relabel.score("a dog", ["a cat"], "same_image")

@@ -17,8 +17,9 @@ from relabel_cli.output import show_outcome
 from relabel_cli.shared_options import WORKERS, SharedOptions
 
 ON = (
-    "Evaluation sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, pascal-50s, "
-    "sugarcrepe-pp, or all on this machine; or a file of references, candidate and human (.jsonl, .csv, .parquet)."
+    "Evaluation sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, composite, polaris, nebula, "
+    "vsts, sick, pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and human "
+    "(.jsonl, .csv, .parquet)."
 )
 SCORES = "Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."
 

@@ -19,10 +19,13 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets.")] = None,
     mirror: Mirror = None,
 ) -> None:
-    """Download datasets and assets, verified against their sha256; without a name, list all files."""
+    """Download datasets and assets, verified where their sha256 is known; without a name, list all files."""
     if not names:
         files = datasets.status(common.data, mirror)
-        rows = [(f.name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), f.state, f.where) for f in files]
+        rows = [
+            (f.name, f.file + (" (or)" if f.alternative else ""), size(f.bytes) if f.bytes else "?", f.state, f.where)
+            for f in files
+        ]
         common.show([asdict(f) for f in files], "\n".join(align(rows, right=[2])))
         return
     progress = common.runtime().progress

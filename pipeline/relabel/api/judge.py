@@ -22,7 +22,7 @@ from relabel.stages.correlate import correlate as stages_correlate
 
 
 def score(
-    references: str | Sequence[str],
+    references: str | Sequence[str] | Sequence[Sequence[str]],
     captions: str | Sequence[str],
     source: str = "sbert",
     *,
@@ -30,19 +30,19 @@ def score(
     runtime: Runtime | None = None,
     **parameters: Any,
 ) -> NDArray[np.float64]:
-    """Score captions against one reference set. The texts need not belong to any dataset.
+    """Score captions against one reference set, or each against its own. The texts need not belong to any dataset.
 
     Parameters
     ----------
-    references : str or sequence of str
-        The texts that describe one image.
+    references : str, sequence of str, or sequence of sequences of str
+        The texts that describe one image; or N reference sets, one for each caption.
     captions : str or sequence of str
         N candidates.
     source : str, default="sbert"
         Name of a source ("sbert", "cbow", "cider", "spice", "meteor" or "wmd"), or of a label in the parameter file.
     documents : sequence of sequence of str, optional
         Reference sets of a background corpus. CIDEr counts its document frequencies over them and `references`. By
-        default, each caption counts as one document.
+        default, each caption counts as one document, if there is one reference set.
     runtime : Runtime, optional
         Folder of models, device and threads.
     **parameters
@@ -56,7 +56,8 @@ def score(
     Raises
     ------
     UsageError
-        If there is no such source or parameter, or the source cannot score texts by itself.
+        If there is no such source or parameter, the source cannot score texts by itself, or there are several reference
+        sets and not as many captions.
     MissingError
         If a model, word vectors or Java is missing. The message names the command that gets it.
 
@@ -65,16 +66,20 @@ def score(
     >>> import relabel
     >>> relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split").round(2)
     array([0.52, 0.  ])
+    >>> relabel.score([["a dog"], ["a cat"]], ["a dog", "two cats"], "cider", tokenizer="lower_split").round(2)
+    array([5., 0.])
     """
-    texts = [references] if isinstance(references, str) else list(references)
+    texts: Any = [references] if isinstance(references, str) else list(references)
     candidates = [captions] if isinstance(captions, str) else list(captions)
     if not candidates:
         return np.empty(0)
+    one = all(isinstance(text, str) for text in texts)
     # A single reference set has no document frequencies: every n-gram would be in all documents and weigh nothing.
-    background = [[text] for text in candidates] if documents is None else [list(document) for document in documents]
+    by_default = [[text] for text in candidates if one]
+    background = by_default if documents is None else [list(document) for document in documents]
     settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
     project = Project(load_config(None, [], settings), runtime or Runtime())
-    sets = [texts] * len(candidates) + background
+    sets = ([texts] * len(candidates) if one else texts) + background
     # One candidate per background document, only to make the document count.
     texts_to_score = candidates + [document[0] for document in background]
     label, parts = project.config.source(source), project.config.parts(source)

@@ -9,6 +9,7 @@ import gzip
 import http.client
 import lzma
 import struct
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,12 +18,15 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Progress, ProgressBar
 from relabel.datasets.registry import Content, check
 from relabel.store.files import sha256_file, write_atomic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHUNK = 1 << 20
 DAMAGED = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -120,12 +124,40 @@ def _chunks(url: str, start: int, sizes: set[int]) -> Iterator[tuple[int, bytes]
             raise _BrokenError(f"the transfer ended after {at} of {total} bytes")
 
 
+def copy_texts(url: str, out: Path) -> None:
+    """Join the texts of Parquet files at a pattern of fsspec, such as a split on the hub, in one Parquet file."""
+    try:
+        import fsspec
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        filesystem, pattern = fsspec.url_to_fs(url)
+        tables = []
+        for name in sorted(filesystem.glob(pattern)):
+            with filesystem.open(name, "rb") as file:
+                tables.append(read_texts(file))
+        whole = pa.concat_tables(tables)
+    # The errors of file systems have no base class in common; without a file there is no table.
+    except Exception as error:
+        raise MissingError(f"{type(error).__name__}: {error}", where=url) from error
+    write_atomic(out, lambda temporary: pq.write_table(whole, temporary))
+
+
+def read_texts(file: Any) -> pa.Table:
+    """Read a path or an open file of Parquet, without the images of data sets on the hub, which are structs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    opened = pq.ParquetFile(file)
+    return opened.read([column.name for column in opened.schema_arrow if not pa.types.is_struct(column.type)])
+
+
 def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, bar: ProgressBar) -> None:
     """Copy a stream into a file, which is written with accepted content or not at all."""
 
     def write(temporary: Path) -> None:
         # One byte too many is enough to refuse a small archive of a huge file, which would fill the disk.
-        left = max(c.bytes for c in accepted) + 1
+        left = max(c.bytes for c in accepted) + 1 if all(c.sha256 for c in accepted) else sys.maxsize
         with temporary.open("wb") as handle:
             while left and (chunk := stream.read(min(left, CHUNK))):
                 handle.write(chunk)

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, read_csv_records, read_json_lines
+from relabel.core.parsing import check_regular, read_csv_records, read_json_lines, read_json_list
+from relabel.datasets.download import read_texts
 from relabel.datasets.evaluation_sets import ALL, EvaluationSet, Item, Statistic, judgements
 
 JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")
@@ -36,16 +37,20 @@ def evaluation_file(
         title=f"{path.name}: correlation with human ratings",
         dataset=path.stem,
         # A set reads files of its manifest; this one reads the user's file.
-        read=lambda _: judgements(_items(path, texts)),
+        read=lambda _: judgements(read_items(path, texts)),
         statistics=(statistic,),
         pair_ids="number of the record, from 1",
         protocol=f"Ratings of {path.name}; the references of a pair stand for its image.",
     )
 
 
-def _items(path: Path, texts: Mapping[str, str]) -> Iterator[Item]:
+def read_items(
+    path: Path, texts: Mapping[str, str] = MappingProxyType({}), names: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Item]:
+    """Yield the rated pairs of a file; `names`: ours of columns that it calls otherwise."""
     number = 0
-    for number, (where, record) in enumerate(read_records(path), 1):
+    for number, (where, row) in enumerate(read_records(path), 1):
+        record = {names.get(name, name): value for name, value in row.items()}
         references, candidate = texts_of(record, where)
         pair = str(number), [texts.get(text, text) for text in references], texts.get(candidate, candidate)
         group = record.get("group")
@@ -56,19 +61,19 @@ def _items(path: Path, texts: Mapping[str, str]) -> Iterator[Item]:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    r"""Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file."""
+    """Yield `file:line` and the record of every line or row of a JSON Lines, JSON, CSV or Parquet file."""
     check_regular(path, todo="Name a file of judgements or scores.")
     if path.suffix == ".parquet":
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(path)
+            table = read_texts(path)
         except (pa.ArrowInvalid, OSError) as error:
             raise CheckError(f"not Parquet: {error}", where=str(path)) from error
         yield from ((f"{path}: row {number}", record) for number, record in enumerate(table.to_pylist(), 1))
     else:
-        yield from read_csv_records(path) if path.suffix == ".csv" else read_json_lines(path)
+        read = {".csv": read_csv_records, ".json": read_json_list}.get(path.suffix, read_json_lines)
+        yield from read(path)
 
 
 def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import SILENT, Progress
-from relabel.datasets.download import download, open_content, save
+from relabel.datasets.download import copy_texts, download, open_content, save
 from relabel.datasets.local_files import local_path, mirror_folder, sources_of
 from relabel.datasets.registry import DataFile, Manifest, Source, check_file, load_manifest
 
@@ -68,13 +68,14 @@ class _Job:
     def get(self, file: DataFile) -> list[RelabelError]:
         """Put one file in place from the first source that serves it, or return why each source failed."""
         out, reasons = self.folder / file.name, list[RelabelError]()
+        verified = "verified" if file.sha256 else "not verified, since its sha256 is not known"
         if out.exists():
             # What is there may be the user's own, so it is never replaced.
             try:
                 check_file(out, file.contents)
             except CheckError as error:
                 return [CheckError(f"delete what is there, or move it away: {error.problem}", where=str(out))]
-            self.progress.note(f"{out}: there already, verified")
+            self.progress.note(f"{out}: there already, {verified}")
             return []
         for source in sources_of(self.manifest, file, self.mirror):
             try:
@@ -85,7 +86,7 @@ class _Job:
                 if isinstance(error, CheckError):
                     self.progress.note(f"{out}: refused from {source}: {error.problem}")
             else:
-                self.progress.note(f"{out}: from {source}, verified ({file.holds})")
+                self.progress.note(f"{out}: from {source}, {verified} ({file.holds})")
                 return []
         return reasons or [MissingError("only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR")]
 
@@ -93,6 +94,9 @@ class _Job:
         """Put a file in place from one source."""
         if source.url is None:
             self.unpack(local_path(source, self.mirror), source, file, out)
+            return
+        if not source.url.startswith("http"):
+            copy_texts(source.url, out)
             return
         accepted = (source.archive,) if source.archive else file.contents
         # Named by content: files of one archive share its download, and a new edition never resumes an old one.
@@ -127,12 +131,13 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
         distinct = dict.fromkeys(f"{r.where}: {r.problem}" if r.where else r.problem for r in reasons)
         problems.append(f"could not get {name}: {'; '.join(distinct)}")
         file = manifest.file(name)
-        content = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
+        known = (f"{c.bytes} bytes, sha256 {c.sha256}" if c.sha256 else "any content" for c in file.contents)
+        content = " or ".join(known)
         # The first source that is no folder of this machine.
         origin = next((f", from {s}" for s in sources_of(manifest, file, None) if s.url), "")
         lines.append(f"  {folder / name} ({content}){origin}")
     which = "any one" if manifest.alternatives else "them"
-    todo = f"Or put {which} there by hand, then run `relabel fetch {manifest.name}` again:"
+    todo = f"Or put {which} there by hand ({manifest.homepage}), then run `relabel fetch {manifest.name}` again:"
     wrong = any(isinstance(reason, CheckError) for reasons in failed.values() for reason in reasons)
     kind = CheckError if wrong else MissingError
     return kind("\n".join(problems), where=manifest.name, todo="\n".join([todo, *lines]))

@@ -25,6 +25,8 @@ from relabel.judge.eccv import DIRECTIONS
 from relabel.judge.figures import ACCURACY, MEAN, TITLES, Estimate
 from relabel.judge.report import BASELINE, EXTERNAL, Judged, JudgedLabel, Record, Report
 
+REPRODUCED = 0.1
+"""Largest difference from a published figure, x100, that counts as none: papers print one decimal."""
 UNDEFINED = "undefined"
 _UNDEFINED_NOTE = (
     f"{UNDEFINED}: a coefficient compares the order of two series, and here one of the two is constant or has too few "
@@ -67,7 +69,8 @@ def published_figure(label: JudgedLabel, record: Record) -> Record:
     The papers score every pair of the test split, with the judged caption among the references.
     """
     task, subset = record["task"], record["subset"]
-    comparable = record.get("split") == "test" and not record.get("missing") and not record.get("leave_one_out")
+    # Sets of texts have no split.
+    comparable = record.get("split", "test") == "test" and not record.get("missing") and not record.get("leave_one_out")
     for entry in _content()["labels"] if comparable else ():
         if subset in entry.get(task, {}) and all(_has(label, *item) for item in entry["params"].items()):
             found = {"paper": entry[task][subset], "paper_by": entry["paper"], "paper_label": entry["name"]}
@@ -405,6 +408,24 @@ def headline_columns(records: Sequence[Record], sets: Sequence[EvaluationSet]) -
         note = statistic if group == ALL else f"{group} {statistic}"
         columns.append(Column.of(records, one.name, group, figure, one.name, note))
     return [column for column in columns if column.estimates]
+
+
+def reproduction_report(records: Sequence[Record], sets: Sequence[EvaluationSet]) -> Report:
+    """Lay out the figures of labels beside those that papers report for them; empty without any."""
+    figures = {"sits": "pearson", "eccv": "map_at_r"} | {one.name: one.statistics[0] for one in sets if one.statistics}
+    found = [(r, _estimate(r, figures[r["task"]]).value) for r in records if r.get("paper") is not None]
+    rows = []
+    for record, value in found:
+        if value is not None:
+            ours, paper = 100 * value, record["paper"] * (100 if record["task"] == "sits" else 1)
+            difference = round(ours - paper, 1) + 0.0  # no -0.0
+            name = record["task"] if record["subset"] == ALL else f"{record['task']} {record['subset']}"
+            tick = "✓" if abs(difference) <= REPRODUCED else ""
+            cells = (f"{ours:.1f}", f"{paper:.1f}", f"{difference:+.1f}", tick)
+            rows.append((record["label"], name, *cells, record["paper_by"]))
+    header = ("label", "on", "ours", "published", "difference", "reproduced", "by")
+    notes = (f"✓: within {REPRODUCED} of the published figure.", *paper_notes(row[-1] for row in rows))
+    return Report((Table("Published figures, x100", header, tuple(rows), notes),) if rows else ())
 
 
 def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:

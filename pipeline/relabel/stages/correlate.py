@@ -20,7 +20,15 @@ from relabel.judge.scores import (
     read_pair_scores,
     score_with_function,
 )
-from relabel.judge.tables import Cost, cxc_report, eccv_report, headline_columns, set_report, summary_report
+from relabel.judge.tables import (
+    Cost,
+    cxc_report,
+    eccv_report,
+    headline_columns,
+    reproduction_report,
+    set_report,
+    summary_report,
+)
 from relabel.stages import judged
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, Step
@@ -137,12 +145,13 @@ class EvaluationResult:
         """Add the tables of sets of texts, and the table and picture of all sets."""
         from relabel.judge.plot import draw_summary
 
-        columns = headline_columns([*self.report.records, *report.records], [texts.judged for texts in sets])
+        records, judged_sets = [*self.report.records, *report.records], [texts.judged for texts in sets]
+        columns = headline_columns(records, judged_sets)
         costs = {name: Cost.of(scored) for name, scored in self.costs.items()}
         notes = [f"Not judged: {name} ({error})" for name, error in absent.items()]
         for note in notes:
             self.project.runtime.progress.note(note)
-        report += summary_report(columns, costs, notes)
+        report += reproduction_report(records, judged_sets) + summary_report(columns, costs, notes)
         self._add("judged", report, self.made_of, partial(draw_summary, columns, costs))
 
     def _add(self, name: str, report: Report, made_of: Mapping[str, Job], draw: Draw | None = None) -> None:

@@ -89,7 +89,7 @@ def _walk(top: Path, findings: Findings) -> Iterator[_Wanted]:
             findings.problems.append(Problem("missing", str(folder / MANIFEST), f"shards have no manifest. {_AGAIN}"))
         elif folder.name in datasets.names():
             for known in datasets.load_manifest(folder.name).files:
-                if known.name in files:
+                if known.name in files and known.sha256:
                     findings.fetched += 1
                     accepted = [FileEntry(content.sha256, content.bytes) for content in known.contents]
                     yield folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."

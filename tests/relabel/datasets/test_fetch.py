@@ -8,6 +8,8 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.relabel.datasets.conftest import Describe, entry, files_below
 
@@ -92,6 +94,26 @@ def test_unavailable_files_are_explained(describe: Describe, data: Path) -> None
     (data / "tiny" / "a.txt").write_bytes(A)
     (data / "tiny" / "b.txt").write_bytes(B)
     assert len(fetch("tiny", data)) == 2
+
+
+def test_texts_of_a_split_on_the_hub_are_copied_without_images(describe: Describe, data: Path, tmp_path: Path) -> None:
+    for part in range(2):
+        row = {"refs": ["a", "b"], "cand": f"c{part}", "img": {"bytes": b"x", "path": "p"}, "human_score": 0.5}
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / f"test-{part}.parquet")
+    file = {"name": "a.parquet", "holds": "rows"}
+    describe(file | {"sources": [{"url": f"file://{tmp_path}/gone-*.parquet"}]})
+    with pytest.raises(MissingError) as caught:
+        fetch("tiny", data)
+    for place in (f"{data}/tiny/a.parquet (any content)", f"from file://{tmp_path}/gone-*.parquet"):
+        assert place in str(caught.value)
+    describe(file | {"sources": [{"url": f"file://{tmp_path}/test-*.parquet"}]})
+    (path,) = fetch("tiny", data)
+    table = pq.read_table(path)
+    assert table.column_names == ["refs", "cand", "human_score"]
+    assert table["cand"].to_pylist() == ["c0", "c1"]
+    assert locate("tiny", None, data) == path
+    # A copy of it in a mirror is taken whole.
+    assert fetch("tiny", tmp_path / "other", data)[0].read_bytes() == path.read_bytes()
 
 
 def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local_mirror: Path, data: Path) -> None:

@@ -24,7 +24,9 @@ from relabel.datasets.evaluation_sets import Judgements, evaluation_set, set_nam
 def read(name: str, folder: Path, **files: str) -> Judgements:
     for file, text in files.items():
         (folder / file.replace("__", ".")).write_text(text)
-    return evaluation_set(name).read(lambda file: folder / file)
+    return evaluation_set(name).read(
+        lambda file=None, dataset="": folder / (file or next(iter(files)).replace("__", "."))
+    )
 
 
 def test_flickr8k_expert_excludes_the_images_own_captions(tmp_path: Path) -> None:
@@ -35,6 +37,35 @@ def test_flickr8k_expert_excludes_the_images_own_captions(tmp_path: Path) -> Non
     assert pairs.references[0] == [f"a caption {k} ." for k in range(5)]
     assert (pairs.clusters, pairs.ids) == (["a.jpg", "b.jpg"], ["a.jpg b.jpg#1", "b.jpg a.jpg#2"])
     np.testing.assert_array_equal(pairs.ratings, [[1, 2, 1], [3, 4, 3]])
+
+
+@pytest.mark.parametrize("form", ["txt", "parquet"])
+def test_flickr8k_cf_of_its_authors_and_of_the_hub(tmp_path: Path, form: str) -> None:
+    captions = "".join(f"{image}.jpg#{k}\t{image} caption {k}\n" for image in "ab" for k in range(5))
+    lines = "a.jpg\tb.jpg#2\t0.25\t1\t3\na.jpg\ta.jpg#2\t1\t3\t0\n"
+    # A judged caption is no reference of its image, for any of the image's pairs.
+    references = [f"a caption {k}" for k in (0, 1, 3, 4)]
+    if form == "parquet":
+        rows = [("b caption 2", 0.25), ("a caption 2", 1.0)]
+        about = [{"img": {"bytes": b"", "path": "a"}, "refs": references, "cand": c, "human_score": s} for c, s in rows]
+        pq.write_table(pa.Table.from_pylist(about), tmp_path / "cf.parquet")
+        pairs = evaluation_set("flickr8k-cf").read(lambda: tmp_path / "cf.parquet")
+    else:
+        pairs = read("flickr8k-cf", tmp_path, CrowdFlower__txt=lines, Flickr8k__token__txt=captions)
+    assert (pairs.references, pairs.candidates) == ([references] * 2, ["b caption 2", "a caption 2"])
+    np.testing.assert_array_equal(pairs.ratings, [[0.25], [1]])
+    assert len(set(pairs.clusters)) == 1
+
+
+@pytest.mark.parametrize("name", ["composite", "polaris", "nebula"])
+def test_rated_captions_of_the_hub(tmp_path: Path, name: str) -> None:
+    rows = [{"imgid": "i", "mt": "a dog", "refs": ["a puppy", "a pet"], "score": s} for s in (0.5, 0.75)]
+    pairs = read(name, tmp_path, test__json=json.dumps(rows))
+    assert (pairs.references, pairs.candidates) == ([["a puppy", "a pet"]] * 2, ["a dog"] * 2)
+    assert (pairs.ids, len(set(pairs.clusters))) == (["1", "2"], 1)
+    np.testing.assert_array_equal(pairs.ratings, [[0.5], [0.75]])
+    with pytest.raises(CheckError, match="human"):
+        read(name, tmp_path, test__json=json.dumps([rows[0] | {"score": None}]))
 
 
 def test_vsts(tmp_path: Path) -> None:

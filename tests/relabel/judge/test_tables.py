@@ -18,11 +18,19 @@ import pytest
 
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Task
+from relabel.datasets.evaluation_sets import evaluation_set
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, score_cxc
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import Judged, JudgedLabel, Report, metrics
-from relabel.judge.tables import cxc_report, eccv_report, headline_report, published_figure
+from relabel.judge.tables import (
+    cxc_report,
+    eccv_report,
+    headline_report,
+    published_figure,
+    records_of,
+    reproduction_report,
+)
 from relabel.sources import source_class
 from relabel.sources.cider import CiderParams
 from relabel.store.workdir import Work
@@ -71,6 +79,29 @@ def test_published_figures_require_the_same_measure_and_protocol(
     assert published_figure(label, row)["paper"] == value
     for other in ({"split": "val"}, {"task": "sts"}, {"missing": 1}, {"leave_one_out": True}):
         assert published_figure(label, row | other)["paper"] is None
+
+
+def test_a_published_figure_is_reproduced_within_its_last_decimal() -> None:
+    def table(label: JudgedLabel, task: str, **figures: Any) -> Any:
+        record = {"task": task, "subset": "all", "missing": 0, **figures}
+        return reproduction_report(records_of([Judged(label, [record])]), [evaluation_set("flickr8k-expert")]).tables
+
+    for value, tick in ((0.4381, "✓"), (0.4399, "✓"), (0.4374, ""), (0.4406, "")):
+        (found,) = table(label_of("cider"), "flickr8k-expert", tau_c=value)
+        row = (
+            "cider",
+            "flickr8k-expert",
+            f"{100 * value:.1f}",
+            "43.9",
+            f"{100 * value - 43.9:+.1f}",
+            tick,
+            "CLIPScore",
+        )
+        assert found.rows == (row,)
+    (found,) = table(label_of("cider"), "sits", split="test", leave_one_out=False, pearson=0.7384)
+    assert found.rows[0][2:] == ("73.8", "73.8", "+0.0", "✓", "BCLS")
+    assert table(label_of("cbow"), "flickr8k-expert", tau_c=0.5) == ()
+    assert table(label_of("cider"), "flickr8k-expert", tau_c=0.5, missing=1) == ()
 
 
 def scored(label: JudgedLabel) -> Judged:

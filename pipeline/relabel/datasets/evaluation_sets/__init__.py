@@ -11,7 +11,6 @@ import json
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError, choices
-from relabel.core.parsing import check_regular
 from relabel.datasets.local_files import locate
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
 ALL = "all"
 """Group of all pairs."""
-Find = Callable[[str], Path]
-"""Takes the name of a file of the set's manifest, and returns its verified path."""
+Find = Callable[..., Path]
+"""Takes the name of a file (by default, any alternative) and of its dataset (by default, the set's own), and returns
+its verified path."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,8 +85,6 @@ class EvaluationSet:
     `pair_ids`: form of the ids of pairs, for users who have scores of their own.
     `ties`: choices: worth of a comparison whose two scores are equal; 0.5 is the chance of a guess.
     `protocol`: pairs that count, references and statistic, as notes below the table say them.
-    `unverified`: files of the set that the manifest does not list, since no sha256 of them is known. They are read from
-        the folder of the dataset as they are.
     """
 
     name: str
@@ -99,17 +96,10 @@ class EvaluationSet:
     pair_ids: str
     ties: float = 0.0
     protocol: str
-    unverified: tuple[str, ...] = ()
 
     def open(self, data: Path) -> Judgements:
         """Read the judgements from fetched or mirrored files."""
-        return self.read(partial(self._find, data))
-
-    def _find(self, data: Path, file: str) -> Path:
-        if file not in self.unverified:
-            return locate(self.dataset, file, data)
-        todo = f"Ask its authors for it and put it there; `relabel fetch {self.dataset}` gets the other files."
-        return check_regular(data / self.dataset / file, todo=todo)
+        return self.read(lambda file=None, dataset=self.dataset: locate(dataset, file, data))
 
 
 def set_names() -> tuple[str, ...]:

@@ -8,23 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
-from relabel.datasets.evaluation_sets._flickr8k import DATASET, PAIR_IDS, rated_captions
-
-JUDGEMENTS = "CrowdFlowerAnnotations.txt"
+from relabel.datasets.evaluation_sets._flickr8k import CAPTIONS, DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.evaluation_sets._hub import ROW_IDS, rated_rows
 
 
 def _items(find: Find) -> Iterator[Item]:
-    """Yield pairs with the share of yes, 0..1, which follows from the numbers of yes and of no."""
-    return rated_captions(find, JUDGEMENTS, ("share of yes", "yes", "no"), ("share of yes",), own_captions=True)
+    """Yield pairs with the share of yes, 0..1, from the authors' file or from that of the hub."""
+    file = find()
+    if file.suffix != ".txt":
+        return rated_rows(file)
+    # The share follows from the numbers of yes and of no.
+    columns = ("share of yes", "yes", "no")
+    return rated_captions(find(CAPTIONS, DATASET), file, columns, columns[:1], own_captions=True)
 
 
 SET = EvaluationSet(
     name="flickr8k-cf",
     title="Flickr8k-CF, image and caption: Kendall's tau-b with the share of crowd workers who say yes",
-    dataset=DATASET,
+    dataset="flickr8k-cf",
     read=lambda find: judgements(_items(find)),
     statistics=("tau_b",),
-    pair_ids=PAIR_IDS,
-    unverified=(JUDGEMENTS,),
-    protocol="Flickr8k-CF: an image stands for its five captions without the judged one.",
+    pair_ids=f"{PAIR_IDS}; of the hub's file, {ROW_IDS}",
+    protocol="Flickr8k-CF: an image stands for those of its five captions that were not judged with it.",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgements
-from relabel.datasets.evaluation_sets._flickr8k import DATASET, PAIR_IDS, rated_captions
+from relabel.datasets.evaluation_sets._flickr8k import CAPTIONS, DATASET, PAIR_IDS, rated_captions
 
 EXPERTS = ("first", "second", "third")
 
@@ -16,7 +16,7 @@ EXPERTS = ("first", "second", "third")
 def _items(find: Find) -> Iterator[Item]:
     """Yield the 5,664 pairs of an image and another image's caption, three ratings each."""
     # 158 captions are the image's own. They are among its references, so the literature leaves them out.
-    return rated_captions(find, "ExpertAnnotations.txt", EXPERTS, EXPERTS, own_captions=False)
+    return rated_captions(find(CAPTIONS), find("ExpertAnnotations.txt"), EXPERTS, EXPERTS, own_captions=False)
 
 
 SET = EvaluationSet(
