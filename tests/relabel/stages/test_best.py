@@ -66,5 +66,5 @@ def test_from_captions_to_the_label(project: Project) -> None:
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}
     assert stages.tune_best(project) == models
     ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
-    with pytest.raises(UsageError, match="not for mine's"):
+    with pytest.raises(UsageError, match="not those of mine"):
         stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))

@@ -64,7 +64,7 @@ def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp
             name == "vsts"
         )
     for name in ("cxc", "eccv"):
-        assert any(note.startswith(f"Not judged: {name} (") and "not mine's" in note for note in table.notes)
+        assert any(note.startswith(f"Not judged: {name} (") and "not those of mine" in note for note in table.notes)
     folder = result.paths["tables, pictures"] / "judged"
     assert {path.name for path in folder.iterdir()} >= {"judged.csv", "judged.json", "judged.md", "judged.tex"}
     assert (folder / "judged.png").read_bytes().startswith(b"\x89PNG")
