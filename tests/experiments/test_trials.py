@@ -33,14 +33,12 @@ def inputs(small_project: Project, regions: Path, tmp_path: Path) -> Inputs:
 
 @pytest.fixture
 def make(run: Callable[..., FitOptions]) -> Callable[..., Trial]:
-    """Return a function that makes the trial of a tiny run; SCAN's files need a namespace."""
+    """Return a function that makes the trial of a tiny run."""
 
     def trial(key: str, evaluation: dict[str, Any] | None, **changed: Any) -> Trial:
         values = run(key, epochs=1, **changed).model_dump()
         training = {name: values[name] for name in values if name not in ("features", "captions", "out", "lookup")}
         facts = {"model": training["model"], "row": "x", "lr": 0.1, "value": 2.0, "seed": 1}
-        if evaluation is not None:
-            evaluation = evaluation | {"namespace": "coco"}
         return Trial(key, facts, "cbow", training, evaluation)
 
     return trial

@@ -8,7 +8,7 @@ from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
-NAMES = "run features captions average lookup split images graded folds eccv namespace checkpoint"
+NAMES = "run features captions average lookup split images graded folds eccv checkpoint"
 
 
 def eval(common: SharedOptions) -> None:

@@ -9,7 +9,7 @@ from relabel_cli.options import verb
 from relabel_cli.shared_options import SharedOptions
 from relabel_cli.trainer import SHARED, FitParameters, parse
 
-NAMES = "features captions lookup batches out model loss epochs batch_size split namespace scale"
+NAMES = "features captions lookup batches out model loss epochs batch_size split scale"
 
 
 def fit(common: SharedOptions) -> None:

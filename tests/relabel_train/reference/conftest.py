@@ -57,7 +57,7 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
             "lookup": lookup,
         }
         tiny = {"batch_size": 16, "epochs": 2, "embed_dim": 12, "word_dim": 6, "min_count": 1, "log_every": 1}
-        return FitOptions(**{"namespace": "coco", **places, **tiny, **changed})
+        return FitOptions(**{**places, **tiny, **changed})
 
     return make
 

@@ -53,7 +53,7 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
 
 
 def held(options: FitOptions, split: str = "test", **more: Any) -> EvalOptions:
-    own = {name: getattr(options, name) for name in ("features", "captions", "namespace")}
+    own = {name: getattr(options, name) for name in ("features", "captions")}
     return EvalOptions(run=options.out, split=split, graded=6, **own, **more)
 
 

@@ -20,15 +20,14 @@ from relabel.export.params import ExportBatchesParams
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
-from relabel_train.reference.data import Batches, read_split
+from relabel_train.reference.data import Batches, open_corpus_features, read_split
 from relabel_train.reference.evaluate import _graded
-from relabel_train.reference.features import open_features
 from relabel_train.reference.models import Vocabulary, make_model
 from relabel_train.reference.options import FitError, FitOptions
 
 
 def batches(options: FitOptions, verify: bool = True, world: int = 1) -> Batches:
-    features = open_features(options.features, namespace=options.namespace)
+    features = open_corpus_features(options.features, options.captions, options.ids)
     split = read_split(options.captions, options.split, features)
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
     labels = None if options.lookup is None else open_lookup(options.lookup, verify=verify)
@@ -124,7 +123,7 @@ def test_mismatches_are_named(run: Run, small_project: Project, tmp_path: Path) 
     with pytest.raises(FileNotFoundError, match="relabel ingest"):
         batches(run(captions=tmp_path))
     graded = {"sampler": "graded", "sampler_kwargs": ("group=1", "depth=8")}
-    for changed, said in (({"split": "dev"}, "'dev'"), ({"namespace": "other"}, "`namespace`"), (graded, "group is 1")):
+    for changed, said in (({"split": "dev"}, "'dev'"), ({"ids": "position"}, "`ids`"), (graded, "group is 1")):
         with pytest.raises(FitError, match=said):
             batches(run(**changed))
     with pytest.raises(ValueError, match="need neighbours"):

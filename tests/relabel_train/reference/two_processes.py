@@ -25,7 +25,7 @@ from relabel_train.reference.options import FitOptions
 
 
 def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
-    features = open_features(options.features, namespace=options.namespace)
+    features = open_features(options.features, namespace="coco")
     split, labels = read_split(options.captions, "train", features), open_lookup(options.lookup or "")
     torch.manual_seed(0)
     model: Any = make_model(options.model, features.width, Vocabulary.of(split.texts, 1), 12, 6)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from relabel_train.files import MANIFEST, LookupFileError
 from relabel_train.lookup import Lookup
-from relabel_train.reference.features import Features
+from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.models import Model
 from relabel_train.reference.options import FitError, FitOptions, parse_settings
 from relabel_train.samplers import (
@@ -67,8 +67,6 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
     import pyarrow.parquet as pq
 
     parts = sorted(map(str, folder.glob("part-*.parquet")))
-    if not parts:
-        raise FileNotFoundError(f"{folder}: no corpus found. Make one with `relabel ingest`.")
     shards = pq.ParquetDataset(parts, filters=[("split", "=", split)])
     table: dict[str, list[str]] = shards.read(columns=["caption_id", "image_id", "text"]).to_pydict()
     if not table["text"]:
@@ -79,7 +77,7 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
         if not any(keep):
             raise FitError(
                 f"{folder}: no image of split {split} has features; the first is {lacking[0]}, "
-                f"features have {features.image_ids[0]}. Do `namespace` and `ids` fit?"
+                f"features have {features.image_ids[0]}. Does `ids` fit?"
             )
         table = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in table.items()}
     names = list(dict.fromkeys(table["image_id"]))
@@ -88,11 +86,23 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
     return Split(table["caption_id"], table["text"], names, image, features.rows_of(names))
 
 
+def open_corpus_features(features: Path, captions: Path, ids: Literal["image", "position"]) -> Features:
+    """Open features by the image ids of a corpus, which carry its namespace; those of SCAN's files do not."""
+    return open_features(features, namespace=_manifest(captions)["config"]["namespace"], ids=ids)
+
+
 def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches) -> None:
     """Raise if labels were made of another corpus: other texts may have the same ids."""
-    manifest = json.loads((captions / MANIFEST).read_bytes())
-    if manifest["metadata"]["digest"] != labels.about.corpus:
+    if _manifest(captions)["metadata"]["digest"] != labels.about.corpus:
         raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
+
+
+def _manifest(captions: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((captions / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{captions}: no corpus found. Make one with `relabel ingest`.") from None
+    return manifest
 
 
 class Batch(NamedTuple):

@@ -19,9 +19,15 @@ from relabel_train.metrics import (
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
-from relabel_train.reference.data import Split, check_corpus, check_not_held_out, read_split
+from relabel_train.reference.data import (
+    Split,
+    check_corpus,
+    check_not_held_out,
+    open_corpus_features,
+    read_split,
+)
 from relabel_train.reference.distributed import join_processes
-from relabel_train.reference.features import Features, open_features
+from relabel_train.reference.features import Features
 from relabel_train.reference.fit import load_model
 from relabel_train.reference.options import EvalOptions, FitError
 from relabel_train.reference.scoring import retrieval_scores
@@ -65,7 +71,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
         for model in models:
             model.to(processes.device)
-        features = open_features(options.features, namespace=options.namespace, ids=options.ids)
+        features = open_corpus_features(options.features, options.captions, options.ids)
         split = read_split(options.captions, options.split, features)
         split = split.first(options.images) if options.images else split
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")

@@ -108,9 +108,9 @@ def open_features(
 ) -> Features:
     """Open a folder of features: one with `features.json`, or one with SCAN's `{split}_ims.npy`.
 
-    `namespace`: SCAN: put before every id, as `relabel ingest` did (`coco:`). `ids`: SCAN: read image ids from
-    `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as `relabel ingest --ids position`
-    does. `verify`: proxy features: compare every byte with the sha256 in `manifest.json`.
+    `namespace`: SCAN: put before every id without it, as `relabel ingest` did (`coco:`). `ids`: SCAN: read image ids
+    from `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as `relabel ingest --ids
+    position` does. `verify`: proxy features: compare every byte with the sha256 in `manifest.json`.
     """
     path = Path(folder)
     if (path / DESCRIPTION).is_file():
@@ -137,7 +137,8 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
         image_ids, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
         # A file with a row per caption repeats each image: a strided view reads it once.
         arrays[split] = array[::step]
-        all_ids += [f"{namespace}:{name}" if namespace else name for name in image_ids]
+        prefix = f"{namespace}:" if namespace else ""
+        all_ids += [name if name.startswith(prefix) else prefix + name for name in image_ids]
     if len(set(all_ids)) < len(all_ids):
         twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
         raise LookupFileError(f"{folder}: image {twice} occurs twice")

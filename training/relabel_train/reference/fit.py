@@ -29,9 +29,8 @@ from torch.utils.data import DataLoader
 
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
-from relabel_train.reference.data import Batch, Batches, check_corpus, read_split
+from relabel_train.reference.data import Batch, Batches, check_corpus, open_corpus_features, read_split
 from relabel_train.reference.distributed import Processes, join_processes
-from relabel_train.reference.features import open_features
 from relabel_train.reference.files import BEST, LAST, LOG, VOCABULARY, Log, load_checkpoint, save_checkpoint
 from relabel_train.reference.models import Model, Vocabulary, make_model
 from relabel_train.reference.objective import Objective, Pairs
@@ -70,7 +69,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
 def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None]) -> TrainState:
     """Train in one of several processes, or alone; reads top to bottom as a training script."""
     # Data: features of images, captions of two splits, labels.
-    features = open_features(options.features, namespace=options.namespace, ids=options.ids)
+    features = open_corpus_features(options.features, options.captions, options.ids)
     train = read_split(options.captions, options.split, features)
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.lookup) if options.lookup is not None else None

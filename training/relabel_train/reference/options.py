@@ -50,7 +50,6 @@ class EvalOptions(_Options):
     graded: int = option(1000, "Metrics of labels use the first images of the split, this many; 0: all.", 0, 2**31 - 1)
     folds: int | None = option(None, "Folds to average recalls over; 5 for COCO 1K.", 1, 1000)
     eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
-    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
     ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
     checkpoint: str = option("best.pt", "best.pt or last.pt.")
 
@@ -81,7 +80,6 @@ class FitOptions(_Options):
     sampler_kwargs: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
     split: str = option("train", "Split to train on.")
     val: str = option("val", "Split whose RSUM selects the model and stops the run.")
-    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
     ids: Literal["image", "position"] = option(
         "image", "SCAN features: source of image ids; see `relabel ingest --ids`."
     )
