@@ -1,13 +1,9 @@
-"""Scores of texts, and the agreement of labels and functions with human judgement."""
+"""The agreement of labels and functions with human judgement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from relabel.api.labels import Label
 from relabel.config import load_config
@@ -15,70 +11,9 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.judge.report import Report
 from relabel.judge.scores import ScoreFunction
-from relabel.sources.texts import score_texts
 from relabel.stages import Project
 from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
-
-
-def score(
-    references: str | Sequence[str],
-    captions: str | Sequence[str],
-    source: str = "sbert",
-    *,
-    documents: Sequence[Sequence[str]] | None = None,
-    runtime: Runtime | None = None,
-    **parameters: Any,
-) -> NDArray[np.float64]:
-    """Score captions against one reference set. The texts need not belong to any dataset.
-
-    Parameters
-    ----------
-    references : str or sequence of str
-        The texts that describe one image.
-    captions : str or sequence of str
-        N candidates.
-    source : str, default="sbert"
-        Name of a source ("sbert", "cbow", "cider", "spice", "meteor" or "wmd"), or of a label in the parameter file.
-    documents : sequence of sequence of str, optional
-        Reference sets of a background corpus. CIDEr counts its document frequencies over them and `references`. By
-        default, each caption counts as one document.
-    runtime : Runtime, optional
-        Folder of models, device and threads.
-    **parameters
-        Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ...
-
-    Returns
-    -------
-    ndarray of shape (N,), float64
-        Relevance in the source's range: -1 to 1 for cosines, 0 to 10 for CIDEr-D, 0 to 1 for the others.
-
-    Raises
-    ------
-    UsageError
-        If there is no such source or parameter, or the source cannot score texts by itself.
-    MissingError
-        If a model, word vectors or Java is missing. The message names the command that gets it.
-
-    Examples
-    --------
-    >>> import relabel
-    >>> relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split").round(2)
-    array([0.52, 0.  ])
-    """
-    texts = [references] if isinstance(references, str) else list(references)
-    candidates = [captions] if isinstance(captions, str) else list(captions)
-    if not candidates:
-        return np.empty(0)
-    # A single reference set has no document frequencies: every n-gram would be in all documents and weigh nothing.
-    background = [[text] for text in candidates] if documents is None else [list(document) for document in documents]
-    settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
-    project = Project(load_config(None, [], settings), runtime or Runtime())
-    sets = [texts] * len(candidates) + background
-    # One candidate per background document, only to make the document count.
-    texts_to_score = candidates + [document[0] for document in background]
-    label, parts = project.config.source(source), project.config.parts(source)
-    return score_texts(label, sets, texts_to_score, project.runtime, parts).scores[: len(candidates)]
 
 
 def correlate(
