@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relabel.api.labels import Label
+from relabel.api.scorer import Scorer
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.judge.report import Report
-from relabel.judge.scores import ScoreFunction
+from relabel.judge.scores import ScoreFunction, TextFunction
 from relabel.stages import Project
 from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
 
 
 def correlate(
-    labels: Label | ScoreFunction | Sequence[Label | ScoreFunction],
+    labels: Label | Scorer | ScoreFunction | Sequence[Label | Scorer | ScoreFunction],
     on: Against | Sequence[Against] = "cxc",
     *,
     runtime: Runtime | None = None,
@@ -26,14 +27,17 @@ def correlate(
 
     Parameters
     ----------
-    labels : Label, callable, or sequence of them
+    labels : Label, Scorer, callable, or sequence of them
         Labels must be of one dataset and one split. A function takes P reference sets (list of list of str) and P
-        candidates (list of str), and returns P numbers.
+        candidates (list of str), and returns P finite numbers, as `Scorer.pairs` does, which is called for a scorer. It
+        is called with two pairs, and then with all. Give a CIDEr scorer its `documents`.
     on : str or sequence of str, default="cxc"
         Names of evaluation sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/evaluation-sets.md), or
-        files of judgements of your own. Functions are judged on sets of texts, so not on "cxc" and "eccv".
+        files of judgements of your own. Functions are not judged on "eccv". On "cxc", they are judged by the protocol
+        of labels: the references are an image's first five captions, and images are compared caption by caption.
     runtime : Runtime, optional
-        Folder of evaluation sets and threads, where only functions are judged. Defaults to the one of the labels.
+        Folder of captions and evaluation sets, and threads, where only functions are judged. Defaults to the one of the
+        labels.
 
     Returns
     -------
@@ -44,8 +48,11 @@ def correlate(
     ------
     UsageError
         If the labels are of different datasets, or an evaluation set does not apply to them.
+    CheckError
+        If a function does not return one finite number per pair.
     MissingError
-        If the files of an evaluation set are missing.
+        If the files of an evaluation set are missing, or COCO's captions for "cxc". The message names the command that
+        gets them.
 
     Examples
     --------
@@ -63,8 +70,7 @@ def correlate(
     """
     judged = [labels] if isinstance(labels, Label) or callable(labels) else list(labels)
     opened = [one for one in judged if isinstance(one, Label)]
-    # A callable object has the name of its class.
-    functions = {getattr(f, "__name__", type(f).__name__): f for f in judged if not isinstance(f, Label)}
+    functions = {one.name: one for one in map(_function, judged) if one}
     sets = [on] if isinstance(on, str) else list(on)
     if not judged:
         raise UsageError("correlate() needs at least one label or function")
@@ -80,7 +86,16 @@ def correlate(
         project = replace(first.project, config=config)
     else:
         project = Project(load_config(None), runtime or Runtime())
-    result = stages_correlate(project, [one.name for one in opened], sets, functions=functions)
+    result = stages_correlate(project, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
         raise result.problems[0][1]
     return result.report
+
+
+def _function(judged: Label | Scorer | ScoreFunction) -> TextFunction | None:
+    if isinstance(judged, Label):
+        return None
+    if isinstance(judged, Scorer):
+        return TextFunction(judged.name, judged.pairs, judged.pooling)
+    # A callable object has the name of its class.
+    return TextFunction(getattr(judged, "__name__", type(judged).__name__), judged)
