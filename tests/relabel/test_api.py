@@ -173,7 +173,7 @@ def test_score_is_cider_over_the_given_documents() -> None:
 
 @pytest.mark.parametrize("source", ["sbert", "cider", pytest.param("meteor", marks=pytest.mark.java)])
 def test_a_scorer_gives_a_row_of_scores_per_set(source: str) -> None:
-    more = {"tokenizer": "lower_split"} if source == "cider" else {}
+    more: Any = {"tokenizer": "lower_split"} if source == "cider" else {}
     scorer, captions = relabel.Scorer(source, documents=list(TEXTS.values()), **more), ["a wet dog", "A cat, asleep."]
     scores = scorer(list(TEXTS.values()), captions)
     for row, texts in zip(scores, TEXTS.values(), strict=True):

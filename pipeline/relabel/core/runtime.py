@@ -103,8 +103,7 @@ class Runtime:
             return make()
         if key not in self.kept:
             self.kept[key] = make()
-        kept: T = self.kept[key]
-        return kept
+        return self.kept[key]  # type: ignore[no-any-return]
 
     def of_worker(self) -> Runtime:
         """Return the runtime of one worker, which may run in another folder and has no display."""

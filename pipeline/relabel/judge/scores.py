@@ -92,27 +92,21 @@ class TextFunction:
     def __call__(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Vector:
         """Score P pairs, the first two alone before: (P,) float64, finite or NaN, which is no score."""
         sets, texts = [list(one) for one in references], list(candidates)
-        few = self._checked(sets[:2], texts[:2])
-        if not np.isfinite(few).all():
-            raise CheckError(f"{self._named} {few.tolist()} for two pairs", todo="Return one finite number per pair.")
+        self._checked(sets[:2], texts[:2], few=True)
         return self._checked(sets, texts)
 
-    def _checked(self, references: list[list[str]], candidates: list[str]) -> Vector:
+    def _checked(self, references: list[list[str]], candidates: list[str], few: bool = False) -> Vector:
         try:
             scores = np.asarray(self.function(references, candidates), np.float64)
+            # A column of shape (P, 1) would later broadcast to P x P.
+            if scores.shape != (len(candidates),):
+                raise ValueError(f"shape {scores.shape} for {len(candidates):,} pairs")
+            if np.isinf(scores).any() or (few and np.isnan(scores).any()):
+                raise ValueError(f"{scores[~np.isfinite(scores)][0]}")
         except (TypeError, ValueError) as error:
-            raise CheckError(f"{self._named} no numbers: {error}", todo="Return one number per pair.") from error
-        # A column of shape (P, 1) would later broadcast to P x P.
-        if scores.shape != (len(candidates),):
-            problem = f"{self._named} shape {scores.shape} for {len(candidates):,} pairs"
-            raise CheckError(problem, todo="Return one number per pair of a reference set and a candidate.")
-        if np.isinf(scores).any():
-            raise CheckError(f"{self._named} an infinite number", todo="Return one finite number per pair.")
+            problem = f"function {self.name} returned no finite number per pair: {error}"
+            raise CheckError(problem, todo="Return one number per pair of a reference set and a candidate.") from error
         return scores
-
-    @property
-    def _named(self) -> str:
-        return f"function {self.name} returned"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -138,7 +138,7 @@ def test_a_function_is_judged_by_the_protocol_of_labels(small: Path, leave_one_o
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(built.config.model_dump_json())))
     scorer = relabel.Scorer("cider", documents=relabel.ingest("other/coco", "captions.jsonl", tokenizer="none"))
 
-    def mine(references: list[list[str]], captions: list[str]) -> list[float]:
+    def mine(references: list[list[str]], captions: list[str]) -> Any:
         return scorer.pairs(references, captions).tolist()
 
     alone = relabel.correlate([scorer, mine], on="cxc")
