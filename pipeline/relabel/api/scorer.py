@@ -43,6 +43,13 @@ class Scorer:
     **parameters
         Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ...
 
+    Attributes
+    ----------
+    name : str
+        Name of the scorer in a report of `correlate`, which may be changed.
+    pooling : {"first", "max", "mean", "set"}
+        Reduction over the references of a set.
+
     Raises
     ------
     UsageError

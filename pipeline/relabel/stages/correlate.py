@@ -227,10 +227,10 @@ def correlate(
         if names and not project.folder("corpus", MANIFEST).exists():
             fetch_and_ingest(project)
         built = result.build_labels(with_baseline(project, names, encoded), split, encoded)
+        params, progress = project.config.judge, project.runtime.progress
         others = [read_cxc_scores(path, split, allow_missing) for path in scores]
-        for function in functions if "cxc" in encoded else ():
-            params, progress = project.config.judge, project.runtime.progress
-            others.append(score_cxc_with_function(captions or project.corpus, function, params, progress))
+        if "cxc" in encoded:
+            others += [score_cxc_with_function(captions or project.corpus, one, params, progress) for one in functions]
         result.add_encoded(built, encoded, others)
 
     def scored_by_others(texts: TextSet) -> Scored:
