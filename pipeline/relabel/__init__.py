@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relabel.api import Label, correlate, encode, export_label, ingest, label, load, report, run, score
+    from relabel.api import Label, Scorer, correlate, encode, export_label, ingest, label, load, report, run, score
 
-__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "label", "load", "report", "run", "score"]
+__all__ = ["Label", "Scorer", "correlate", "encode", "export_label", "ingest", "label", "load", "report", "run"]
+__all__ += ["score"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -170,24 +171,57 @@ def test_score_is_cider_over_the_given_documents() -> None:
         assert score == pytest.approx(oracle.compute_score()[1][0], abs=1e-9)
 
 
-def test_score_takes_one_reference_set_or_one_for_each_caption() -> None:
-    references, captions = [["a dog on a board", "a wet dog"], ["two cats"]], ["a dog", "two cats sleep"]
-    scores = relabel.score(references, captions, "cider", tokenizer="lower_split")
-    for own, caption, score in zip(references, captions, scores, strict=True):
-        documents = [other for other in references if other != own]
-        alone = relabel.score(own, caption, "cider", tokenizer="lower_split", documents=documents)
-        assert alone == pytest.approx([score])
-    with pytest.raises(UsageError, match="2 reference sets and 1 candidates"):
-        relabel.score(references, captions[:1], "cider", tokenizer="lower_split")
+@pytest.mark.parametrize("source", ["sbert", "cider", pytest.param("meteor", marks=pytest.mark.java)])
+def test_a_scorer_gives_a_row_of_scores_per_set(source: str) -> None:
+    more: Any = {"tokenizer": "lower_split"} if source == "cider" else {}
+    scorer, captions = relabel.Scorer(source, documents=list(TEXTS.values()), **more), ["a wet dog", "A cat, asleep."]
+    scores = scorer(list(TEXTS.values()), captions)
+    for row, texts in zip(scores, TEXTS.values(), strict=True):
+        # A later call has the bits of a call of its own, whose background has no other set.
+        one = relabel.score(texts, captions, source, documents=list(TEXTS.values()), **more)
+        np.testing.assert_array_equal(row, one)
+        np.testing.assert_array_equal(scorer(texts, captions), one)
+    np.testing.assert_array_equal(scorer.pairs(list(TEXTS.values())[:2], captions), scores.diagonal())
 
 
-def test_score_refuses_sources_that_need_more_than_texts() -> None:
+def test_documents_of_a_scorer_are_those_of_a_folder(folder: Path, labels: relabel.Label) -> None:
+    expected = labels.block(labels.image_ids, labels.caption_ids)
+    for documents in (folder, folder / "corpus", labels.corpus, list(TEXTS.values())):
+        for df in ("test", "encoded"):
+            scorer = relabel.Scorer("cider", documents=documents, tokenizer="lower_split", df=df)
+            np.testing.assert_allclose(scorer(list(TEXTS.values()), labels.corpus.texts), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("references", "captions", "named"),
+    [
+        ("a dog", ["a cat"], "references must be a list"),
+        (["a dog"], "a cat", "captions must be a list"),
+        ([], ["a cat"], "references is an empty list"),
+        (["a dog"], [], "captions is an empty list"),
+        ([["a dog"], []], ["a cat"], r"references\[1\] is an empty list"),
+        ([["a dog"], "a cat"], ["a cat"], r"references\[1\] must be a list"),
+        (["a dog", ["a cat"]], ["a cat"], r"references\[1\] must be a text"),
+        (["a dog"], ["a cat", None], r"captions\[1\] must be a text"),
+        (3, ["a cat"], "references must be a list"),
+    ],
+)
+def test_a_scorer_names_what_is_no_list_of_texts(references: Any, captions: Any, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        relabel.Scorer("cider", tokenizer="lower_split")(references, captions)
+
+
+def test_scores_are_refused_for_sources_that_need_more_than_texts() -> None:
     with pytest.raises(UsageError, match="same_image"):
-        relabel.score("a dog", ["a cat"], "same_image")
+        relabel.Scorer("same_image")
     with pytest.raises(UsageError, match="no label 'sbrt'"):
         relabel.score("a dog", ["a cat"], "sbrt")
     with pytest.raises(UsageError, match="tokeniser"):
         relabel.score("a dog", ["a cat"], "cider", tokeniser="ptb")
+    with pytest.raises(UsageError, match="documents is an empty list"):
+        relabel.Scorer("cider", documents=[])
+    with pytest.raises(MissingError, match="gone"):
+        relabel.Scorer("cider", documents="gone")
 
 
 def shared_words(references: list[list[str]], candidates: list[str]) -> list[int]:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from relabel.core.errors import MissingError, PartialError
 INSTALL = "pip install 'relabel-itr[java]'"
 SILENCE = 120.0
 """Seconds without an answer after which a program counts as hung. METEOR's slowest start takes ten seconds."""
+_FEW = 1 << 14  # characters that a filter answers at once: in UTF-8 they fit into a pipe
 LINES = 64
 """Lines that are sent to a program before its answers are read."""
 OPTIONS = (
@@ -159,6 +160,32 @@ class LineProcess:
         self._errors.seek(0)
         last = self._errors.read().decode("utf-8", "replace").strip()[-400:]
         return JavaError(f"Java {end} (its last words: {last!r})", answered=answered)
+
+
+class LineFilter:
+    """A program that answers every line by one line.
+
+    `command`: returns the command line; called at every start. `push`: lets the program stay for the next few lines.
+    These lines are sent after those of a call, to a program that holds back its answers until it writes more.
+    """
+
+    def __init__(self, command: Callable[[], list[str]], push: Sequence[str] | None = None) -> None:
+        self._command, self._push = command, push
+        self._process: LineProcess | None = None
+
+    def __call__(self, lines: Sequence[str], silence: float) -> list[str]:
+        """Return the answers; `silence`: seconds that they may take together."""
+        if self._push is None or sum(map(len, lines)) > _FEW:
+            return LineProcess(self._command()).filter(lines, silence)
+        # A process that fails is not used again.
+        process, self._process = self._process, None
+        if process is None:
+            process = LineProcess(self._command())
+            process.ask(self._push, 0, silence)
+        # The answers to what was pushed before come first.
+        answers = process.ask([*lines, *self._push], 1, silence)[len(self._push) :]
+        self._process = process
+        return answers
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

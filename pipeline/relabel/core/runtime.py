@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from relabel.core.errors import MissingError
 
+T = TypeVar("T")
 Advance = Callable[[int], None]
 """Callback that takes the amount of work done since the last call."""
 
@@ -82,6 +83,7 @@ class Runtime:
     `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
     `shard`: (i, n); this process makes every n-th task from the i-th on, counted from 1. None makes all.
     `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
+    `kept`: models and programs that stay for further calls, by what decides them. None keeps none.
     """
 
     data: Path = field(default_factory=default_data)
@@ -93,6 +95,15 @@ class Runtime:
     shard: tuple[int, int] | None = None
     replace: bool = False
     progress: Progress = SILENT
+    kept: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
+
+    def keep(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returns, or returned for this key before."""
+        if self.kept is None:
+            return make()
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]  # type: ignore[no-any-return]
 
     def of_worker(self) -> Runtime:
         """Return the runtime of one worker, which may run in another folder and has no display."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from relabel.core.errors import PartialError
-from relabel.core.java import JavaError, LineProcess, find_jar, java_command
+from relabel.core.java import JavaError, LineFilter, find_jar, java_command
 
 Tokenizer = Literal["ptb", "lower_split"]
 
@@ -31,6 +31,8 @@ _MAIN = "edu.stanford.nlp.process.PTBTokenizer"
 # CoreNLP looks past the end of a line: whether the full stop in "... the letter S." is a token depends on the first
 # word of the next line. Every caption is therefore followed by the same line, which starts as most captions do.
 _NEXT, _NEXT_TOKEN = "A", "a"
+# Java's buffers hold back 16 KiB.
+_PUSH = ["A" * 100] * 170
 
 
 def lower_split(text: str) -> list[str]:
@@ -48,31 +50,34 @@ def split_words(text: str, tokenizer: Tokenizer) -> list[str]:
     return lower_split(text) if tokenizer == "lower_split" else tokenize_text(text).split()
 
 
-def tokenize(texts: Sequence[str]) -> list[str]:
+def tokenize(texts: Sequence[str], run: LineFilter | None = None) -> list[str]:
     """Tokenise captions with PTB.
 
-    `texts`: N captions as written. Line separators and control characters count as spaces. Returns list of str: N
-    strings of tokens joined by one space; empty for a caption of punctuation only. A token may contain U+00A0 (phone
-    numbers do), so split at " " only.
+    `texts`: N captions as written. Line separators and control characters count as spaces. `run`: a `ptb_filter`; by
+    default, the program ends with the call. Returns list of str: N strings of tokens joined by one space; empty for a
+    caption of punctuation only. A token may contain U+00A0 (phone numbers do), so split at " " only.
     """
     lines = [one_line(text) for text in texts]
     # Each distinct text is tokenised once. An empty line would not come back from Java.
     distinct = list(dict.fromkeys(line for line in lines if line))
     if not distinct:
         return [""] * len(lines)
-    command = java_command(
-        "-XX:TieredStopAtLevel=1", "-cp", find_jar(_JAR), _MAIN, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"
-    )
+    ask = run or LineFilter(_command)
     tokens = {"": ""}
     for a in range(0, len(distinct), CHUNK):
         part = distinct[a : a + CHUNK]
         try:
-            tokens |= zip(part, _tokenized(command, part), strict=True)
+            tokens |= zip(part, _tokenized(ask, part), strict=True)
         except JavaError as error:
             todo = "Run it again; if it fails there again, use tokenizer `lower_split`."
             where = f"captions from {part[0]!r}"
             raise PartialError(f"the PTB tokenizer fails: {error.problem}", where=where, todo=todo) from error
     return [tokens[line] for line in lines]
+
+
+def ptb_filter() -> LineFilter:
+    """Return the tokenizer's program, which stays for the next few captions."""
+    return LineFilter(_command, _PUSH)
 
 
 @lru_cache(maxsize=1)
@@ -91,9 +96,14 @@ def _blank() -> dict[int, str]:
     return {c: " " for c in range(0x10000) if unicodedata.category(chr(c)) in ("Cc", "Zl", "Zp", "Cs")}
 
 
-def _tokenized(command: Sequence[str], captions: Sequence[str]) -> list[str]:
+def _command() -> list[str]:
+    options = ("-XX:TieredStopAtLevel=1", "-cp", find_jar(_JAR))
+    return java_command(*options, _MAIN, "-preserveLines", "-lowerCase", "-encoding", "UTF-8")
+
+
+def _tokenized(ask: LineFilter, captions: Sequence[str]) -> list[str]:
     """Run the tokenizer on captions, with a line between them."""
-    output = LineProcess(command).filter([line for caption in captions for line in (caption, _NEXT)], SILENCE)
+    output = ask([line for caption in captions for line in (caption, _NEXT)], SILENCE)
     # The count alone would not show that one line was split and another lost.
     if len(output) != 2 * len(captions) or set(output[1::2]) != {_NEXT_TOKEN}:
         raise JavaError(f"{2 * len(captions):,} lines went in, and the {len(output):,} that came out are not those")

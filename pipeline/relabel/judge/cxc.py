@@ -109,6 +109,18 @@ def score_cxc(
             work.table(_file(task), partial(_table, scorer, human, bar.advance))
 
 
+def score_at_once(
+    corpus: Corpus, relevance: Relevance, split: Split, progress: Progress = SILENT, *, leave_one_out: bool = False
+) -> dict[Task, ScoredPairs]:
+    """Score every judged pair, in both orders, by one call of `Relevance.pairs` per task and order."""
+    scorer, found = _Scorer(corpus, relevance, False, leave_one_out), dict[Task, ScoredPairs]()
+    for task in TASKS:
+        human = human_scores(task, split)
+        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
+            found[task] = ScoredPairs.of(task, split, _table(scorer, human, bar.advance, len(human)))
+    return found
+
+
 def read_cxc(folder: Path, split: Split) -> dict[Task, ScoredPairs]:
     """Read the pairs that `score_cxc` wrote, by task, in the order of the human scores."""
     paths = {task: folder / _file(task) for task in TASKS}
@@ -165,7 +177,7 @@ class _Scorer:
         self.relevance.pairs_to_score(sets, captions, len(captions))
 
 
-def _table(scorer: _Scorer, human: HumanScores, advance: Advance) -> pa.Table:
+def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _BATCH) -> pa.Table:
     corpus, relevance = scorer.corpus, scorer.relevance
     kinds = SIDES[human.task]
     (left, why_left), (right, why_right) = (
@@ -175,8 +187,8 @@ def _table(scorer: _Scorer, human: HumanScores, advance: Advance) -> pa.Table:
     complete = np.flatnonzero([reason is None for reason in missing])
     scorer.check_count(human.task, left[complete], right[complete])
     scores = np.full(len(human), np.nan)
-    for a in range(0, len(complete), _BATCH):
-        batch = complete[a : a + _BATCH]
+    for a in range(0, len(complete), size):
+        batch = complete[a : a + size]
         scores[batch] = scorer.score(human.task, left[batch], right[batch])
         advance(len(batch))
     # A source may have no score for a complete pair, for example where no reference remains.

@@ -8,24 +8,29 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import Vector
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Progress, Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import TASKS, Split, human_scores
 from relabel.datasets.evaluation_file import number_of, read_records, texts_of
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 from relabel.judge import JudgeParams
-from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc import ScoredPairs, score_at_once
 from relabel.judge.cxc_figures import PairScores, pair_units
 from relabel.judge.report import EXTERNAL, JudgedLabel
 from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
 from relabel.sources.texts import TextScores, score_both_orders, score_texts
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work
@@ -73,22 +78,73 @@ def read_scores(folder: Path) -> Vector:
     return np.asarray(read_columns(folder / _FILE)["score"].to_numpy(), np.float64)
 
 
-def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vector:
+@dataclass(frozen=True, eq=False)
+class TextFunction:
+    """A function of texts that is judged under a name.
+
+    `pooling`: how the captions of the second image of a pair of CxC's SIS are pooled (see `Relevance.set_pairs`).
+    """
+
+    name: str
+    function: ScoreFunction
+    pooling: Pooling = "set"
+
+    def __call__(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Vector:
+        """Score P pairs, the first two alone before: (P,) float64, finite or NaN, which is no score."""
+        sets, texts = [list(one) for one in references], list(candidates)
+        self._checked(sets[:2], texts[:2], few=True)
+        return self._checked(sets, texts)
+
+    def _checked(self, references: list[list[str]], candidates: list[str], few: bool = False) -> Vector:
+        try:
+            scores = np.asarray(self.function(references, candidates), np.float64)
+            # A column of shape (P, 1) would later broadcast to P x P.
+            if scores.shape != (len(candidates),):
+                raise ValueError(f"shape {scores.shape} for {len(candidates):,} pairs")
+            if np.isinf(scores).any() or (few and np.isnan(scores).any()):
+                raise ValueError(f"{scores[~np.isfinite(scores)][0]}")
+        except (TypeError, ValueError) as error:
+            problem = f"function {self.name} returned no finite number per pair: {error}"
+            raise CheckError(problem, todo="Return one number per pair of a reference set and a candidate.") from error
+        return scores
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FunctionRelevance(Relevance):
+    """Relevance by a function of texts, of all captions of a corpus."""
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    function: TextFunction
+
+    @override
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        texts = self.corpus.texts
+        sets = [[texts[row] for row in references[m].tolist()] for m in range(len(references))]
+        return self.function(sets, [texts[row] for row in captions.tolist()])
+
+    @override
+    def query(self, text: str, captions: Rows) -> Scores:
+        return self.function([[text]] * len(captions), [self.corpus.texts[row] for row in captions.tolist()])
+
+
+def score_cxc_with_function(
+    corpus: Corpus, function: TextFunction, params: JudgeParams, progress: Progress
+) -> PairScores:
+    """Score CxC's pairs with a function of texts."""
+    relevance = FunctionRelevance(corpus, range(len(corpus)), function.pooling, function)
+    tasks = score_at_once(corpus, relevance, params.split, progress, leave_one_out=params.leave_one_out)
+    return PairScores(external_label(function.name), params.split, tasks, params.leave_one_out)
+
+
+def score_with_function(judgements: Judgements, function: TextFunction) -> Vector:
     """Score the pairs of a set with a function of texts, in both orders if both count."""
     references, candidates = judgements.references, judgements.candidates
     orders = [(references, candidates)]
     if judgements.both_orders:
         orders.append(([[text] for text in candidates], [texts[0] for texts in references]))
-    try:
-        scores = [np.asarray(function(*order), np.float64) for order in orders]
-    except (TypeError, ValueError) as error:
-        raise CheckError(f"the function returned no numbers: {error}", todo="Return one number per pair.") from error
-    # A column of shape (P, 1) would later broadcast to P x P.
-    for one in scores:
-        if one.shape != (len(candidates),):
-            problem = f"the function returned shape {one.shape} for {len(candidates):,} pairs"
-            raise CheckError(problem, todo="Return one number per pair.")
-    return np.asarray(np.mean(scores, axis=0))
+    return np.asarray(np.mean([function(*order) for order in orders], axis=0))
 
 
 Key = tuple[str, ...]

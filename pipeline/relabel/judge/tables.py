@@ -262,7 +262,8 @@ def _task_notes(task: Task, labels: Sequence[JudgedLabel], leave_one_out: bool) 
     if vectors := list(dict.fromkeys(name for one in reading for name in one.image_vectors)):
         notes.append(f"{', '.join(vectors)}: {_OWN_VECTORS}")
     external = [one.label for one in labels if one.source == EXTERNAL]
-    return notes + ([f"{', '.join(external)}: scores of another program, by the ids of the pairs."] if external else [])
+    source = "scores of another program, by the ids of the pairs, or of a function of texts"
+    return notes + ([f"{', '.join(external)}: {source}."] if external else [])
 
 
 def _model_notes(labels: Sequence[JudgedLabel]) -> list[str]:

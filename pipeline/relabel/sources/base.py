@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -228,6 +228,19 @@ class Source(ABC, Generic[P]):
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Raise if the source cannot be made of these encodings, by label, of its `input_labels`."""
+
+    def with_documents(self, corpus: Corpus, images: range | None = None) -> Self:
+        """Return the source with document frequencies of a corpus, which encodings of other corpora take from it.
+
+        Sources without document frequencies, and those that have them already, return themselves.
+
+        Parameters
+        ----------
+        corpus : Corpus
+        images : range, optional
+            Numbers of the images that count; by default, those that the parameters name.
+        """
+        return self
 
     def model_folder(self) -> Path | None:
         """Return the folder that the parameter `model` names, if the source has one. It need not exist."""

@@ -7,11 +7,10 @@ split and further candidates in another, which keeps candidates out of the docum
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +25,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import Encoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
+from relabel.store.files import temporary_folder
 from relabel.store.manifest import Manifest, version_of
 from relabel.store.workdir import Work, make_step
 
@@ -93,6 +93,16 @@ class TextCorpus:
         return cls(corpus, each_set.take(set_of), rows)
 
 
+def with_tokens(corpus: Corpus, sources: Iterable[Source[Any]], runtime: Runtime) -> Corpus:
+    """Return a corpus with the tokens that sources read."""
+    if "ptb" not in {one.tokenizer() for one in sources}:
+        return corpus
+    from relabel.corpus.tokenizers import ptb_filter, tokenize
+
+    run = None if runtime.kept is None else runtime.keep("ptb", ptb_filter)
+    return corpus.with_tokens(tokenize(corpus.texts, run))
+
+
 def score_texts(
     source: Source[Any],
     references: Sequence[Sequence[str]],
@@ -106,8 +116,8 @@ def score_texts(
 ) -> TextScores:
     """Score each of P candidates against its own reference set.
 
-    Document frequencies, where a source has them, count each distinct reference set as one document, by its first five
-    captions. Candidates are not counted.
+    Document frequencies, where a source has them and they are not fixed (`Source.with_documents`), count each distinct
+    reference set as one document, by its first five captions. Candidates are not counted.
 
     `references`: P reference sets. `candidates`: P candidates. `parts`: by label, the sources that `source` is made of
     or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`: keeps the encodings,
@@ -118,18 +128,14 @@ def score_texts(
         one.require("query")
     started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
-    corpus = texts.corpus
-    if "ptb" in {one.tokenizer() for one in (source, *parts.values())}:
-        from relabel.corpus.tokenizers import tokenize
-
-        corpus = corpus.with_tokens(tokenize(corpus.texts))
-    with TemporaryDirectory(prefix="texts-") if folder is None else nullcontext(folder) as place:
+    corpus = with_tokens(texts.corpus, (source, *parts.values()), runtime)
+    with temporary_folder() if folder is None else nullcontext(folder) as place:
         opened: dict[str, _Opened] = {}
-        top = _open(source, label, corpus, Path(place), runtime, parts, opened)
+        top = _open(source, label, corpus, place, runtime, parts, opened)
         try:
             scores = top.relevance.pairs(texts.references, texts.candidates, pooling)
         finally:
-            for encoding in opened.values():
+            for encoding in opened.values() if runtime.kept is None else ():
                 encoding.relevance.close()
         seconds = time.perf_counter() - started
         # The cost of a label is the same whether its encodings were made now, or by an earlier call.
@@ -207,10 +213,8 @@ def _open(
     def fill(work: Work) -> None:
         work.metadata |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        params = source.params
-        if "df" in type(params).model_fields:
-            params = params.model_copy(update={"df": REFERENCE_SPLIT})
-        for step in type(source)(params).steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
+        counted = source.with_documents(corpus, corpus.images([REFERENCE_SPLIT]))
+        for step in counted.steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
             make_step(step, work, runtime.progress)
 
     identities = {"corpus": corpus.digest}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -21,6 +22,7 @@ def find_meteor_jar() -> Path:
     return find_jar("meteor/meteor-1.5.jar")
 
 
+@lru_cache(maxsize=1)
 def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Read the synonym sets and the irregular inflections of English words.
 

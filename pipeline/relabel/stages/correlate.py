@@ -7,17 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
+from relabel.corpus import Corpus
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import BASELINE, Draw, Judged, Report, write_report
 from relabel.judge.scores import (
-    ScoreFunction,
+    TextFunction,
     external_label,
     read_cxc_scores,
     read_pair_scores,
+    score_cxc_with_function,
     score_with_function,
 )
 from relabel.judge.tables import (
@@ -30,7 +31,7 @@ from relabel.judge.tables import (
     summary_report,
 )
 from relabel.stages import judged
-from relabel.stages.ingest import fetch_and_ingest
+from relabel.stages.ingest import fetch_and_ingest, read_captions
 from relabel.stages.job import Job, Step
 from relabel.stages.judged import TextSet
 from relabel.stages.project import Project
@@ -179,7 +180,7 @@ def correlate(
     labels: Sequence[str],
     against: Sequence[Against],
     scores: Sequence[Path] = (),
-    functions: Mapping[str, ScoreFunction] = MappingProxyType({}),
+    functions: Sequence[TextFunction] = (),
     *,
     allow_missing: bool = False,
 ) -> EvaluationResult:
@@ -194,9 +195,9 @@ def correlate(
     COCO's captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every
     set whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
     elsewhere for the pairs of the one set in `against`, judged under the name of the file (see `relabel.judge.scores`).
-    With such files, `labels` may be empty, which then stands for no label. `functions`: functions of texts by name,
-    judged beside the labels on sets of texts (see `relabel.judge.scores.score_with_function`). With functions, too,
-    empty `labels` stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
+    With such files, `labels` may be empty, which then stands for no label. `functions`: functions of texts,
+    judged beside the labels on CxC and sets of texts (see `relabel.judge.scores`). With functions, too, empty `labels`
+    stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
     """
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
     for name in names:
@@ -209,16 +210,19 @@ def correlate(
         todo = "Name that set: --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
         raise UsageError("--scores has the scores of one evaluation set of pairs", todo=todo)
     encoded, sets, absent = list[str](), list[TextSet](), dict[str, RelabelError]()
+    captions: Corpus | None = None
     for name in chosen:
         try:
             if name not in judged.ENCODED:
                 sets.append(judged.open_set(project, name, names))
                 continue
-            if functions and (name in against or not names):
+            if functions and name == "eccv" and (name in against or not names):
                 todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
                 raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
-            if names:
+            if names or functions:
                 judged.check_judged(project, name)
+            if functions and not names:
+                captions = read_captions(project)
             encoded.append(name)
         except (MissingError, UsageError) as error:
             # "all" takes the sets that are at hand and apply; a set that is asked for by name must be there.
@@ -232,16 +236,20 @@ def correlate(
         if names and not project.folder("corpus", MANIFEST).exists():
             fetch_and_ingest(project)
         built = result.build_labels(with_baseline(project, names, encoded), split, encoded)
-        result.add_encoded(built, encoded, [read_cxc_scores(path, split, allow_missing) for path in scores])
+        params, progress = project.config.judge, project.runtime.progress
+        others = [read_cxc_scores(path, split, allow_missing) for path in scores]
+        if "cxc" in encoded:
+            others += [score_cxc_with_function(captions or project.corpus, one, params, progress) for one in functions]
+        result.add_encoded(built, encoded, others)
 
-    def others(texts: TextSet) -> Scored:
+    def scored_by_others(texts: TextSet) -> Scored:
         judgements = texts.judgements
-        scored = {name: score_with_function(judgements, function) for name, function in functions.items()}
+        scored = {function.name: score_with_function(judgements, function) for function in functions}
         # A file of scores is given for one set, so a fault in it ends the command.
         return scored | {path.stem: read_pair_scores(path, texts.judged, judgements, allow_missing) for path in scores}
 
     result.build(judged.set_steps(sets))
-    texts = result.read_sets(sets, others)
+    texts = result.read_sets(sets, scored_by_others)
     if not result.report.records and not texts.records:
         todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."
         refused = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)

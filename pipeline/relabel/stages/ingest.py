@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from relabel.core.errors import MissingError, UsageError
+from relabel.corpus import Corpus
+from relabel.corpus.readers import open_input
 from relabel.stages.job import Job
 from relabel.stages.project import Project
-from relabel.store.manifest import Manifest
+from relabel.store.manifest import MANIFEST, Manifest
 
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 """Dataset to the files that are fetched for it if no path is given."""
@@ -20,6 +22,13 @@ def ingest(project: Project) -> Job:
     params = project.captions(project.config)
     recipe, command = ingest(params, project.runtime), project.command("ingest", path=params.path)
     return Job(project, project.folder("corpus"), recipe, command, project.ingest_values)
+
+
+def read_captions(project: Project) -> Corpus:
+    """Return the corpus or, where it was not ingested, its captions without tokens; nothing is written."""
+    if (project.folder("corpus") / MANIFEST).exists():
+        return project.corpus
+    return Corpus.from_captions(open_input(project.captions(project.config), project.runtime).read())
 
 
 def check_captions(project: Project) -> None:

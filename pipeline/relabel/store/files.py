@@ -9,15 +9,18 @@ import glob
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _SETTLED = 2.0  # seconds
+_durable = ContextVar("durable", default=True)
 
 
 def sha256_file(path: Path) -> str:
@@ -49,11 +52,27 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
     return sha256
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is removed at the end of a `with` block, in which files are not made durable."""
+    token = _durable.set(False)
+    try:
+        with TemporaryDirectory(prefix="relabel-") as folder:
+            yield Path(folder)
+    finally:
+        _durable.reset(token)
+
+
+def _sync(handle: int) -> None:
+    if _durable.get():
+        os.fsync(handle)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        _sync(handle)
     finally:
         os.close(handle)
 
@@ -91,7 +110,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         # The content must be durable before the name, or a power cut could leave an empty file under it.
         with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
+            _sync(handle.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import pytest
 from relabel.core.errors import PartialError
 from relabel.core.java import find_java
 from relabel.corpus import tokenizers
-from relabel.corpus.tokenizers import PUNCTUATION, tokenize
+from relabel.corpus.tokenizers import PUNCTUATION, ptb_filter, tokenize
 
 ODD = {
     "A dog 😀 runs": "a dog runs",
@@ -72,6 +72,15 @@ def test_tokens_depend_on_the_caption_only(texts: list[str]) -> None:
     mixed = captions + captions[:100]
     random.Random(3).shuffle(mixed)
     assert tokenize(mixed) == [expected[c] for c in mixed]
+    # A program that stays answers each call by itself, and starts again after it has failed.
+    kept = ptb_filter()
+    parts = [captions[a : a + 40] for a in range(0, len(captions), 40)]
+    assert [tokenize(part, kept) for part in parts] == [[expected[c] for c in part] for part in parts]
+    assert kept._process
+    kept._process.close()
+    with pytest.raises(PartialError):
+        tokenize(captions[:2], kept)
+    assert tokenize(captions[2:4], kept) == [expected[c] for c in captions[2:4]]
 
 
 @pytest.mark.java

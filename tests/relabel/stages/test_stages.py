@@ -13,12 +13,15 @@ import pytest
 import yaml
 from tests.relabel.published import few_scores, write_captions
 
+import relabel
 from relabel import stages
 from relabel.config import Config, load_config
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Runtime
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import SILENT, Runtime
+from relabel.judge.scores import FunctionRelevance, TextFunction, score_cxc_with_function
 from relabel.stages import Project
 from relabel.stages.correlate import correlate
+from relabel.stages.judged import open_scores
 from relabel.stages.run import plan_run, run
 
 SMALL = [
@@ -127,6 +130,59 @@ def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
     assert {p: p.read_bytes() for p in before} == before
     written = correlate(Project(load_config(None), Runtime()), ["cider", "same_image"], ["cxc"])
     assert written.paths["tables, pictures"].name == "val"
+
+
+@pytest.mark.parametrize(("leave_one_out", "pooling"), [("false", "set"), ("true", "max")])
+def test_a_function_is_judged_by_the_protocol_of_labels(small: Path, leave_one_out: str, pooling: str) -> None:
+    built = project(f"judge.leave_one_out={leave_one_out}", f"sources.cider.pooling={pooling}")
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(built.config.model_dump_json())))
+    scorer = relabel.Scorer("cider", documents=relabel.ingest("other/coco", "captions.jsonl", tokenizer="none"))
+
+    def mine(references: list[list[str]], captions: list[str]) -> Any:
+        return scorer.pairs(references, captions).tolist()
+
+    alone = relabel.correlate([scorer, mine], on="cxc")
+    assert not Path("labels").exists()
+    expected = records(correlate(built, ["cider"], ["cxc"]))
+    for (label, *row), record in {(r["label"], r["task"], r["subset"]): r for r in alone.records}.items():
+        # The baseline takes all pairs. A function does not say how images pool the captions of the other one.
+        if label != "same_image" and (label, pooling) != ("mine", "max"):
+            same = expected["cider", *row]
+            figures = [{name: v for name, v in r.items() if not isinstance(v, str)} for r in (record, same)]
+            assert figures[0] == pytest.approx(figures[1], abs=1e-6)
+    function = TextFunction("cider", scorer.pairs, scorer.pooling)
+    found = score_cxc_with_function(built.corpus, function, built.config.judge, SILENT)
+    for task, pairs in open_scores(built, "cider").tasks.items():
+        np.testing.assert_allclose(found.tasks[task].relevance, pairs.relevance, atol=1e-6)
+        assert found.tasks[task].missing == pairs.missing
+    # No pair of two images is among the few that are judged here.
+    corpus = built.corpus
+    sets = corpus.references(range(0, 20)), corpus.references(range(20, 40))
+    by_function = FunctionRelevance(corpus, range(len(corpus)), scorer.pooling, function).set_pairs(*sets)
+    np.testing.assert_allclose(by_function, stages.open_label(built, "cider", "val").set_pairs(*sets), atol=1e-6)
+
+
+@pytest.mark.parametrize("returned", [[0.5], [[0.5], [0.5]], [0.5, float("nan")], [float("inf"), 0], ["a", "b"], None])
+def test_a_function_is_checked_by_a_small_call(small: Path, returned: Any) -> None:
+    calls = []
+
+    def wrong(references: list[list[str]], captions: list[str]) -> Any:
+        calls.append(len(captions))
+        return returned
+
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+    with pytest.raises(CheckError, match="function wrong returned"):
+        relabel.correlate(wrong, on="cxc")
+    assert calls == [2]
+    with pytest.raises(UsageError, match="eccv"):
+        relabel.correlate(wrong, on="eccv")
+
+
+def test_judging_a_function_needs_the_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    with pytest.raises(MissingError, match="relabel fetch coco-captions"):
+        relabel.correlate(lambda references, captions: [0.0] * len(captions), on="cxc")
 
 
 def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:

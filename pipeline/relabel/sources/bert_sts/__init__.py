@@ -119,4 +119,4 @@ class BertSts(Source[BertStsParams]):
         # torch is loaded by the work, not with the parameters.
         from relabel.sources.bert_sts.scorer import PairScorer
 
-        return PairScorer(files.folder, self.params, runtime)
+        return runtime.keep(self.params.model_dump_json(), lambda: PairScorer(files.folder, self.params, runtime))

@@ -49,7 +49,7 @@ from relabel.sources.words.shards import (
     vectors_of_words,
     vectors_step,
 )
-from relabel.sources.words.vectors import read_word_vectors
+from relabel.sources.words.vectors import look_up
 from relabel.store.workdir import Steps, Work
 
 _CAPTIONS = 8192  # captions per product, which bounds the memory for sums
@@ -117,7 +117,7 @@ class Cbow(VectorSource[CbowParams]):
             return make_vector_table(part, unit, self.params.stored)
 
         counts = cache(partial(count_words, shards, split))
-        yield vectors_step(file, lambda: read_word_vectors(file, counts()))
+        yield vectors_step(file, lambda: look_up(file, counts(), runtime))
         yield shards.step(f"mean word vectors ({file.name})", make_shard, plain=True)
         zeros = 0
         for column in shards.read_column(work, "vector"):
@@ -161,7 +161,7 @@ class Cbow(VectorSource[CbowParams]):
                 bags = WordBags.from_texts([tokens])
             # A file has hundreds of thousands of lines, so only unseen words are looked up.
             if new := [word for word in bags.vocabulary if word not in known]:
-                read = read_word_vectors(self.params.find_file(runtime.data, encoding.manifest), new)
+                read = look_up(self.params.find_file(runtime.data, encoding.manifest), new, runtime)
                 known.update(zip(new, vectors_of_words(read.index, read.vectors, new), strict=True))
             vectors = np.array([known[word] for word in bags.vocabulary]).reshape(-1, width)
             return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)

@@ -28,7 +28,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
-from relabel.sources.cider.features import BOUNDS, Weighting, features_of, gauss_of, idf_of
+from relabel.sources.cider.features import BOUNDS, I4, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.sources.shards import Shards
@@ -59,6 +59,7 @@ class CiderParams(SourceParams):
 class Cider(Source[CiderParams]):
     """CIDEr-D and CIDEr by sparse products."""
 
+    _background: tuple[Vocabulary, I4, int] | None = None  # n-grams, their document frequencies, number of documents
     spec = SourceSpec(
         name="cider",
         kind="features",
@@ -72,6 +73,15 @@ class Cider(Source[CiderParams]):
         return "ptb" if self.params.tokenizer == "ptb" else None
 
     @override
+    def with_documents(self, corpus: Corpus, images: range | None = None) -> Cider:
+        if self._background is not None:
+            return self
+        documents = self._documents(corpus, range(len(corpus))) if images is None else corpus.references(images)
+        counting = Cider(self.params)
+        counting._background = (*self._count(corpus, documents), len(documents))
+        return counting
+
+    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
@@ -82,24 +92,22 @@ class Cider(Source[CiderParams]):
         The vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
         COCO. Columns of shards: row int32, ngrams and counts list<int32> (ids ascending), words int32.
         """
-        p, documents = self.params, self._documents(corpus, rows)
-        # PTB tokens are split at any white space, as in CiderScorer.
-        read: Callable[[], list[str]] = corpus.ptb_tokens
-        split: Callable[[str], list[str]] = str.split
-        if p.tokenizer == "lower_split":
-            read, split = lambda: corpus.texts, lower_split
+        p, background = self.params, self._background
+        documents = self._documents(corpus, rows) if background is None else References.of([])
+        count = len(documents) if background is None else background[2]
         shards = Shards(corpus, rows, rows_per_shard)
         vocabulary = cache(lambda: Vocabulary.read(work.folder / VOCABULARY))
 
         def count_documents() -> pa.Table:
-            # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
-            used, texts = np.union1d(np.arange(rows.start, rows.stop), documents.rows), read()
-            ngrams = number_ngrams([texts[i] for i in used.tolist()], split, p.n)
-            local = References(documents.indptr, np.searchsorted(used, documents.rows).astype(np.int32))
-            return ngrams.vocabulary.table(ngrams.document_frequency(local))
+            ngrams, df = self._count(corpus, documents, rows)
+            if background is not None:
+                known = background[0].find(ngrams)
+                df[known >= 0] = background[1][known[known >= 0]]
+            return ngrams.table(df)
 
         def make_shard(part: range) -> pa.Table:
-            ngrams = number_ngrams(read()[part.start : part.stop], split, p.n)
+            texts, split = self._words(corpus)
+            ngrams = number_ngrams(texts[part.start : part.stop], split, p.n)
             indptr, local, counts = ngrams.counts(0, len(part))
             # Ids of the shard and of the corpus have the same order, so a caption's ids stay ascending.
             ids = vocabulary().find(ngrams.vocabulary)[local]
@@ -120,9 +128,9 @@ class Cider(Source[CiderParams]):
         work.metadata |= {
             "tokenizer": p.tokenizer,
             "variant": p.variant,
-            "documents": len(documents),
+            "documents": count,
             "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
-            "warnings": _warnings(len(documents), empty),
+            "warnings": _warnings(count, empty),
         }
 
     @override
@@ -152,6 +160,21 @@ class Cider(Source[CiderParams]):
             sigma=sigma,
             threads=encoding.runtime.threads,
         )
+
+    def _words(self, corpus: Corpus) -> tuple[list[str], Callable[[str], list[str]]]:
+        """Return the text of every row, and the function that splits it into words."""
+        # PTB tokens are split at any white space, as in CiderScorer.
+        if self.params.tokenizer == "ptb":
+            return corpus.ptb_tokens(), str.split
+        return corpus.texts, lower_split
+
+    def _count(self, corpus: Corpus, documents: References, rows: range = range(0)) -> tuple[Vocabulary, I4]:
+        """Number the n-grams of rows and documents, and count the documents that hold each."""
+        # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
+        used, (texts, split) = np.union1d(np.arange(rows.start, rows.stop), documents.rows), self._words(corpus)
+        ngrams = number_ngrams([texts[i] for i in used.tolist()], split, self.params.n)
+        local = References(documents.indptr, np.searchsorted(used, documents.rows).astype(np.int32))
+        return ngrams.vocabulary, ngrams.document_frequency(local)
 
     def _documents(self, corpus: Corpus, rows: range) -> References:
         """Return the reference sets whose n-grams are counted, by corpus row."""

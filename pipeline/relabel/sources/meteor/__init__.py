@@ -25,7 +25,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
-from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
+from relabel.sources.meteor.jar import MeteorScorer, normalise, normaliser, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.shards import Shards
 from relabel.sources.wordnet import find_meteor_jar
@@ -75,10 +75,12 @@ class Meteor(Source[MeteorParams]):
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make the work that pairs share: each row's normalised text (row int32, words string)."""
+        language = self.params.language
+        run = runtime.keep(("normaliser", language), partial(normaliser, language, runtime.kept is not None))
 
         def make_shard(part: range) -> pa.Table:
             tokens = corpus.ptb_tokens()[part.start : part.stop]
-            words = normalise(tokens, self.params.language, self.params.silence)
+            words = normalise(tokens, run, self.params.silence)
             row = np.arange(part.start, part.stop, dtype=np.int32)
             return pa.table({"row": row, "words": pa.array(words, pa.string())})
 
@@ -88,6 +90,9 @@ class Meteor(Source[MeteorParams]):
     @override
     def open(self, encoding: Encoding) -> MeteorRelevance:
         """Open an encoding; Java starts with the first pair."""
+        p, runtime = self.params, encoding.runtime
+        command = partial(scorer_command, p.language, p.heap)
+        processes = p.processes or runtime.threads
         # Number 0 is the empty text, which is scored without Java.
         words = {"": 0}
         read = read_parts(encoding.folder, encoding.manifest, ["words"])["words"].to_pylist()
@@ -98,11 +103,7 @@ class Meteor(Source[MeteorParams]):
             pooling=self.params.pooling,
             words=list(words),
             text=text,
-            scorer=MeteorScorer(
-                partial(scorer_command, self.params.language, self.params.heap),
-                self.params.processes or encoding.runtime.threads,
-                self.params.silence,
-            ),
+            scorer=runtime.keep(("scorer", p.heap), partial(MeteorScorer, command, processes, p.silence)),
             params=self.params,
         )
 
@@ -140,7 +141,8 @@ class MeteorRelevance(Relevance):
     def query(self, text: str, captions: Rows) -> Scores:
         """Score N captions against one new text."""
         tokens = tokenize_text(text)
-        reference = normalise([tokens], self.params.language, self.params.silence)[0] if tokens.strip() else ""
+        run = normaliser(self.params.language)
+        reference = normalise([tokens], run, self.params.silence)[0] if tokens.strip() else ""
         read = [self.words[i] for i in self._text(captions)]
         distinct = dict.fromkeys(w for w in read if w)
         if not reference or not distinct:

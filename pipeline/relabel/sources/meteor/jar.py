@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from relabel.core.java import LINES, JavaError, LineProcess, find_jar, java_command
+from relabel.core.java import LINES, JavaError, LineFilter, LineProcess, find_jar, java_command
 from relabel.sources.wordnet import find_meteor_jar
 
+_MOST_SCORES = 1 << 18  # scores of statistics that are remembered: 100 MB
 LINES_PER_PROCESS = 2000
 """Number of lines that justify the start of another process."""
 _READY = re.compile("Error: specify Meteor stats.*")
@@ -37,19 +38,24 @@ def scorer_command(language: str, heap: str) -> list[str]:
     return java_command(f"-Xmx{heap}", "-jar", find_meteor_jar(), "-", "-", "-stdio", "-l", language, "-lower")
 
 
-def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
+def normaliser(language: str, kept: bool = False) -> LineFilter:
+    """Return METEOR's normaliser; `kept`: whether its program stays for the next few texts."""
+    command = "edu.cmu.meteor.util.Normalizer", language, "true"
+    return LineFilter(lambda: java_command("-cp", find_meteor_jar(), *command), () if kept else None)
+
+
+def normalise(texts: Sequence[str], run: LineFilter, silence: float) -> list[str]:
     """Normalise texts as METEOR's `-norm` does, without its conversion to lower case; each distinct text once.
 
-    `texts`: PTB tokens. `silence`: seconds after which Java is considered hung. Returns list of str: words joined by
-    one space, without `|||`, which METEOR's protocol reserves.
+    `texts`: PTB tokens. `run`: a `normaliser`. `silence`: seconds after which Java is considered hung. Returns list
+    of str: words joined by one space, without `|||`, which METEOR's protocol reserves.
     """
     lines = [_one_line(text) for text in texts]
     distinct = list(dict.fromkeys(line for line in lines if line))
     if not distinct:
         return [""] * len(lines)
-    command = java_command("-cp", find_meteor_jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
     try:
-        normalised = LineProcess(command).filter(distinct, silence)
+        normalised = run(distinct, silence)
         if len(normalised) != len(distinct):
             raise JavaError(f"{len(distinct):,} lines went in, {len(normalised):,} came out")
     except JavaError as error:
@@ -100,17 +106,19 @@ class MeteorScorer:
     def _exchange(self, lines: Sequence[str]) -> list[float]:
         """Score at most `LINES` lines by a process that is free, or by another one."""
         process = self._idle.pop() if self._idle else self._start()
+        # Other threads may read the scores of before.
+        self._scores = known = self._scores if len(self._scores) < _MOST_SCORES else {}
         statistics = self._ask(process, [f"SCORE ||| {line}" for line in lines], 1, _STATISTICS)
         # Many pairs have equal statistics, so each distinct list of statistics is evaluated once.
-        new = [each for each in dict.fromkeys(statistics) if each not in self._scores]
+        new = [each for each in dict.fromkeys(statistics) if each not in known]
         try:
             scores = self._ask(process, [f"EVAL ||| {each}" for each in new], 2, _SCORE)
         except JavaError as error:
             error.answered = statistics.index(new[error.answered])
             raise
-        self._scores.update(zip(new, map(float, scores[::2]), strict=True))
+        known.update(zip(new, map(float, scores[::2]), strict=True))
         self._idle.append(process)
-        return [self._scores[each] for each in statistics]
+        return [known[each] for each in statistics]
 
     def _ask(self, process: LineProcess, lines: Sequence[str], answers: int, form: re.Pattern[str]) -> list[str]:
         found = process.ask(lines, answers, self._silence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -126,7 +126,8 @@ class Sbert(VectorSource[SbertParams]):
 
     def _files(self, runtime: Runtime) -> ModelFiles:
         """Find the model's files."""
-        return find_model(self.params.model, self.params.revision, runtime.progress)
+        model, revision = self.params.model, self.params.revision
+        return runtime.keep((model, revision), partial(find_model, model, revision, runtime.progress))
 
     def int8_folder(self, data: Path) -> Path:
         """Return the folder of the int8 model. Labels with the same model, prompt and limit share it."""
@@ -144,5 +145,9 @@ class Sbert(VectorSource[SbertParams]):
         from relabel.sources.models.forward import openvino_core
 
         p, folder = self.params, self.int8_folder(runtime.data)
-        quantized = openvino_core().read_model(folder / MODEL) if p.dtype == INT8 else None
-        return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime, quantized)
+
+        def load() -> SentenceEncoder:
+            quantized = openvino_core().read_model(folder / MODEL) if p.dtype == INT8 else None
+            return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime, quantized)
+
+        return runtime.keep(p.model_dump_json(), load)

@@ -84,8 +84,12 @@ class CachedParser:
 
 def cached_parser(runtime: Runtime, heap: str, silence: float) -> CachedParser:
     """Return the parser and its cache; `heap` and `silence` as in the parameters of spice."""
-    parser = SpiceParser(lambda: worker_command(runtime.data, heap), silence)
-    return CachedParser(parser, runtime.data / FILE, runtime.progress)
+
+    def make() -> CachedParser:
+        parser = SpiceParser(lambda: worker_command(runtime.data, heap), silence)
+        return CachedParser(parser, runtime.data / FILE, runtime.progress)
+
+    return runtime.keep(("parser", heap), make)
 
 
 def _read(connection: sqlite3.Connection, keys: Iterable[bytes]) -> dict[bytes, Parsed]:

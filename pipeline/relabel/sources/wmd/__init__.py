@@ -46,7 +46,7 @@ from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import VECTORS_FILE, WordBags, count_words, coverage, record_vectors, vectors_step
-from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
+from relabel.sources.words.vectors import WordVectors, WordVectorsFile, look_up
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.workdir import Steps, Work
 
@@ -120,9 +120,9 @@ class Wmd(Source[WmdParams]):
 
         counted = cache(partial(count_words, shards, split))
 
-        def look_up() -> WordVectors:
+        def vectors() -> WordVectors:
             wanted = [word for word in counted() if word not in stop_words]
-            read = _read_vectors(file, wanted, p)
+            read = _read_vectors(file, wanted, p, runtime)
             if not read.index:
                 message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
                 message += (
@@ -144,7 +144,7 @@ class Wmd(Source[WmdParams]):
             # One list per distinct text, which `take` repeats for its captions.
             return pa.table(lists).take(pa.array(bags.text_of)).add_column(0, "row", pa.array(row))
 
-        yield vectors_step(file, look_up)
+        yield vectors_step(file, vectors)
         yield shards.step(f"bags of words ({file.name})", make_shard)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
         counts, table = counted(), record_vectors(work, file, p.tokenizer)
@@ -169,7 +169,7 @@ class Wmd(Source[WmdParams]):
             pooling=self.params.pooling,
             bags=Bags.of(indptr, words, counts),
             vectors=vectors_from_table(pq.read_table(encoding.folder / VECTORS_FILE)),
-            encode_text=_TextEncoder(self.params, encoding.manifest, encoding.runtime.data, encoding.folder),
+            encode_text=_TextEncoder(self.params, encoding.manifest, encoding.runtime, encoding.folder),
             threads=encoding.runtime.threads,
         )
 
@@ -183,7 +183,7 @@ class _TextEncoder:
 
     params: WmdParams
     manifest: Manifest
-    data: Path
+    runtime: Runtime
     folder: Path
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
@@ -192,7 +192,8 @@ class _TextEncoder:
         vectors, number = np.empty((0, int(self.manifest.metadata["width"])), np.float32), self._index
         if new := sorted(counts.keys() - number.keys()):
             # New words are numbered after those of the encoding; words without a vector are left out.
-            table = _read_vectors(self.params.find_file(self.data, self.manifest), new, self.params)
+            file = self.params.find_file(self.runtime.data, self.manifest)
+            table = _read_vectors(file, new, self.params, self.runtime)
             vectors, number = table.vectors, number | {word: len(number) + i for word, i in table.index.items()}
         entries = sorted((number[word], count) for word, count in counts.items() if word in number)
         ids, occurrences = np.array(entries, np.int64).reshape(-1, 2).T
@@ -245,9 +246,9 @@ class StopWords:
         return word.lower() in self.words
 
 
-def _read_vectors(file: WordVectorsFile, words: Collection[str], params: WmdParams) -> WordVectors:
+def _read_vectors(file: WordVectorsFile, words: Collection[str], params: WmdParams, runtime: Runtime) -> WordVectors:
     """Read the vectors of words, scaled as the parameters say."""
-    table = read_word_vectors(file, words)
+    table = look_up(file, words, runtime)
     return replace(table, vectors=scale_to_unit_length(table.vectors)) if params.unit_vectors else table
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
+from relabel.core.runtime import Runtime
 from relabel.datasets.download import DAMAGED, UNREADABLE, open_content
 from relabel.store.files import input_sha256
 
@@ -131,6 +132,18 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
         todo = "The file is truncated or was edited; fetch it again."
         raise CheckError(f"expected {max(1, expected)} words, found {words}", where=file.where, todo=todo)
     return WordVectors(index, np.array(numbers, np.float32).reshape(len(index), width), words, duplicates)
+
+
+def look_up(file: WordVectorsFile, wanted: Collection[str], runtime: Runtime) -> WordVectors:
+    """Read the vectors of words. A runtime that keeps them reads those of the first call, and all for other words."""
+    if runtime.kept is None:
+        return read_word_vectors(file, wanted)
+    words, held = runtime.keep((file, "first"), lambda: (frozenset(wanted), read_word_vectors(file, wanted)))
+    if not words.issuperset(wanted):
+        held = runtime.keep((file, "all"), lambda: read_word_vectors(file))
+    chosen = sorted(held.index.keys() & set(wanted), key=held.index.__getitem__)
+    rows = np.array([held.index[word] for word in chosen], np.int64)
+    return WordVectors({word: i for i, word in enumerate(chosen)}, held.vectors[rows], held.words, held.duplicates)
 
 
 def _split(line: bytes, width: int) -> tuple[str, bytes]:

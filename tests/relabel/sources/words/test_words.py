@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relabel.core.errors import CheckError
+from relabel.core.runtime import Runtime
 from relabel.sources.words.shards import WordBags
-from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
+from relabel.sources.words.vectors import WordVectors, WordVectorsFile, look_up, read_word_vectors
 
 
 def words_of(bags: WordBags, caption: int) -> list[str]:
@@ -114,6 +115,16 @@ def test_only_requested_words_are_kept(tmp_path: Path) -> None:
     assert vectors.vectors.shape == (2, 3)
     assert (vectors.words, vectors.duplicates) == (5, 1)
     assert read(tmp_path / "vectors.txt", {"unicorn"}).vectors.shape == (0, 3)
+
+
+def test_kept_vectors_equal_those_of_the_file(tmp_path: Path) -> None:
+    file = WordVectorsFile.at(write(tmp_path, "dog 1 2\nbus 3 4\na 5 6\ncat 7 8\n"))
+    runtime = Runtime(kept={})
+    for wanted in ({"cat", "dog", "none"}, {"dog"}, {"a", "cat", "none"}, {"none"}):
+        found, expected = look_up(file, wanted, runtime), read_word_vectors(file, wanted)
+        assert list(found.index) == list(expected.index)
+        np.testing.assert_array_equal(found.vectors, expected.vectors)
+        assert found.words == expected.words
 
 
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""Scores of texts that belong to no dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.config import load_config
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.sources.texts import REFERENCE_SPLIT, TextCorpus, score_texts, with_tokens
+from relabel.stages import Project
+from relabel.store.manifest import MANIFEST
+
+Texts = Sequence[str]
+Documents = str | Path | Corpus | Texts | Sequence[Texts]
+
+
+class Scorer:
+    """Scorer of captions against reference sets, which need not belong to any dataset.
+
+    Models, word vectors and Java programs are loaded by the first calls and stay as long as the scorer exists. Use a
+    scorer in one thread and one process.
+
+    Parameters
+    ----------
+    source : str, default="sbert"
+        Name of a source ("sbert", "cbow", "cider", "spice", "meteor", "wmd", "bert_sts" or "fuse"), or of a label in
+        the parameter file.
+    documents : sequence of str, sequence of sequence of str, Corpus, str or Path, optional
+        Texts or reference sets over which CIDEr counts its document frequencies, each distinct one once; or the folder
+        of a dataset (``labels/coco``), of whose images the parameter `df` selects a split. The scores of a pair then do
+        not depend on the other pairs of a call. By default, the documents are the reference sets and the captions of
+        each call. Other sources ignore them.
+    runtime : Runtime, optional
+        Folder of models, device and threads.
+    **parameters
+        Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ...
+
+    Attributes
+    ----------
+    name : str
+        Name of the scorer in a report of `correlate`, which may be changed.
+    pooling : {"first", "max", "mean", "set"}
+        Reduction over the references of a set.
+
+    Raises
+    ------
+    UsageError
+        If there is no such source or parameter, the source cannot score texts by itself, or `documents` are no texts.
+    MissingError
+        If the folder of `documents` holds no corpus.
+
+    Examples
+    --------
+    >>> import relabel
+    >>> documents = ["a dog runs", "two cats sleep", "a man on a board"]
+    >>> scorer = relabel.Scorer("cider", documents=documents, tokenizer="lower_split")
+    >>> scorer(["a dog on a board", "a dog surfs"], ["a dog surfs", "two cats"]).round(2)
+    array([5.6, 0. ])
+    >>> scorer([["a dog on a board", "a dog surfs"], ["two cats sleep"]], ["a dog surfs", "two cats"]).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        source: str = "sbert",
+        *,
+        documents: Documents | None = None,
+        runtime: Runtime | None = None,
+        **parameters: Any,
+    ) -> None:
+        settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
+        project = Project(load_config(None, [], settings), runtime or Runtime())
+        self.name, self._runtime = source, replace(project.runtime, kept={})
+        self._sources, self._fixed = project.config.with_parts(source), documents is not None
+        for one in self._sources.values():
+            one.require("query")
+        self.pooling = self._sources[source].params.pooling
+        if documents is not None:
+            corpus, images = self._corpus(documents)
+            self._sources = {name: one.with_documents(corpus, images) for name, one in self._sources.items()}
+
+    def __call__(self, references: Texts | Sequence[Texts], captions: Texts) -> NDArray[np.float64]:
+        """Score every caption against every reference set.
+
+        Parameters
+        ----------
+        references : sequence of str, or sequence of sequence of str
+            One reference set, the texts that describe one image, or M sets.
+        captions : sequence of str
+            N candidates.
+
+        Returns
+        -------
+        ndarray of shape (N,) for one set, (M, N) for a list of sets; float64
+            Relevance in the source's range: -1 to 1 for cosines, 0 to 10 for CIDEr-D, 0 to 1 for the others. NaN where
+            a text could not be encoded.
+
+        Raises
+        ------
+        UsageError
+            If a list is empty, or a string or anything else stands where a list of texts is meant.
+        MissingError
+            If a model, word vectors or Java is missing. The message names the command that gets it.
+        """
+        given, candidates = _listed("references", references), _texts("captions", captions)
+        single = isinstance(given[0], str)
+        sets = [_texts("references", given)] if single else _sets("references", given)
+        scores = self._score([texts for texts in sets for _ in candidates], candidates * len(sets))
+        return scores if single else scores.reshape(len(sets), len(candidates))
+
+    def pairs(self, references: Sequence[Texts], captions: Texts) -> NDArray[np.float64]:
+        """Score P pairs of a reference set and a caption: (P,) float64.
+
+        Parameters
+        ----------
+        references : sequence of sequence of str
+            P reference sets.
+        captions : sequence of str
+            P candidates.
+
+        Raises
+        ------
+        UsageError, MissingError
+            As a call of the scorer; and if the two sequences differ in length.
+        """
+        return self._score(_sets("references", references), _texts("captions", captions))
+
+    def _score(self, sets: list[list[str]], captions: list[str]) -> NDArray[np.float64]:
+        # A single reference set has no document frequencies: every n-gram would be in all documents and weigh nothing.
+        # So each caption is a document, with one candidate, only to make it count.
+        documents = [] if self._fixed else list(dict.fromkeys(captions))
+        sets, texts = sets + [[text] for text in documents], captions + documents
+        label = self._sources[self.name]
+        return score_texts(label, sets, texts, self._runtime, self._sources).scores[: len(captions)]
+
+    def _corpus(self, documents: Documents) -> tuple[Corpus, range | None]:
+        """Return a corpus of documents, and the images that count where the parameters do not select them."""
+        if isinstance(documents, Corpus):
+            return documents, None
+        if isinstance(documents, str | Path):
+            folder = Path(documents)
+            return Corpus.open(folder if (folder / MANIFEST).exists() else folder / "corpus"), None
+        listed = _listed("documents", documents)
+        sets = _sets("documents", [[one] if isinstance(one, str) else one for one in listed])
+        corpus = TextCorpus.of(sets, [texts[0] for texts in sets]).corpus
+        return with_tokens(corpus, self._sources.values(), self._runtime), corpus.images([REFERENCE_SPLIT])
+
+
+def score(
+    references: str | Sequence[str],
+    captions: str | Sequence[str],
+    source: str = "sbert",
+    *,
+    documents: Sequence[Texts] | None = None,
+    runtime: Runtime | None = None,
+    **parameters: Any,
+) -> NDArray[np.float64]:
+    """Score captions against one reference set. The texts need not belong to any dataset.
+
+    Each call loads its model again. `Scorer` loads it once.
+
+    Parameters
+    ----------
+    references : str or sequence of str
+        The texts that describe one image.
+    captions : str or sequence of str
+        N candidates.
+    source : str, default="sbert"
+        As for `Scorer`.
+    documents : sequence of sequence of str, optional
+        Reference sets of a background corpus. CIDEr counts its document frequencies over them and `references`. By
+        default, each caption counts as one document.
+    runtime : Runtime, optional
+    **parameters
+        As for `Scorer`.
+
+    Returns
+    -------
+    ndarray of shape (N,), float64
+        As of `Scorer`.
+
+    Raises
+    ------
+    UsageError, MissingError
+        As `Scorer` and its calls.
+
+    Examples
+    --------
+    >>> import relabel
+    >>> relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split").round(2)
+    array([0.52, 0.  ])
+    """
+    texts = [references] if isinstance(references, str) else references
+    candidates = [captions] if isinstance(captions, str) else captions
+    background = None if documents is None else [texts, *documents]
+    return Scorer(source, documents=background, runtime=runtime, **parameters)(texts, candidates)
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    # A string is a sequence of strings: without this check its letters would be scored.
+    if isinstance(value, str):
+        raise UsageError(f"{name} must be a list, found the string {value!r}", todo=f"{name}=[{value!r}]")
+    try:
+        listed = list(value)
+    except TypeError:
+        raise UsageError(f"{name} must be a list, found {value!r}") from None
+    if not listed:
+        raise UsageError(f"{name} is an empty list", todo="Give at least one text.")
+    return listed
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    texts = _listed(name, value)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"{name}[{i}] must be a text, found {text!r}")
+    return texts
+
+
+def _sets(name: str, value: Any) -> list[list[str]]:
+    return [_texts(f"{name}[{i}]", texts) for i, texts in enumerate(_listed(name, value))]
