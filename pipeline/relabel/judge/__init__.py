@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
+from relabel.datasets.cxc import TASKS, Task
 from relabel.datasets.evaluation_sets import Statistic
 
 SamplingSide = Literal["left", "either"]
@@ -17,6 +18,9 @@ class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
+    tasks: tuple[Task, ...] = Field(
+        TASKS, min_length=1, description="Tasks of CxC: sts, sits, sis. A label of given scores may lack pairs of some."
+    )
     leave_one_out: bool = Field(
         False, description="Leave the judged caption out of its own image's references; the papers keep it (SITS)."
     )
