@@ -6,24 +6,25 @@ With a column `score`, a file is one that the source `scores` reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.corpus import Corpus
+from relabel.corpus import Corpus, References
 from relabel.datasets import cxc
-from relabel.export.base import Export, ExportInputs, write_tables
+from relabel.export.base import Export, ExportInputs
 from relabel.export.neighbours import matrix
 from relabel.export.params import ExportCandidatesParams
 from relabel.store.workdir import Work
 
-_PAIRS = 1 << 17  # pairs in memory as texts
 Keys = NDArray[np.int64]
 """Pairs: the number of the image times the captions of the corpus, plus the row of the caption."""
 
@@ -35,77 +36,60 @@ class CandidatesExport(Export[ExportCandidatesParams]):
 
     @override
     def check(self, inputs: ExportInputs) -> None:
-        params, near = self.params, inputs.neighbours
-        if needed := max(params.k, params.negatives):
-            width = 0 if near is None else int(near.manifest.metadata["width"])
-            if width < needed:
-                command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images`"
-                problem = f"{needed} neighbours per image are needed, {inputs.label} has {width}"
-                raise MissingError(problem, todo=f"Run {command}, with -k {needed} or more.")
+        k, near = self.params.k, inputs.neighbours
+        width = 0 if near is None else int(near.manifest.metadata["width"])
+        if width < k:
+            command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images -k {k}`"
+            raise MissingError(f"{inputs.label} has {width} neighbours of each image, not {k}", todo=f"Run {command}.")
         judged = {"val", "test"} if inputs.corpus.namespace == cxc.NAMESPACE else set()
-        if params.cxc and (without := set(inputs.splits) - judged):
-            problem = f"people have not judged {', '.join(sorted(without))} of {inputs.dataset}"
+        if self.params.cxc and (without := sorted(set(inputs.splits) - judged)):
+            problem = f"people have not judged {', '.join(without)} of {inputs.dataset}"
             raise UsageError(problem, todo="Leave out --cxc, or name val or test of coco.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
-        corpus, form, counts = inputs.corpus, self.params.format, {}
+        corpus, near = inputs.corpus, inputs.neighbours
         for split, rows in inputs.splits.items():
-            judged = [_judged(corpus, task, split) for task in self.params.cxc]
-            keys = np.unique(np.concatenate([np.empty(0, np.int64), *self._near(inputs, rows), *judged]))
+            found = [_judged(corpus, task, split) for task in self.params.cxc]
+            found.append(_keys(corpus, corpus.image[rows.start : rows.stop], np.array(rows)))
+            for table in near.tables(corpus.images_of(rows), ["neighbours"]) if near is not None else ():
+                best = matrix(table, "neighbours")[:, : self.params.k]
+                found.append(_keys(corpus, np.repeat(table["row"].to_numpy(), best.shape[1]), best.reshape(-1)))
+            keys, form = np.unique(np.concatenate(found)), self.params.format
             work.file(f"{split}.{form}", partial(_write, corpus, keys, form))
-            counts[split] = len(keys)
-        work.metadata["pairs"] = counts
-
-    def _near(self, inputs: ExportInputs, rows: range) -> Iterator[Keys]:
-        """Yield the nearest captions of each image, and the nearest ones of other images."""
-        k, negatives = self.params.k, self.params.negatives
-        if inputs.neighbours is None or not max(k, negatives):
-            return
-        for table in inputs.neighbours.tables(inputs.corpus.images_of(rows), ["neighbours", "same_image"]):
-            near, other = matrix(table, "neighbours"), ~matrix(table, "same_image")
-            chosen = other & (np.cumsum(other, axis=1) <= negatives)
-            chosen[:, :k] = True
-            yield (table["row"].to_numpy().astype(np.int64)[:, None] * len(inputs.corpus) + near)[chosen]
 
 
-def _judged(corpus: Corpus, task: cxc.Task, split: str) -> Keys:
+def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
+    return np.asarray(image.astype(np.int64) * len(corpus) + row)
+
+
+def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
     """Return the pairs of which `relabel.judge.cxc` makes the relevance of a task, those that the corpus has."""
-    human, index = cxc.human_scores(task, split), {"caption": corpus.row_of, "image": corpus.image_of}  # type: ignore[arg-type]
-    kinds = zip((human.left, human.right), cxc.SIDES[task], strict=True)
-    left, right = (np.array([index[kind].get(i, -1) for i in ids], np.int32) for ids, kind in kinds)
-    known = (left >= 0) & (right >= 0)
-    left, right = left[known], right[known]
-    if task == "sits":
-        pairs = [(right, left)]
-    elif task == "sts":
-        pairs = [(corpus.image[left], right), (corpus.image[right], left)]
-    else:
-        sets = [(one, corpus.references(other)) for one, other in ((left, right), (right, left))]
-        pairs = [(np.repeat(one, np.diff(others.indptr)), others.rows) for one, others in sets]
-    return np.concatenate([image.astype(np.int64) * len(corpus) + row for image, row in pairs])
+    human, kinds = cxc.human_scores(task, split), cxc.SIDES[task]
+    index = {"caption": corpus.row_of, "image": corpus.image_of}
+    ids = zip(kinds, (human.left, human.right), strict=True)
+    sides = np.array([[index[kind].get(i, -1) for i in some] for kind, some in ids], np.int32)
+    sides = sides[:, (sides >= 0).all(axis=0)]
+
+    def pairs(a: int, b: int) -> Keys:
+        image = corpus.image[sides[a]] if kinds[a] == "caption" else sides[a]
+        sets = References.single(sides[b]) if kinds[b] == "caption" else corpus.references(sides[b])
+        return _keys(corpus, np.repeat(image, np.diff(sets.indptr)), sets.rows)
+
+    # An image and a caption are judged in one order only.
+    return pairs(1, 0) if task == "sits" else np.append(pairs(0, 1), pairs(1, 0))
 
 
 def _write(corpus: Corpus, keys: Keys, form: str, path: Path) -> None:
     """Write pairs in one of the formats."""
-    columns = {"image_id": "image_id", "caption_id": "caption_id", "caption": "text"}
-
-    def tables() -> Iterator[pa.Table]:
-        # At least one table, which has the columns.
-        for a in range(0, max(1, len(keys)), _PAIRS):
-            image, row = np.divmod(keys[a : a + _PAIRS], len(corpus))
-            rows = {"image_id": pa.array(corpus.indptr[image])}
-            yield pa.table({name: corpus.table[of].take(rows.get(name, pa.array(row))) for name, of in columns.items()})
-
+    image, row = np.divmod(keys, len(corpus))
+    texts = corpus.table.select(["caption_id", "text"]).take(pa.array(row)).rename_columns(["caption_id", "caption"])
+    table = texts.add_column(0, "image_id", corpus.table["image_id"].take(pa.array(corpus.indptr[image])))
     if form == "parquet":
-        write_tables(path, tables())
+        pq.write_table(table, path, compression="zstd")
     elif form == "csv":
-        from pyarrow import csv
-
-        with csv.CSVWriter(path, pa.schema({name: pa.string() for name in columns})) as writer:
-            for table in tables():
-                writer.write_table(table)
+        csv.write_csv(table, path)
     else:
         with path.open("w", encoding="utf-8") as file:
-            for table in tables():
-                file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in table.to_pylist())
+            for batch in table.to_batches(max_chunksize=1 << 14):
+                file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in batch.to_pylist())

@@ -175,10 +175,9 @@ class ExportScanParams(Parameters):
 
 
 class ExportCandidatesParams(Parameters):
-    """Parameters of pairs for a judge to score."""
+    """Parameters of pairs for a judge to score: each image with its own captions, and these."""
 
     k: int = Field(10, ge=0, le=1_000_000, description="Nearest captions of each image.", json_schema_extra=_K)
-    negatives: int = Field(0, ge=0, le=1_000_000, description="Nearest captions of other images, for each image.")
     cxc: tuple[Task, ...] = Field(
         (), description="Tasks of CxC whose judged pairs are added: sits, sts, sis. By comma or repeated."
     )

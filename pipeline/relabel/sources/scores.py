@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
@@ -33,11 +32,11 @@ from relabel.store.files import input_sha256
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task
 
-REFUSE: Literal["refuse"] = "refuse"
 COLUMNS = ("image_id", "caption_id", "score")
 _FILE = "scores.parquet"
 _NO_TEXT = "the scores are those of a file, so that a new text has none"
 Bound = Annotated[float, Field(ge=-1_000_000, le=1_000_000)]
+Integers = NDArray[np.int64]
 
 
 class ScoresParams(SourceParams):
@@ -51,7 +50,7 @@ class ScoresParams(SourceParams):
     )
     bounds: tuple[Bound, Bound] = Field((0.0, 1.0), description="Least and largest score; others are refused.")
     missing: Bound | str = Field(
-        REFUSE,
+        "refuse",
         description="Relevance of pairs without a score: refuse (an error), a number, or a label of vectors or "
         "features, whose relevance is mapped below `bounds`.",
     )
@@ -59,7 +58,7 @@ class ScoresParams(SourceParams):
     @property
     def label(self) -> str | None:
         """Label that `missing` names."""
-        return self.missing if isinstance(self.missing, str) and self.missing != REFUSE else None
+        return self.missing if isinstance(self.missing, str) and self.missing != "refuse" else None
 
 
 class ScoresSource(Source[ScoresParams]):
@@ -76,15 +75,9 @@ class ScoresSource(Source[ScoresParams]):
     )
 
     def __init__(self, params: ScoresParams) -> None:
-        low, high = params.bounds
-        if not low < high:
-            raise UsageError(f"bounds must rise, found {low:g} and {high:g}", where="source scores")
-        if params.label is not None:
-            bounds = (2 * low - high, high)
-        else:
-            number = low if isinstance(params.missing, str) else params.missing
-            bounds = (min(low, number), max(high, number))
-        self.spec = replace(self.spec, bounds=bounds)
+        (low, high), missing = params.bounds, params.missing
+        other = 2 * low - high if params.label else low if isinstance(missing, str) else missing
+        self.spec = replace(self.spec, bounds=(min(low, other), max(high, other)))
         super().__init__(params)
 
     @override
@@ -110,17 +103,16 @@ class ScoresSource(Source[ScoresParams]):
         path = self._path()
 
         def make() -> pa.Table:
-            keys, scores = read_scores(path, corpus, self.params.bounds)
+            image, row, scores = read_scores(path, corpus, self.params.bounds)
             images = corpus.images_of(rows)
-            row, image = keys % len(corpus), keys // len(corpus)
-            inside = (row >= rows.start) & (row < rows.stop) & (image >= images.start) & (image < images.stop)
+            image, row = image - images.start, row - rows.start
+            inside = (image >= 0) & (image < len(images)) & (row >= 0) & (row < len(rows))
             if not inside.any():
-                message = f"none of its {len(keys):,} pairs is an image and a caption of the rows to encode"
+                message = f"none of its {len(row):,} pairs is an image and a caption of the rows to encode"
                 raise CheckError(message, where=str(path), todo="Name the split that was scored.")
-            return pa.table({"key": keys[inside], "score": scores[inside]})
+            return pa.table({"key": (image * len(rows) + row)[inside], "score": scores[inside]})
 
         yield Step("given scores", "files", [table_task(_FILE, make, plain=True)], last=True)
-        work.metadata["given"] = {"file": path.name, "pairs": pq.read_metadata(work.folder / _FILE).num_rows}
 
     @override
     def open(self, encoding: Encoding) -> ScoresRelevance:
@@ -142,55 +134,41 @@ class ScoresSource(Source[ScoresParams]):
     def _path(self) -> Path:
         if self.params.file is None:
             raise UsageError("no file of scores is set", where="source scores", todo="Set `file`.")
-        path = Path(self.params.file).expanduser()
-        if path.suffix not in (".parquet", ".csv", ".jsonl"):
-            raise UsageError("scores come as .parquet, .csv or .jsonl", where=str(path))
-        return check_regular(path, "no such file of scores")
+        return check_regular(Path(self.params.file).expanduser(), "no such file of scores")
 
 
-def read_scores(path: Path, corpus: Corpus, bounds: tuple[float, float]) -> tuple[NDArray[np.int64], Scores]:
-    """Read the keys of pairs (see `ScoresRelevance`), ascending, and their scores.
+def read_scores(path: Path, corpus: Corpus, bounds: tuple[float, float]) -> tuple[Integers, Integers, Scores]:
+    """Read the image, the row of the caption and the score of each pair, sorted by image and row.
 
     The error of a record names the first one at fault, counted from 1.
     """
     try:
         table = _read_table(path).combine_chunks()
-        images, captions = (pc.cast(combine_chunks(table[name]), pa.string()) for name in COLUMNS[:2])
-        score = combine_chunks(table["score"])
-        if not (pa.types.is_floating(score.type) or pa.types.is_integer(score.type)):
-            raise TypeError(f"`score` is {score.type}, and not a number")
-        scores = pc.fill_null(pc.cast(score, pa.float64(), safe=False), float("nan")).to_numpy(zero_copy_only=False)
+        ids = {name: pc.cast(combine_chunks(table[f"{name}_id"]), pa.string()) for name in ("image", "caption")}
+        scores = np.asarray(pc.fill_null(pc.cast(table["score"], pa.float64(), safe=False), np.nan), np.float64)
     except DAMAGE as error:
-        raise CheckError(f"not a file of scores: {error}", where=str(path)) from error
+        raise CheckError(f"not .parquet, .csv or .jsonl of scores: {error}", where=str(path)) from error
 
-    def refuse(wrong: NDArray[np.bool_], problem: str, found: Any, todo: str | None = None) -> None:
+    def refuse(wrong: NDArray[np.bool_], problem: str, values: Any, todo: str | None = None) -> None:
         if wrong.any():
             first = int(np.argmax(wrong))
-            shown = found[first].as_py() if isinstance(found, pa.Array) else found[first]
-            message = f"{int(wrong.sum()):,} of {len(wrong):,} records {problem}; first {shown}"
+            message = f"{int(wrong.sum()):,} of {len(wrong):,} records {problem}; first {values[first]}"
             raise CheckError(message, where=f"{path}: record {first + 1}", todo=todo)
 
     refuse(~np.isfinite(scores), "have a score that is not a finite number", scores)
     outside = (scores < bounds[0]) | (scores > bounds[1])
     refuse(outside, f"have a score outside {bounds[0]:g} to {bounds[1]:g}", scores, "Set `bounds`.")
-    numbers, example = [], corpus.caption(0)
-    first_rows = pa.array(corpus.indptr[:-1])
-    known = {"image": (images, corpus.table["image_id"].take(first_rows), example.image_id)}
-    known["caption"] = (captions, corpus.table["caption_id"], example.caption_id)
-    for kind, (ids, values, like) in known.items():
-        prefix = f"{corpus.namespace}:"
-        named = pc.if_else(pc.starts_with(ids, prefix), ids, pc.binary_join_element_wise(prefix, ids, ""))
-        found = pc.fill_null(pc.index_in(named, value_set=combine_chunks(values)), -1).to_numpy(zero_copy_only=False)
-        problem = f"name no {kind} of the corpus"
-        refuse(found < 0, problem, ids, f"Ids read like {like}, with or without {prefix}")
-        numbers.append(found.astype(np.int64))
-    keys = numbers[0] * len(corpus) + numbers[1]
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    repeated = np.zeros(len(keys), np.bool_)
-    repeated[order[1:][keys[1:] == keys[:-1]]] = True
-    refuse(repeated, "repeat a pair", pc.binary_join_element_wise(images, captions, " "))
-    return keys, np.asarray(scores, np.float64)[order]
+    rows, prefix = {}, f"{corpus.namespace}:"
+    for name, given in ids.items():
+        known = combine_chunks(corpus.table[f"{name}_id"])
+        full = pc.if_else(pc.starts_with(given, prefix), given, pc.binary_join_element_wise(prefix, given, ""))
+        # Of an image, the row of its first caption is found.
+        rows[name] = np.asarray(pc.fill_null(pc.index_in(full, value_set=known), -1), np.int64)
+        refuse(rows[name] < 0, f"name no {name} of the corpus", given, f"Ids read like {known[0]}.")
+    image, row = corpus.image[rows["image"]].astype(np.int64), rows["caption"]
+    first = np.unique(image * len(corpus) + row, return_index=True)[1]
+    refuse(~np.isin(np.arange(len(row)), first), "repeat a pair", pc.binary_join_element_wise(*ids.values(), " "))
+    return image[first], row[first], scores[first]
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -217,7 +195,8 @@ def _read_table(path: Path) -> pa.Table:
 class ScoresRelevance(Relevance):
     """Given scores, and a rule for pairs without one.
 
-    `keys`: (n,) int64; pairs, ascending: the number of the image times the captions of the corpus, plus the row.
+    `keys`: (n,) int64; pairs, ascending: the number of the image times the encoded captions, plus the position of the
+        caption; both count from the first that is encoded.
     `scores`: (n,) float64.
     `missing`: relevance of all other pairs; None refuses them, unless there is a gate.
     `bounds`: least and largest score.
@@ -227,7 +206,7 @@ class ScoresRelevance(Relevance):
     corpus: Corpus
     rows: range
     pooling: Pooling
-    keys: NDArray[np.int64]
+    keys: Integers
     scores: Scores
     missing: float | None
     bounds: tuple[float, float]
@@ -237,20 +216,11 @@ class ScoresRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        scores, lacking = self._look_up(self._images(references), captions)
-        chosen = np.flatnonzero(lacking)
-        if self.gate is not None and len(chosen):
-            found = self.gate.pairs(references.take(chosen), captions[chosen], pooling or self.pooling)
-            scores[chosen] = self._below(found)
-        return scores
+        return self._score(references, captions, pooling or self.pooling, block=False)
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        scores, lacking = self._look_up(self._images(references)[:, None], captions)
-        if self.gate is not None and lacking.any():
-            found = self.gate.block(references, captions, pooling or self.pooling)
-            scores[lacking] = self._below(found[lacking])
-        return scores
+        return self._score(references, captions, pooling or self.pooling, block=True)
 
     @property
     def line(self) -> tuple[float, float, float]:
@@ -277,14 +247,10 @@ class ScoresRelevance(Relevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-        images, rows = self.corpus.images_of(self.rows), len(self.rows)
-        image, row = np.divmod(self.keys, len(self.corpus))
-        # Images and captions of a lookup are numbered from 0.
-        keys = (image - images.start) * rows + (row - self.rows.start)
-        if self.missing is None and self.gate is None and len(keys) < len(images) * rows:
-            first = int(np.argmax(np.append(keys, -1) != np.arange(len(keys) + 1)))
-            self._refuse(len(images) * rows - len(keys), len(images) * rows, *divmod(first, rows))
-        write_array(work, "scores.keys", keys)
+        total, count = len(self.corpus.images_of(self.rows)) * len(self.rows), len(self.keys)
+        if self.missing is None and self.gate is None and count < total:
+            self._refuse(total - count, total, np.flatnonzero(np.append(self.keys, -1) != np.arange(count + 1))[0])
+        write_array(work, "scores.keys", self.keys)
         write_array(work, "scores.values", self.scores)
         entry: dict[str, Any] = {"missing": self.missing, "line": self.line}
         if self.gate is not None:
@@ -293,36 +259,32 @@ class ScoresRelevance(Relevance):
             entry["gate"] |= arrays.params
         return LookupArrays("scores", "float64", self.failed, params={"scores": entry})
 
-    def _images(self, references: References) -> NDArray[np.int64]:
-        """Return the image that each set stands for."""
+    def _score(self, references: References, captions: Rows, pooling: Pooling, block: bool) -> Scores:
+        """Score each set against its caption or, in a block, against all captions."""
         self.positions(references.rows)
-        return self.corpus.image[references.rows[references.indptr[:-1]]].astype(np.int64)
-
-    def _look_up(self, images: NDArray[np.int64], captions: Rows) -> tuple[Scores, NDArray[np.bool_]]:
-        """Return the scores of pairs, with `missing` where there is none, and a mask of the pairs without one."""
-        self.positions(captions)
-        keys = images * len(self.corpus) + captions
+        # A set stands for the image of its first reference.
+        images = self.corpus.image[references.rows[references.indptr[:-1]]] - self.corpus.image[self.rows.start]
+        keys = images.astype(np.int64) * len(self.rows)
+        keys = (keys[:, None] if block else keys) + self.positions(captions)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        scores, lacking = self.scores[at], self.keys[at] != keys
-        if lacking.any() and self.gate is None:
+        scores, lacking = np.asarray(self.scores[at]), self.keys[at] != keys
+        if lacking.any() and self.gate is not None:
+            if block:
+                found = self.gate.block(references, captions, pooling)[lacking]
+            else:
+                found = self.gate.pairs(references.take(np.flatnonzero(lacking)), captions[lacking], pooling)
+            a, b, most = self.line
+            scores[lacking] = np.minimum(a + b * found, most)
+        elif lacking.any():
             if self.missing is None:
-                first = divmod(int(keys[lacking][0]), len(self.corpus))
-                offset = self.corpus.images_of(self.rows).start, self.rows.start
-                self._refuse(int(lacking.sum()), lacking.size, first[0] - offset[0], first[1] - offset[1])
+                self._refuse(int(lacking.sum()), lacking.size, keys[lacking][0])
             scores[lacking] = self.missing
-        if len(self.failed):
-            scores[np.broadcast_to(np.isin(captions, self.failed), scores.shape)] = np.nan
-        return scores, lacking
+        scores[..., np.isin(captions, self.failed)] = np.nan
+        return scores
 
-    def _below(self, found: Scores) -> Scores:
-        """Map the relevance of the gate to at most the least score."""
-        a, b, most = self.line
-        return np.minimum(a + b * found, most)
-
-    def _refuse(self, count: int, total: int, image: int, position: int) -> None:
-        """Raise for pairs without a score; `image`, `position`: of the first, from 0 within the encoded rows."""
-        own = self.corpus.caption(int(self.corpus.indptr[self.corpus.images_of(self.rows).start + image]))
-        other = self.corpus.caption(self.rows.start + position)
-        message = f"{count:,} of {total:,} pairs have no score; first image {own.image_id}, caption {other.caption_id}"
+    def _refuse(self, count: int, total: int, first: int) -> None:
+        """Raise for pairs without a score; `first`: key of the first."""
+        image, row = np.divmod(first, len(self.rows)) + np.array([self.corpus.image[self.rows.start], self.rows.start])
+        named = f"image {self.corpus.image_ids[image]}, caption {self.corpus.caption(row).caption_id}"
         todo = "Score them (`relabel export candidates` lists pairs), or set `missing` to a label or a number."
-        raise CheckError(message, todo=todo)
+        raise CheckError(f"{count:,} of {total:,} pairs have no score; first {named}", todo=todo)

@@ -53,16 +53,8 @@ def judge(project: Project, label: str) -> Job:
         relevance = open_label(project, label, split)
         work.metadata["about"] = vars(describe(project, label, encoding.open()))
         progress = project.runtime.progress
-        score_cxc(
-            corpus,
-            relevance,
-            source.spec.symmetric,
-            split,
-            work,
-            progress,
-            leave_one_out=leave_one_out,
-            tasks=params.tasks,
-        )
+        score = partial(score_cxc, leave_one_out=leave_one_out, tasks=params.tasks)
+        score(corpus, relevance, source.spec.symmetric, split, work, progress)
 
     recipe = Recipe("judgement", label, lambda: config, inputs, fill)
     out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)

@@ -165,12 +165,12 @@ def test_a_faulty_record_is_refused_by_its_number(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.parquet", b"PAR1", "not a file of scores"),
+        ("a.parquet", b"PAR1", "of scores: "),
         ("a.csv", b"image_id,score\n1,2\n", "caption_id"),
         ("a.csv", b"image_id,caption_id,score\n1,2,high\n", "high"),
         ("a.jsonl", b'{"image_id": 1, "score": 1}\n', "no column caption_id"),
-        ("a.jsonl", b'{"image_id": 1, "caption_id": 1, "score": true}\n', "is bool"),
-        ("a.jsonl", b"[1]\n", "not a file of scores"),
+        ("a.txt", b"1 2 0.5\n", "not .parquet, .csv or .jsonl"),
+        ("a.jsonl", b"[1]\n", "of scores: "),
     ],
 )
 def test_a_file_of_something_else_is_refused(
@@ -185,11 +185,8 @@ def test_what_cannot_be_a_label_is_refused(small_project: Project, tmp_path: Pat
     pairs = drawn(small_project.corpus, 0.01)
     with pytest.raises(UsageError, match="same_image cannot score the missing pairs"):
         labelled(small_project, tmp_path, pairs, missing="same_image")
-    project = replace(small_project, labels=tmp_path / "none")
-    for params, message in (({}, "no file of scores"), ({"file": "a.txt"}, "scores come as .parquet")):
-        source = project.config.model_copy(update={"sources": {"judge": ScoresParams(**params)}}).source("judge")
-        with pytest.raises(UsageError, match=message):
-            source.fingerprint_params(small_project.corpus, range(5), small_project.runtime)
+    with pytest.raises(UsageError, match="no file of scores"):
+        stages.encode(small_project, "scores", "all").run()
     (tmp_path / "two").mkdir()
     other = labelled(small_project, tmp_path / "two", {(0, 0): 0.5}, missing=0)
     with pytest.raises(CheckError, match="none of its 1 pairs"):

@@ -37,9 +37,8 @@ class ScoreBlocks:
         found = self.keys[at] == keys
         if self.gate is not None:
             self.gate.fill(images, captions, pooling, out)
-            out *= self.line[1]
-            out += self.line[0]
-            np.minimum(out, self.line[2], out=out)
+            a, b, most = self.line
+            out[...] = np.minimum(a + b * out, most)
         elif self.missing is not None:
             out[...] = self.missing
         np.copyto(out, self.scores[at], where=found, casting="same_kind")
