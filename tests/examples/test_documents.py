@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.examples.documents import Block, blocks, pages, python_blocks
+from tests.golden.today import Folder
 
 from relabel.corpus import Corpus
 from relabel.judge.eccv import Eccv, Queries
@@ -40,7 +41,24 @@ def stand_ins(folder: Path, split: str) -> dict[str, Any]:
             (batch["image"] @ weights)[:, None], batch["caption"][None], dim=-1
         )
 
-    return {"dataset": dataset, "model": model}
+    return {"dataset": dataset, "model": model, "file_of": lambda image_id: f"{image_id}.jpg"}
+
+
+def candidates_of_both_splits(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the candidates that the commands of the page write; the judge is a stand-in."""
+    for split in ("val", "train"):
+        folder.done("encode", "--label", "sbert", "--split", split)
+        folder.done("neighbours", "--label", "sbert", "--candidates", split, "--queries", "images")
+        folder.done("export", "candidates", "--label", "sbert", "--split", split, "-k", "20")
+
+    class Judge:
+        def __init__(self, name: str) -> None: ...
+
+        def predict(self, pairs: list[tuple[str, str]], activation_fn: Any) -> Any:
+            assert all(caption and image.endswith(".jpg") for caption, image in pairs)
+            return np.linspace(0, 1, len(pairs), dtype=np.float32)
+
+    monkeypatch.setattr("sentence_transformers.CrossEncoder", Judge)
 
 
 def own_matches(corpus: Corpus, data: Path) -> Eccv:
@@ -81,6 +99,8 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     folder = tmp_path / "project"
     shutil.copytree(labelled, folder)
+    if page == "docs/outside-teachers.md":
+        candidates_of_both_splits(Folder(folder), monkeypatch)
     if page == "docs/your-own-captions.md":  # which builds labels/mine by commands
         (folder / "labels/mine").symlink_to("coco")
     monkeypatch.chdir(folder)
