@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from pyarrow import csv
 from tests.relabel.export.formats import exported, with_captions
 
 from relabel import stages
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus.build import Caption
-from relabel.datasets.cxc import Task, human_scores
-from relabel.sources.scores import read_scores
+from relabel.datasets.cxc import TASKS, Task, human_scores
+from relabel.sources.scores import ScoresParams, read_scores
 from relabel.stages import Project
+from relabel.stages.correlate import EvaluationResult, correlate
 
 READ: dict[str, Callable[[Path], pa.Table]] = {
     "parquet": pq.read_table,
@@ -86,6 +88,25 @@ def test_the_pairs_equal_a_loop(form: str, k: int, tasks: tuple[Task, ...], proj
     assert {(corpus.image_ids[m], corpus.caption_ids[row]): score for m, row, score in read} == dict(
         zip(found, given, strict=True)
     )
+
+
+def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_path: Path) -> None:
+    folder, _ = exported(project, "candidates", split="val", k=0, cxc=("sits",))
+    table = pq.read_table(folder / "val.parquet")
+    pq.write_table(table.append_column("score", pa.array(np.linspace(0, 1, len(table)))), tmp_path / "scored.parquet")
+    sources = {**project.config.sources, "scored": ScoresParams(file=str(tmp_path / "scored.parquet"))}
+
+    def judged(tasks: tuple[Task, ...]) -> EvaluationResult:
+        judge = project.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
+        config = project.config.model_copy(update={"sources": sources, "judge": judge})
+        runtime = replace(project.runtime, replace=True)
+        return correlate(replace(project, config=config, runtime=runtime), ["scored"], ["cxc"])
+
+    result = judged(("sits",))
+    assert not result.problems
+    assert {record["task"] for record in result.report.records} == {"sits"}
+    with pytest.raises(CheckError, match=r"have no score; first image coco:"):
+        judged(TASKS)
 
 
 def test_what_cannot_be_written_is_refused(project: Project, small_project: Project) -> None:
