@@ -18,9 +18,7 @@ class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
-    tasks: tuple[Task, ...] = Field(
-        TASKS, min_length=1, description="Tasks of CxC: sts, sits, sis. A label of given scores may lack pairs of some."
-    )
+    tasks: tuple[Task, ...] = Field(TASKS, min_length=1, description="Tasks of CxC that labels are judged on.")
     leave_one_out: bool = Field(
         False, description="Leave the judged caption out of its own image's references; the papers keep it (SITS)."
     )
