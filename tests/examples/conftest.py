@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.conftest import package_file
@@ -28,7 +30,12 @@ def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:
     params["judge"] |= {"split": "val", "resamples": 10}
     folder = Folder(path)
     folder.write(captions, params)
-    write_vectors(path, captions, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    write_vectors(path, captions, rng)
+    pairs = [(a["image_id"], b["caption_id"]) for a in captions[::5] for b in captions if a["split"] == b["split"]]
+    images, named = zip(*dict.fromkeys(pairs), strict=True)
+    scores = pa.table({"image_id": images, "caption_id": named, "score": rng.random(len(images))})
+    pq.write_table(scores, path / "judge.parquet")
     rows = [f'{c["caption_id"]},{c["image_id"]},"{c["text"].replace(chr(34), "")}"' for c in captions[:40]]
     (path / "captions.csv").write_text("\n".join(["caption_id,image_id,text", *rows]) + "\n", encoding="utf-8")
     folder.done("ingest")

@@ -40,7 +40,21 @@ NOT_RUN = {
     r"relabel (fit|eval) ": "trains on features of the user's",
 }
 """Pattern of commands that are parsed and not run, and why."""
+JUDGE = [f"--set=sources.judge.{name}" for name in ("source=scores", "file=judge.parquet", "missing=sbert")]
 PREPARED = {
+    r"relabel export candidates .*val": [
+        ["encode", "--label", "sbert", "--split", "val"],
+        ["neighbours", "--label", "sbert", "--candidates", "val", "--queries", "images"],
+    ],
+    r"relabel export candidates .*train": [
+        ["encode", "--label", "sbert", "--split", "train"],
+        ["neighbours", "--label", "sbert", "--candidates", "train", "--queries", "images"],
+    ],
+    r"relabel (neighbours|false-negatives) --label judge": [
+        ["encode", "--label", "sbert,judge", "--split", "val", *JUDGE],
+        ["neighbours", "--label", "judge", "--candidates", "val", *JUDGE],
+    ],
+    r"relabel export lookup --label judge": [["encode", "--label", "judge", "--split", "train", *JUDGE]],
     r"relabel nearest ": [["encode", "--label", "sbert", "--split", "test"]],
     r"relabel false-negatives": [
         ["encode", "--label", "sbert,cider", "--split", "val"],  # the judged split of the small corpus
@@ -58,6 +72,7 @@ CLIP = {"source": "precomputed", "captions": "captions.npy", "images": "images.n
 ADDED = {
     r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
     r"relabel export batches .*meteor": ["--batches-per-epoch=1"],
+    r"relabel .*--(label|parts) judge\b": JUDGE,
     r"relabel (encode|export lookup) --label clip": [
         f"--set=sources.clip.{name}={value}" for name, value in CLIP.items()
     ],

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 from tests.examples.documents import Block, blocks, pages, python_blocks
+from tests.golden.today import Folder
 from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
 from relabel.corpus import Corpus
@@ -46,7 +47,24 @@ def stand_ins(folder: Path, split: str) -> dict[str, Any]:
             (batch["image"] @ weights)[:, None], batch["caption"][None], dim=-1
         )
 
-    return {"dataset": dataset, "model": model}
+    return {"dataset": dataset, "model": model, "file_of": lambda image_id: f"{image_id}.jpg"}
+
+
+def candidates_of_both_splits(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the candidates that the commands of the page write; the judge is a stand-in."""
+    for split in ("val", "train"):
+        folder.done("encode", "--label", "sbert", "--split", split)
+        folder.done("neighbours", "--label", "sbert", "--candidates", split, "--queries", "images")
+        folder.done("export", "candidates", "--label", "sbert", "--split", split, "-k", "20")
+
+    class Judge:
+        def __init__(self, name: str) -> None: ...
+
+        def predict(self, pairs: list[tuple[str, str]], activation_fn: Any) -> Any:
+            assert all(caption and image.endswith(".jpg") for caption, image in pairs)
+            return np.linspace(0, 1, len(pairs), dtype=np.float32)
+
+    monkeypatch.setattr("sentence_transformers.CrossEncoder", Judge)
 
 
 def stand_in_of_capevalkit() -> ModuleType:
@@ -123,6 +141,8 @@ def test_the_blocks_of_a_page_run(
         kit = stand_in_of_capevalkit()
         monkeypatch.setitem(sys.modules, "capevalkit", kit)
         monkeypatch.setitem(sys.modules, "capevalkit.api", kit.api)
+    if page == "docs/outside-teachers.md":
+        candidates_of_both_splits(Folder(folder), monkeypatch)
     if page == "docs/your-own-captions.md":  # which builds labels/mine by commands
         (folder / "labels/mine").symlink_to("coco")
     monkeypatch.chdir(folder)

@@ -33,6 +33,7 @@ LABELS: dict[str, dict[str, Any]] = {
     "bert_sts": {"source": "bert_sts", "model": "pairs", "gate": "cbow", "threshold": 0.6},
     "wmd": {"source": "wmd", "vectors": "words.txt", "tokenizer": "lower_split"},
     "fuse": {"source": "fuse", "model": "fuse"},
+    "scores": {"source": "scores", "file": "scores.csv", "missing": "cbow"},
 }
 """Every source, and its main variants."""
 QUICK = [label for label in LABELS if label != "meteor"]
@@ -68,6 +69,10 @@ def project(root: Path, size: str) -> Folder:
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in random.normal(size=12))}" for word in words]
     (folder.path / "words.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % 10) + "\n")
     today.write_vectors(folder.path, captions, random)
+    pairs = [(a["image_id"], b["caption_id"]) for a in captions[::9] for b in captions[::7]]
+    given = dict(zip(pairs, random.random(len(pairs)).round(4), strict=True))
+    lines = ["image_id,caption_id,score", *(f"{image},{caption},{score}" for (image, caption), score in given.items())]
+    (folder.path / "scores.csv").write_text("\n".join(lines) + "\n")
     if not (folder.path / "pairs").exists():
         today.write_cross_encoder(folder.path / "pairs")
     today.write_fuse(folder)
@@ -150,7 +155,7 @@ EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "neighbours": ("neighbours", "cider", ()),
     "neighbours of images": ("neighbours", "cider", ("--queries", "images")),
 }
-"""Every format but precomputed batches: the verb's name, a label, and options."""
+"""Every format but precomputed batches and candidates: the verb's name, a label, and options."""
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "random": ("cider", ("--batch-size", "32", "--epochs", "2", "--batches-per-epoch", "4")),
     "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", "--batches-per-epoch", "4")),

@@ -17,6 +17,7 @@ EXPORTS = {
     "trec": ("trec", "TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
     "safetensors": ("hf", "SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
     "faiss": ("faiss", "FaissExport", "Write indexes of faiss over the vectors of a label, by id."),
+    "candidates": ("candidates", "CandidatesExport", "Write pairs of images and captions for a judge to score."),
     "scan": ("scan", "ScanExport", "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN."),
 }
 """Name of each format, with its module, its class and its line of help."""

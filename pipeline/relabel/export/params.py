@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import parse_size
 from relabel.core.types import Pooling, Queries
+from relabel.datasets.cxc import Task
 
 
 def _check_size(value: str) -> str:
@@ -173,6 +174,16 @@ class ExportScanParams(Parameters):
     max_bytes: Size = Field("4GiB", description="Largest size of a block.")
 
 
+class ExportCandidatesParams(Parameters):
+    """Parameters of pairs for a judge to score: each image with its own captions, and these."""
+
+    k: int = Field(10, ge=0, le=1_000_000, description="Nearest captions of each image.", json_schema_extra=_K)
+    cxc: tuple[Task, ...] = Field(
+        (), description="Tasks of CxC whose judged pairs are added: sits, sts, sis. By comma or repeated."
+    )
+    format: Literal["parquet", "csv", "jsonl"] = Field("parquet", description="Format of the files.")
+
+
 class ExportParams(Parameters):
     """Parameters of the exports, one block each."""
 
@@ -189,6 +200,7 @@ class ExportParams(Parameters):
     safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
     faiss: ExportFaissParams = ExportFaissParams()
     scan: ExportScanParams = ExportScanParams()
+    candidates: ExportCandidatesParams = ExportCandidatesParams()
 
 
 def format_params(kind: str) -> type[Parameters]:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
+from relabel.datasets.cxc import TASKS, Task
 from relabel.datasets.evaluation_sets import Statistic
 
 SamplingSide = Literal["left", "either"]
@@ -17,6 +18,7 @@ class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
+    tasks: tuple[Task, ...] = Field(TASKS, min_length=1, description="Tasks of CxC that labels are judged on.")
     leave_one_out: bool = Field(
         False, description="Leave the judged caption out of its own image's references; the papers keep it (SITS)."
     )

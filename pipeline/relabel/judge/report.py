@@ -22,7 +22,7 @@ Draw = Callable[[Path], None]
 BASELINE = "same_image"
 """Source that every table of CxC shows: 1 for captions of one image, 0 for all others."""
 EXTERNAL = "scores"
-"""Source of labels whose scores come from a file or a function."""
+"""Source of labels whose scores come from a file or a function; labels of the source `scores` are described alike."""
 _FILE = "figures.json"
 _HEADLINES = {("sits", "c2i_intrasim"): "pearson", ("eccv", "i2t"): "map_at_r", ("eccv", "t2i"): "map_at_r"}
 """Task and subset of the metric of a label, and its figure."""

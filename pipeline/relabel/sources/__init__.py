@@ -45,6 +45,7 @@ SOURCES = {
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
     "precomputed": ("relabel.sources.precomputed", "Precomputed"),
+    "scores": ("relabel.sources.scores", "ScoresSource"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
 """Name of each source, with its module and class."""

@@ -59,8 +59,8 @@ class SourceSpec:
         Name of the source in `params.yaml`.
     kind : Kind
         Kind of encoding. "vectors" are unit vectors compared by their cosine, "features" are sparse rows that score
-        whole blocks, and "pairs" are scored one by one. "others" is a function of other labels, and "baseline" needs
-        image ids only.
+        whole blocks, and "pairs" are scored one by one. "others" is a function of other labels or has given scores,
+        and "baseline" needs image ids only.
     bounds : (float, float)
         Least and largest relevance.
     symmetric : bool
@@ -117,6 +117,8 @@ class Encoding:
     runtime : Runtime
     inputs : mapping of str to Relevance
         By label, the opened encodings of all labels in `Source.input_labels`, for the same rows.
+    bounds : mapping of str to (float, float)
+        By label, their least and largest relevance.
     """
 
     corpus: Corpus
@@ -124,6 +126,7 @@ class Encoding:
     manifest: Manifest
     runtime: Runtime
     inputs: Mapping[str, Relevance] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def rows(self) -> range:

@@ -1,6 +1,7 @@
 """Contract of an exact search for neighbours. Each kind of encoding implements its own `Finder`.
 
-A `SlabFinder` inverts the candidates slab by slab and carries the k best of each query from slab to slab.
+A `SlabFinder` inverts the candidates slab by slab and carries the k best of each query from slab to slab. A
+`BlockFinder` scores blocks of queries and candidates.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from relabel.core.runtime import Advance, Runtime
+from relabel.core.runtime import Advance, Runtime, ignore_progress
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.store.workdir import Step, Work
@@ -23,6 +24,7 @@ from relabel.store.workdir import Step, Work
 Slab = TypeVar("Slab")
 EMPTY_SLOT = np.iinfo(np.int32).max
 """Row of an unused slot of a heap; its score is -1."""
+_QUERIES = 64  # largest number of queries whose blocks are in memory
 _SMALLEST = 4096  # least number of candidates per slab, even if memory is short
 
 
@@ -71,6 +73,59 @@ class Finder(ABC):
         `work`: work folder with the files of `build`. `queries`: numbers of the q queries. `advance`: receives the
         number of further queries that are done. Returns `rows, scores`, (q, width) int32 and float64.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class BlockFinder(Finder):
+    """Finder that scores blocks: of all candidates, for exact neighbours, or of the best candidates of a gate.
+
+    `gate`: finder of the gate, with at least as many neighbours.
+    """
+
+    relevance: Any
+    search: Search
+    pooling: Pooling
+    runtime: Runtime
+    gate: Finder | None
+
+    @override
+    def build(self, work: Work) -> Step | None:
+        return None if self.gate is None else self.gate.build(work)
+
+    @override
+    def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
+        width, every = self.search.width, self.search.candidates
+        rows, scores = np.empty((len(queries), width), np.int32), np.empty((len(queries), width))
+        # The block of scores takes at most a quarter of the memory.
+        step = max(1, min(_QUERIES, self.runtime.memory // 4 // max(1, 8 * len(every))))
+        for a in range(0, len(queries) if width else 0, step):
+            batch = range(queries.start + a, min(queries.start + a + step, queries.stop))
+            if self.gate is None:
+                candidates = self._within_reach(batch)
+            else:
+                # Queries count once they are scored.
+                candidates = list(np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1))
+            sizes = [len(some) for some in candidates]
+            sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), sizes))
+            found = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
+            for i, one in enumerate(np.split(found, np.cumsum(sizes)[:-1])):
+                # Ties by row, and NaN last.
+                best = np.argsort(-one, kind="stable")[:width]
+                rows[a + i], scores[a + i] = candidates[i][best], one[best]
+            advance(len(batch))
+        return rows, scores
+
+    def _within_reach(self, queries: range) -> list[Rows]:
+        """Return the candidates of each query that can be among its best, by the block of all candidates; ascending."""
+        every, sets = self.search.candidates, self.search.queries.take(np.arange(queries.start, queries.stop))
+        block = self.relevance.block(sets, every, self.pooling)
+        block[np.isnan(block)] = -np.inf
+        itself = self.search.exclude[queries.start : queries.stop, None] == every
+        block[itself] = -np.inf
+        best = np.partition(block, len(every) - self.search.width, axis=1)[:, len(every) - self.search.width]
+        # A candidate and the worst of the best may each be off by the error of a block.
+        floor = best - 2 * self.relevance.block_error
+        return [every[(row >= least) & ~left_out] for row, least, left_out in zip(block, floor, itself, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

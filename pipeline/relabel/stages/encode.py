@@ -135,5 +135,6 @@ def open_label(project: Project, label: str, split: str, opened: dict[str, Relev
         job, source = encode(project, label, split), project.config.source(label)
         manifest = job.open()
         parts = {part: open_label(project, part, split, opened) for part in source.input_labels()}
-        opened[label] = source.open(Encoding(project.corpus, job.out, manifest, project.runtime, parts))
+        bounds = {part: project.config.source(part).spec.bounds for part in parts}
+        opened[label] = source.open(Encoding(project.corpus, job.out, manifest, project.runtime, parts, bounds))
     return opened[label]

@@ -154,7 +154,7 @@ def find_threshold(project: Project, label: str) -> Threshold:
     if project.namespace == "coco":
         params = project.config.judge.model_copy(update={"split": "val"})
         val = replace(project, config=project.config.model_copy(update={"judge": params}))
-        if (judge(val, label).out / MANIFEST).exists():
+        if "sits" in params.tasks and (judge(val, label).out / MANIFEST).exists():
             pairs = open_scores(val, label).tasks["sits"]
             chosen = pairs.subset(NON_GT) & pairs.scored
             if found := least_relevance(pairs.relevance[chosen], pairs.human.score[chosen]):

@@ -47,17 +47,18 @@ def judge(project: Project, label: str) -> Job:
     config = {"source": source.spec.name, "pooling": source.params.pooling}
     config |= {"split": split, "leave_one_out": leave_one_out}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in cxc.TASKS}
+    inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in params.tasks}
 
     def fill(work: Work) -> None:
         relevance = open_label(project, label, split)
         work.metadata["about"] = vars(describe(project, label, encoding.open()))
         progress = project.runtime.progress
-        score_cxc(corpus, relevance, source.spec.symmetric, split, work, progress, leave_one_out=leave_one_out)
+        score = partial(score_cxc, leave_one_out=leave_one_out, tasks=params.tasks)
+        score(corpus, relevance, source.spec.symmetric, split, work, progress)
 
     recipe = Recipe("judgement", label, lambda: config, inputs, fill)
     out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)
-    return _job(project, label, out, recipe, command, ("leave_one_out",))
+    return _job(project, label, out, recipe, command, ("leave_one_out", "tasks"))
 
 
 def figures(project: Project, label: str) -> Job:
@@ -70,7 +71,7 @@ def figures(project: Project, label: str) -> Job:
     config = params.model_dump(mode="json", include={*_FIGURES})
     recipe = Recipe("figures", label, lambda: config, {"judgement": scores.identity}, fill)
     out = project.folder("figures", params.split, label)
-    return _job(project, label, out, recipe, scores.command, ("leave_one_out", *_FIGURES))
+    return _job(project, label, out, recipe, scores.command, ("leave_one_out", "tasks", *_FIGURES))
 
 
 def open_scores(project: Project, label: str) -> PairScores:

@@ -10,7 +10,7 @@ before it is complete, so its tasks may read what earlier steps wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,14 @@ class Work:
     `metadata`, `provenance`: entries of the manifest to write.
     `excluded`: names of files that are not part of the artefact. They are removed after the manifest is written, so
         metadata that were computed from them survive a kill.
+    `prefix`: begins the names of all files that `file` writes.
     """
 
     folder: Path
     metadata: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
+    prefix: str = ""
 
     def done(self, name: str) -> bool:
         """Return whether a file is complete."""
@@ -43,12 +45,16 @@ class Work:
 
     def file(self, name: str, write: Callable[[Path], object]) -> None:
         """Write a file, unless it is done already. `write` takes the path to fill."""
-        if not self.done(name):
-            write_atomic(self.folder / name, write)
+        if not self.done(self.prefix + name):
+            write_atomic(self.folder / (self.prefix + name), write)
 
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
         """Compute a table and write it as Parquet, unless it is done already; `plain` as for `write_table`."""
         self.file(name, partial(write_table, make, plain))
+
+    def prefixed(self, prefix: str) -> Work:
+        """Return the same work, whose files have names with one more prefix."""
+        return replace(self, prefix=self.prefix + prefix)
 
     def subfolder(self, name: str) -> Work:
         """Return the work on a folder inside this one, for files that are needed only to build the artefact."""

@@ -105,6 +105,8 @@ def _make() -> None:
     write_shards("other_shards", "01")
     Path("words.txt").write_text("dog 1 0\ncat 0 1\n")
     Path("others.txt").write_text("dog 1 0\ncat 1 1\n")
+    for i, name in enumerate(("given", "given2")):
+        Path(f"{name}.csv").write_text(f"image_id,caption_id,score\n0,0,0.{i}\n")
     for side in ("given", "images"):
         for i, name in enumerate((side, f"{side}2")):
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
@@ -232,12 +234,15 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         each = [config, with_value(config, place, "shards", "shards")]
         return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in each]
     if (kind := place.removeprefix("export.")) in EXPORTS:
-        within = with_value(config, "neighbours", "candidates", "train")
+        split = "val" if kind == "candidates" else "train"  # people have judged val
+        within = with_value(config, "neighbours", "candidates", split)
         for of in ("captions", "images"):
             fake(stages.neighbours(project(with_value(within, "neighbours", "queries", of)), "near"))
         if kind == "scan":  # images of two captions
             config = with_value(config, place, "captions_per_image", 2)
-        return [(config, lambda p: stages.export(p, kind, "near", "train").spec)]
+        if kind == "candidates":  # the tables have a width of 8
+            config = with_value(config, place, "k", 2)
+        return [(config, lambda p: stages.export(p, kind, "near", split).spec)]
     label = place.removeprefix("sources.")
     labels = [label, "ladder"] if label == "cbow" else [label]
     return [(config, partial(lambda name, p: stages.encode(p, name, "train").spec, name)) for name in labels]

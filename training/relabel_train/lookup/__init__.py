@@ -1,6 +1,7 @@
 """The lookup: a folder of memory-mapped arrays that answers relevance, same-image marks and neighbours for any rows.
 
-One module per kind of lookup (`vectors`, `cider`, `spice`, `fuse`), `format` for the files, `lookup` for the reader.
+One module per kind of lookup (`vectors`, `cider`, `spice`, `scores`, `fuse`), `format` for the files, `lookup` for the
+reader.
 """
 
 from relabel_train.files import LookupFileError

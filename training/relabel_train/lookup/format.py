@@ -13,7 +13,8 @@ N captions, M images; *positions* are rows counted from the first row covered.
 
 The kind decides the others: `vectors` (N, D), and `image_vectors` (M, D) for the pooling `set`, are read by
 `VectorBlocks`; `features.*` and `siblings.*` by `CiderBlocks`, `scene_graphs.*` by `SpiceBlocks`. The kind `others` has
-the arrays of part i of a fused label after ``part{i}.``, and its curves in `params`. `baseline` needs none.
+the arrays of part i of a fused label after ``part{i}.``, and its curves in `params`. `scores.*` are read by
+`ScoreBlocks`, with the arrays of the label of missing pairs after ``gate.``. `baseline` needs none.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ArrayEntry:
 class Description(ExportDescription):
     """Content of `lookup.json`.
 
-    `kind`: "vectors", "image_vectors", "features", "scene_graphs", "others" or "baseline".
+    `kind`: "vectors", "image_vectors", "features", "scene_graphs", "others", "scores" or "baseline".
     `fingerprint`, `corpus`, `encoding`: of this lookup, its corpus and its encoding.
     `neighbours`: None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last
         row that has neighbours), `candidates` (the split of the neighbours), `width` (neighbours per caption) and

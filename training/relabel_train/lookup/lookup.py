@@ -16,6 +16,7 @@ from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
 from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description, Pooling
 from relabel_train.lookup.fuse import FuseBlocks
+from relabel_train.lookup.scores import ScoreBlocks
 from relabel_train.lookup.spice import SpiceBlocks
 from relabel_train.lookup.vectors import VectorBlocks
 from relabel_train.samplers import Captions, Missing, mark_usable
@@ -389,12 +390,19 @@ def open_blocks(
         return SpiceBlocks.open(arrays, sizes)
     if kind == "baseline":
         return SameImageBlocks(arrays["image"])
-    parts = []
-    for i, part in enumerate(params["fuse"]["parts"]):
+
+    def open_part(prefix: str, part: Mapping[str, Any]) -> Blocks:
         # All parts are about the same captions, so they share image numbers and offsets.
-        prefix, of_part = f"part{i}.", {name: arrays[name] for name in ("image", "indptr")}
+        of_part = {name: arrays[name] for name in ("image", "indptr")}
         of_part |= {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        parts.append(open_blocks(part["kind"], of_part, part["sizes"], part["bounds"], {}))
+        return open_blocks(part["kind"], of_part, part["sizes"], part["bounds"], part)
+
+    if kind == "scores":
+        rule = params["scores"]
+        gate = open_part("gate.", rule["gate"]) if "gate" in rule else None
+        given = arrays["scores.keys"], arrays["scores.values"]
+        return ScoreBlocks(arrays["image"], *given, rule["missing"], rule["line"], gate)
+    parts = [open_part(f"part{i}.", part) for i, part in enumerate(params["fuse"]["parts"])]
     return FuseBlocks.open(parts, params["fuse"]["heads"])
 
 

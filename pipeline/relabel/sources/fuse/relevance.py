@@ -7,25 +7,23 @@ The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
-from relabel.core.runtime import Advance, Runtime, ignore_progress
+from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources import source_class
-from relabel.sources.finder import Finder, Search
+from relabel.sources.finder import BlockFinder, Finder, Search
 from relabel.sources.fuse.model import Feature, FuseModel
 from relabel.sources.relevance import LookupArrays, Relevance, pool
-from relabel.store.workdir import Step, Work
+from relabel.store.workdir import Work
 
 _CELLS = 1 << 21  # scores of single references held at a time: 16 MiB
-_QUERIES = 64  # largest number of queries at a time
 
 
 def compute_features(
@@ -116,7 +114,7 @@ class FuseRelevance(Relevance):
         elif slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
             message = f"{', '.join(slow)} scores pair by pair, which would take too long for all pairs"
             raise UsageError(message, todo="Set `gate` to a label whose best candidates are scored.")
-        return FuseFinder(self, search, pooling or self.pooling, runtime, gate)
+        return BlockFinder(self, search, pooling or self.pooling, runtime, gate)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
@@ -125,9 +123,10 @@ class FuseRelevance(Relevance):
             if isinstance(self.parts[label], FuseRelevance):
                 message = f"part {label} of this fuse is a fuse itself, and the reader does not nest lookups"
                 raise UsageError(message, todo="Use precomputed batches: `relabel export batches`.")
-            arrays = self.parts[label].write_lookup(_PrefixedWork(work.folder, work.metadata, prefix=f"part{i}."))
+            arrays = self.parts[label].write_lookup(work.prefixed(f"part{i}."))
             bounds = source_class(self.model.parts[label].source).spec.bounds
-            parts.append({"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)})
+            part = {"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)}
+            parts.append(part | arrays.params)
         heads = {
             name: {"curves": [[labels.index(f.part), f.pooling, x, y] for f, x, y in head.curves], "cap": head.cap}
             for name, head in self.model.heads.items()
@@ -138,67 +137,3 @@ class FuseRelevance(Relevance):
     def close(self) -> None:
         for part in self.parts.values():
             part.close()
-
-
-@dataclass(frozen=True, eq=False)
-class FuseFinder(Finder):
-    """Best candidates among all, which are exact neighbours, or among the best candidates of a gate.
-
-    `gate`: finder of the gate, with at least as many neighbours.
-    """
-
-    relevance: FuseRelevance
-    search: Search
-    pooling: Pooling
-    runtime: Runtime
-    gate: Finder | None
-
-    @override
-    def build(self, work: Work) -> Step | None:
-        return None if self.gate is None else self.gate.build(work)
-
-    @override
-    def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        width, every = self.search.width, self.search.candidates
-        rows, scores = np.empty((len(queries), width), np.int32), np.empty((len(queries), width))
-        # The block of scores takes at most a quarter of the memory.
-        step = max(1, min(_QUERIES, self.runtime.memory // 4 // max(1, 8 * len(every))))
-        for a in range(0, len(queries) if width else 0, step):
-            batch = range(queries.start + a, min(queries.start + a + step, queries.stop))
-            if self.gate is None:
-                candidates = self._within_reach(batch)
-            else:
-                # Queries count once they are scored.
-                candidates = list(np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1))
-            sizes = [len(some) for some in candidates]
-            sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), sizes))
-            found = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
-            for i, one in enumerate(np.split(found, np.cumsum(sizes)[:-1])):
-                # Ties by row, and NaN last.
-                best = np.argsort(-one, kind="stable")[:width]
-                rows[a + i], scores[a + i] = candidates[i][best], one[best]
-            advance(len(batch))
-        return rows, scores
-
-    def _within_reach(self, queries: range) -> list[Rows]:
-        """Return the candidates of each query that can be among its best, by the block of all candidates; ascending."""
-        every, sets = self.search.candidates, self.search.queries.take(np.arange(queries.start, queries.stop))
-        block = self.relevance.block(sets, every, self.pooling)
-        block[np.isnan(block)] = -np.inf
-        itself = self.search.exclude[queries.start : queries.stop, None] == every
-        block[itself] = -np.inf
-        best = np.partition(block, len(every) - self.search.width, axis=1)[:, len(every) - self.search.width]
-        # A candidate and the worst of the best may each be off by the error of a block.
-        floor = best - 2 * self.relevance.block_error
-        return [every[(row >= least) & ~left_out] for row, least, left_out in zip(block, floor, itself, strict=True)]
-
-
-@dataclass
-class _PrefixedWork(Work):
-    """Work folder whose files are written with a prefix to their names."""
-
-    prefix: str = ""
-
-    @override
-    def file(self, name: str, write: Callable[[Path], object]) -> None:
-        super().file(self.prefix + name, write)

@@ -1,0 +1,95 @@
+"""Pairs of images and captions for a judge outside of relabel to score, chosen by a cheap label and by human scores.
+
+With a column `score`, a file is one that the source `scores` reads.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.corpus import Corpus, References
+from relabel.datasets import cxc
+from relabel.export.base import Export, ExportInputs
+from relabel.export.neighbours import matrix
+from relabel.export.params import ExportCandidatesParams
+from relabel.store.workdir import Work
+
+Keys = NDArray[np.int64]
+"""Pairs: the number of the image times the captions of the corpus, plus the row of the caption."""
+
+
+class CandidatesExport(Export[ExportCandidatesParams]):
+    """One file per split, `SPLIT.parquet` (csv, jsonl): `image_id`, `caption_id` and `caption`; each pair once."""
+
+    neighbours_of = "images"
+
+    @override
+    def check(self, inputs: ExportInputs) -> None:
+        k, near = self.params.k, inputs.neighbours
+        width = 0 if near is None else int(near.manifest.metadata["width"])
+        if width < k:
+            command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images -k {k}`"
+            raise MissingError(f"{inputs.label} has {width} neighbours of each image, not {k}", todo=f"Run {command}.")
+        judged = {"val", "test"} if inputs.corpus.namespace == cxc.NAMESPACE else set()
+        if self.params.cxc and (without := sorted(set(inputs.splits) - judged)):
+            problem = f"people have not judged {', '.join(without)} of {inputs.dataset}"
+            raise UsageError(problem, todo="Leave out --cxc, or name val or test of coco.")
+
+    @override
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        corpus, near = inputs.corpus, inputs.neighbours
+        for split, rows in inputs.splits.items():
+            found = [_judged(corpus, task, split) for task in self.params.cxc]
+            found.append(_keys(corpus, corpus.image[rows.start : rows.stop], np.array(rows)))
+            for table in near.tables(corpus.images_of(rows), ["neighbours"]) if near is not None else ():
+                best = matrix(table, "neighbours")[:, : self.params.k]
+                found.append(_keys(corpus, np.repeat(table["row"].to_numpy(), best.shape[1]), best.reshape(-1)))
+            keys, form = np.unique(np.concatenate(found)), self.params.format
+            work.file(f"{split}.{form}", partial(_write, corpus, keys, form))
+
+
+def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
+    return np.asarray(image.astype(np.int64) * len(corpus) + row)
+
+
+def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
+    """Return the pairs of which `relabel.judge.cxc` makes the relevance of a task, those that the corpus has."""
+    human, kinds = cxc.human_scores(task, split), cxc.SIDES[task]
+    index = {"caption": corpus.row_of, "image": corpus.image_of}
+    ids = zip(kinds, (human.left, human.right), strict=True)
+    sides = np.array([[index[kind].get(i, -1) for i in some] for kind, some in ids], np.int32)
+    sides = sides[:, (sides >= 0).all(axis=0)]
+
+    def pairs(a: int, b: int) -> Keys:
+        image = corpus.image[sides[a]] if kinds[a] == "caption" else sides[a]
+        sets = References.single(sides[b]) if kinds[b] == "caption" else corpus.references(sides[b])
+        return _keys(corpus, np.repeat(image, np.diff(sets.indptr)), sets.rows)
+
+    # An image and a caption are judged in one order only.
+    return pairs(1, 0) if task == "sits" else np.append(pairs(0, 1), pairs(1, 0))
+
+
+def _write(corpus: Corpus, keys: Keys, form: str, path: Path) -> None:
+    """Write pairs in one of the formats."""
+    image, row = np.divmod(keys, len(corpus))
+    texts = corpus.table.select(["caption_id", "text"]).take(pa.array(row)).rename_columns(["caption_id", "caption"])
+    table = texts.add_column(0, "image_id", corpus.table["image_id"].take(pa.array(corpus.indptr[image])))
+    if form == "parquet":
+        pq.write_table(table, path, compression="zstd")
+    elif form == "csv":
+        csv.write_csv(table, path)
+    else:
+        with path.open("w", encoding="utf-8") as file:
+            for batch in table.to_batches(max_chunksize=1 << 14):
+                file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in batch.to_pylist())

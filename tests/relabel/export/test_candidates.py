@@ -1,0 +1,118 @@
+"""Contract: candidates are each pair once of an image and its own captions, its nearest captions and the pairs from
+which the relevance of CxC's tasks is made, with ids and texts in any of three formats; with a column of scores, a file
+is one of the source `scores`. Missing neighbours and splits that nobody judged are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv
+from tests.relabel.export.formats import exported, with_captions
+
+from relabel import stages
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import TASKS, Task, human_scores
+from relabel.sources.scores import ScoresParams, read_scores
+from relabel.stages import Project
+from relabel.stages.correlate import EvaluationResult, correlate
+
+READ: dict[str, Callable[[Path], pa.Table]] = {
+    "parquet": pq.read_table,
+    "csv": lambda path: csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)),
+    "jsonl": lambda path: pa.Table.from_pylist([json.loads(line) for line in path.open(encoding="utf-8")]),
+}
+
+
+@pytest.fixture(scope="module")
+def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return captions and images of CxC's first pairs of val, with neighbours of images."""
+    sits, sts, sis = (human_scores(task, "val") for task in ("sits", "sts", "sis"))
+    own = dict.fromkeys([*sits.left[:30], *sts.left[:30], *sts.right[:30]])
+    own = {caption: f"coco:9{i // 3}" for i, caption in enumerate(own)}
+    images = dict.fromkeys([*sits.right[:30], *sis.left[:30], *sis.right[:30]])
+    own |= {f"{image}-{i}": image for i, image in enumerate([*images, *images])}
+    texts = np.random.default_rng(1).choice(["a dog", 'two "red" cats, sitting', "a\nbus"], (len(own), 3))
+    captions = [Caption(c, i, "val", " ".join(t)) for (c, i), t in zip(own.items(), texts.tolist(), strict=True)]
+    project = with_captions(small_project, tmp_path_factory.mktemp("judged"), captions)
+    stages.encode(project, "cbow", "val").run()
+    stages.neighbours(project, "cbow", "val", "images").run()
+    return project
+
+
+def loop(project: Project, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, str]]:
+    corpus, label = project.corpus, stages.open_label(project, "cbow", "val")
+    own = {c: corpus.image_ids[m] for m, c in zip(corpus.image, corpus.caption_ids, strict=True)}
+    pairs = {(image, caption) for caption, image in own.items()}
+    rows = np.arange(len(corpus), dtype=np.int32)
+    for image, name in enumerate(corpus.image_ids):
+        scores = label.pairs(corpus.references([image] * len(rows)), rows)
+        pairs |= {(name, corpus.caption_ids[row]) for row in np.argsort(-scores, kind="stable")[:k]}
+    for task in tasks:
+        human = human_scores(task, "val")
+        for left, right in zip(human.left, human.right, strict=True):
+            if task == "sits" and left in own and right in corpus.image_of:
+                pairs.add((right, left))
+            if task == "sts" and left in own and right in own:
+                pairs |= {(own[left], right), (own[right], left)}
+            if task == "sis" and {left, right} <= corpus.image_of.keys():
+                for one, other in ((left, right), (right, left)):
+                    found = corpus.references([corpus.image_of[other]]).rows
+                    pairs |= {(one, corpus.caption_ids[row]) for row in found}
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("form", "k", "tasks"),
+    [("parquet", 0, ()), ("csv", 3, ("sits", "sts")), ("jsonl", 8, ("sis",)), ("csv", 0, ("sts",))],
+)
+def test_the_pairs_equal_a_loop(form: str, k: int, tasks: tuple[Task, ...], project: Project, tmp_path: Path) -> None:
+    folder, _ = exported(project, "candidates", split="val", k=k, cxc=tasks, format=form)
+    table, corpus = READ[form](folder / f"val.{form}"), project.corpus
+    assert table.column_names == ["image_id", "caption_id", "caption"]
+    found = list(zip(table["image_id"].to_pylist(), table["caption_id"].to_pylist(), strict=True))
+    assert len(found) == len(set(found))
+    assert set(found) == loop(project, k, tasks)
+    assert table["caption"].to_pylist() == [corpus.texts[corpus.row_of[caption]] for _, caption in found]
+    given = np.linspace(0, 1, len(found))
+    pq.write_table(table.append_column("score", pa.array(given)), tmp_path / "scored.parquet")
+    read = zip(*read_scores(tmp_path / "scored.parquet", corpus, (0.0, 1.0)), strict=True)
+    assert {(corpus.image_ids[m], corpus.caption_ids[row]): score for m, row, score in read} == dict(
+        zip(found, given, strict=True)
+    )
+
+
+def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_path: Path) -> None:
+    folder, _ = exported(project, "candidates", split="val", k=0, cxc=("sits",))
+    table = pq.read_table(folder / "val.parquet")
+    pq.write_table(table.append_column("score", pa.array(np.linspace(0, 1, len(table)))), tmp_path / "scored.parquet")
+    sources = {**project.config.sources, "scored": ScoresParams(file=str(tmp_path / "scored.parquet"))}
+
+    def judged(tasks: tuple[Task, ...]) -> EvaluationResult:
+        judge = project.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
+        config = project.config.model_copy(update={"sources": sources, "judge": judge})
+        runtime = replace(project.runtime, replace=True)
+        return correlate(replace(project, config=config, runtime=runtime), ["scored"], ["cxc"])
+
+    result = judged(("sits",))
+    assert not result.problems
+    assert {record["task"] for record in result.report.records} == {"sits"}
+    with pytest.raises(CheckError, match=r"have no score; first image coco:"):
+        judged(TASKS)
+
+
+def test_what_cannot_be_written_is_refused(project: Project, small_project: Project) -> None:
+    with pytest.raises(MissingError, match="cbow has 8 neighbours of each image, not 9"):
+        exported(project, "candidates", split="val", k=9)
+    with pytest.raises(MissingError, match="--queries images -k 10"):
+        exported(small_project, "candidates", split="train")
+    with pytest.raises(UsageError, match="not judged train"):
+        exported(small_project, "candidates", split="train", k=0, cxc=("sits",))
