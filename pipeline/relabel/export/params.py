@@ -49,7 +49,11 @@ class ExportWdsParams(Parameters):
         description="Keys of the samples: ids of images, of captions, or of images after the name of the shard; by "
         "default as the captions were ingested.",
     )
-    image_id_column: str | None = Field(None, description="Key of each sample's JSON that holds its id.")
+    join: str | None = Field(
+        None,
+        description="What holds the id: key, the sample's key, or a name of its JSON, such as url or sha256 of "
+        "img2dataset; by default as the captions were ingested.",
+    )
     layout: Literal["arrays", "samples"] = Field(
         "arrays", description="arrays, which relabel_train.webdataset.join reads; samples: .json and .npy per key."
     )
