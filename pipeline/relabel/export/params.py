@@ -51,8 +51,8 @@ class ExportWdsParams(Parameters):
     )
     join: str | None = Field(
         None,
-        description="What holds the id: key, the sample's key, or a name of its JSON, such as url or sha256 of "
-        "img2dataset; by default as the captions were ingested.",
+        description="What holds the id: key for the sample's key, else a name of its JSON, such as img2dataset's url "
+        "or sha256; by default as the captions were ingested.",
     )
     layout: Literal["arrays", "samples"] = Field(
         "arrays", description="arrays, which relabel_train.webdataset.join reads; samples: .json and .npy per key."
@@ -128,9 +128,9 @@ class ExportSamplesParams(Parameters):
     seed: Seed = Field(0, description="Seed of the draws.")
     rows_per_shard: ShardRows = Field(100_000, description="Rows per file.")
     margin: float = Field(
-        0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
+        0.0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
     )
-    relative_margin: float = Field(0, ge=0, le=1, description="The same as a share of |score of the positive|.")
+    relative_margin: float = Field(0.0, ge=0, le=1, description="The same as a share of |score of the positive|.")
 
 
 class ExportPairsParams(ExportSamplesParams):
@@ -149,7 +149,7 @@ class ExportGroupsParams(ExportSamplesParams):
     """Parameters of queries with lists of positives and negatives."""
 
     candidates: int = Field(24, ge=1, le=10_000, description="Candidates that are scored for each query.")
-    scale: float = Field(1, gt=0, le=1000, description="Factor of the scores, whose softmax trainers compute.")
+    scale: float = Field(1.0, gt=0, le=1000, description="Factor of the scores, whose softmax trainers compute.")
 
 
 class ExportTrecParams(Parameters):
