@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from typing_extensions import override
 from relabel.core.types import Rows
 from relabel.export.pairs import CandidatePool, SamplesExport, ranked
 from relabel.export.params import ExportGroupsParams
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, part_ranges
 
+_STEP = 10_000  # queries in memory
 Passage = dict[str, Any]
 """A caption: docid, text and, except for the query, score."""
 
@@ -35,18 +38,24 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
         work.file(f"{name}.jsonl", partial(self._write, pool, anchors, rng))
 
     def _write(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator, path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            for part in part_ranges(range(len(anchors)), _STEP):
+                for record in self._records(pool, anchors[part.start : part.stop], rng):
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def _records(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         rows, scores, own = pool.candidates(anchors, self.params.candidates, rng)
         captions = pool.corpus.table.select(["caption_id", "text"]).rename_columns(["docid", "text"])
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            for anchor, row, values, side in zip(anchors, rows, scores, self.sides(scores, own), strict=True):
-                order = ranked(row, values, side)
-                query, *found = captions.take(pa.array([anchor, *row[order]])).to_pylist()
-                for passage, score in zip(found, (self.params.scale * values[order]).tolist(), strict=True):
-                    passage["score"] = score
-                count = int((side[order] > 0).sum())
-                if 0 < count < len(found):
-                    record = self.record(query, found[:count], found[count:])
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        # One take for all anchors: each one costs as much as a copy of the table.
+        texts = iter(captions.take(pa.array(np.column_stack([anchors, rows]).reshape(-1))).to_pylist())
+        for row, values, side in zip(rows, scores, self.sides(scores, own), strict=True):
+            query, *passages = islice(texts, 1 + len(row))
+            order = ranked(row, values, side)
+            scaled = (self.params.scale * values[order]).tolist()
+            found = [passages[i] | {"score": score} for i, score in zip(order, scaled, strict=True)]
+            count = int((side[order] > 0).sum())
+            if 0 < count < len(found):
+                yield self.record(query, found[:count], found[count:])
 
     @abstractmethod
     def record(self, query: Passage, positives: list[Passage], negatives: list[Passage]) -> dict[str, Any]:
