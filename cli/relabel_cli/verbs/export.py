@@ -17,7 +17,7 @@ from relabel_cli.options import group, label_option, verb
 from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
 
 BATCHES = "sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
-WDS = "shards keys layout dtype k captions_per_shard allow_missing"
+WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
 Labels = Annotated[list[str], label_option("to write")]
 SplitOption = Annotated[
     Split | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")

@@ -14,6 +14,12 @@ EXPORTS = {
     "hf": ("hf", "HfExport", "Write a dataset folder that Hugging Face's datasets loads, with a card."),
     "pairs": ("pairs", "PairsExport", "Write scored pairs of captions for the losses of sentence-transformers."),
     "tuples": ("pairs", "TuplesExport", "Write tuples of captions for the losses of sentence-transformers."),
+    "flagembedding": (
+        "groups",
+        "FlagEmbeddingExport",
+        "Write queries, positives, negatives and scores for FlagEmbedding.",
+    ),
+    "tevatron": ("groups", "TevatronExport", "Write queries, positives, negatives and scores for tevatron."),
     "trec": ("trec", "TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
     "safetensors": ("hf", "SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
     "faiss": ("faiss", "FaissExport", "Write indexes of faiss over the vectors of a label, by id."),

@@ -1,14 +1,14 @@
 """Scored pairs and tuples of captions, drawn for the losses of sentence-transformers.
 
 Candidates of an anchor are its nearest captions if the label has neighbours, other captions of its image, and random
-captions of the split, drawn in turn. Random captions alone would hardly ever be relevant.
+captions of the split, drawn in turn. Random captions alone would hardly ever be relevant. `sides` is the one rule for
+which of them are positives and negatives, of these exports and of those in `groups.py`.
 
 For pairs, the range between the least and the largest score of the candidates is divided into bins of equal width.
 Equally many pairs are drawn from each bin. Bins with fewer pairs give all of theirs, and the others give more.
 
-A tuple has an anchor, a positive and negatives. The candidate of highest relevance is the positive. The other
-candidates, ordered by relevance, are divided into as many groups as there are negatives, and one is drawn from each
-group.
+A tuple has an anchor, a positive and negatives. The candidate of highest relevance is the positive. The negatives
+among the candidates, ordered by relevance, are divided into as many groups as a tuple has, and one is drawn from each.
 
 Each file has its own random generator and its own anchors, so that any file can be made again by itself.
 """
@@ -70,9 +70,21 @@ class CandidatePool:
             right[slot[inside]] = near[inside]
         return left, right
 
-    def score(self, left: Rows, right: Rows) -> Scores:
-        """Score captions with one caption each as the only reference."""
-        return self.relevance.pairs(References.single(left), right, "first")
+    def candidates(self, anchors: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Scores, NDArray[np.bool_]]:
+        """Draw `count` candidates per anchor and score them with the anchor as the only reference.
+
+        Returns `rows, scores, own`, (A, count) each: int32; float64, NaN for the anchor itself and without a score;
+        whether the candidate is a caption of the anchor's image.
+        """
+        left, right = self.draw(anchors, count, rng)
+        # A caption may be drawn for an anchor several times, and is scored once.
+        keys = left.astype(np.int64) * len(self.corpus) + right
+        _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+        scores = self.relevance.pairs(References.single(left[first]), right[first], "first")[back]
+        scores = np.where((left != right) & np.isfinite(scores), scores, np.nan)
+        own = self.corpus.image[left] == self.corpus.image[right]
+        shape = len(anchors), count
+        return right.reshape(shape), scores.reshape(shape), own.reshape(shape)
 
     def table(self, texts: dict[str, Rows], scores: dict[str, pa.Array], ids: Sequence[str]) -> pa.Table:
         """Return the texts of some rows by column, their scores, and the ids of the texts under other names."""
@@ -84,11 +96,23 @@ class CandidatePool:
         return pa.table(values("text", texts) | scores | values("caption_id", ids))
 
 
-class SamplesExport(Export[S]):
-    """Parquet files ``data/SPLIT-00000-of-000NN.parquet``, each of them drawn with its own anchors and generator.
+def sides(scores: Scores, own: NDArray[np.bool_], margin: float, relative_margin: float) -> NDArray[np.int8]:
+    """Return 1 for the positives, -1 for the negatives and 0 for the other candidates of each anchor.
 
-    Ids follow the columns that sentence-transformers reads, in columns of their own.
+    The positive of an anchor is the best candidate of its own image, or else the best candidate, with score p.
+    Positives have at least p. Negatives are captions of other images below ``p - max(margin, relative_margin * |p|)``:
+    a share of |p|, because a share of a negative p would raise the bound above p.
+
+    `scores`: (A, W) float64; NaN for what is no candidate, which has 0. `own`: (A, W); captions of the anchor's image.
     """
+    of_image = np.fmax.reduce(np.where(own, scores, np.nan), axis=1, keepdims=True)
+    best = np.where(np.isnan(of_image), np.fmax.reduce(scores, axis=1, keepdims=True), of_image)
+    bound = best - np.maximum(margin, relative_margin * np.abs(best))
+    return (scores >= best).astype(np.int8) - ((scores < bound) & ~own)
+
+
+class SamplesExport(Export[S]):
+    """Files ``data/SPLIT-00000-of-000NN``, each of them drawn with its own anchors and generator."""
 
     neighbours_of = "captions"
     least = 2
@@ -114,27 +138,43 @@ class SamplesExport(Export[S]):
                 for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), params.rows_per_shard)):
                     anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
                     rng = np.random.default_rng((params.seed, number, i))
-                    work.table(f"{name}.parquet", partial(self.draw, pool, anchors, rng))
+                    self.write_file(work, name, pool, anchors, rng)
+
+    @abstractmethod
+    def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
+        """Write one file, drawn for some anchors. `name`: without its ending."""
+
+    def sides(self, scores: Scores, own: NDArray[np.bool_]) -> NDArray[np.int8]:
+        """Return positives and negatives among candidates by the margins of the format."""
+        return sides(scores, own, self.params.margin, self.params.relative_margin)
+
+
+class TablesExport(SamplesExport[S]):
+    """Parquet files. Ids follow the columns that sentence-transformers reads, in columns of their own."""
+
+    @override
+    def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
+        work.table(f"{name}.parquet", partial(self.draw, pool, anchors, rng))
 
     @abstractmethod
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         """Return the table of one file, drawn for some anchors."""
 
 
-class PairsExport(SamplesExport[ExportPairsParams]):
+class PairsExport(TablesExport[ExportPairsParams]):
     """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
 
     @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
-        left, right = pool.draw(anchors, self.params.candidates, rng)
-        left, right = left[left != right], right[left != right]
+        rows, scores, own = pool.candidates(anchors, self.params.candidates, rng)
+        # Only captions of other images within the margin of the positive are neither alike nor different.
+        kept = ~np.isnan(scores) & (own | (self.sides(scores, own) != 0))
+        left, right, scores = np.repeat(anchors, kept.sum(axis=1)), rows[kept], scores[kept]
         # A pair of captions is drawn once, in one of its two orders.
         keys = np.minimum(left, right).astype(np.int64) * len(pool.corpus) + np.maximum(left, right)
         first = np.sort(np.unique(keys, return_index=True)[1])
-        scores = pool.score(left[first], right[first])
-        first, scores = first[np.isfinite(scores)], scores[np.isfinite(scores)]
-        drawn = draw_from_bins(scores, self.params.bins, len(anchors), rng)
-        texts = {"sentence1": left[first[drawn]], "sentence2": right[first[drawn]]}
+        drawn = first[draw_from_bins(scores[first], self.params.bins, len(anchors), rng)]
+        texts = {"sentence1": left[drawn], "sentence2": right[drawn]}
         score = pa.array(scores[drawn].astype(np.float32))
         return pool.table(texts, {"score": score}, ("caption_id1", "caption_id2"))
 
@@ -162,7 +202,18 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
     return rng.permutation(drawn)
 
 
-class TuplesExport(SamplesExport[ExportTuplesParams]):
+def ranked(rows: Rows, scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return the indices of the positives and negatives of one anchor by falling score, each caption once.
+
+    `rows`, `scores`, `side`: (N,); its candidates.
+    """
+    usable = np.flatnonzero(side)
+    # np.unique sorts by row: equal rows keep their first index.
+    usable = usable[np.unique(rows[usable], return_index=True)[1]]
+    return usable[np.lexsort((rows[usable], -scores[usable]))]
+
+
+class TuplesExport(TablesExport[ExportTuplesParams]):
     """Columns anchor, positive, negative_1, ..., scores, and an id of each text: anchor_id, positive_id, ..."""
 
     def __init__(self, params: ExportTuplesParams) -> None:
@@ -172,15 +223,13 @@ class TuplesExport(SamplesExport[ExportTuplesParams]):
     @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         count = self.params.negatives
-        # Self pairs and repeated candidates are left out, so more are drawn than a tuple needs.
-        width = max(self.params.candidates, 2 * (count + 1))
-        left, right = pool.draw(anchors, width, rng)
-        scores, near = pool.score(left, right).reshape(-1, width), right.reshape(-1, width)
+        # A third of the candidates is random, and hardly anything else is sure to be a negative.
+        rows, scores, own = pool.candidates(anchors, max(self.params.candidates, 3 * (count + 1)), rng)
         tuples, drawn_scores = list[NDArray[np.int32]](), list[Scores]()
-        for anchor, rows, values in zip(anchors, near, scores, strict=True):
-            chosen = draw_tuple(rows, values, int(anchor), count, rng)
+        for anchor, near, values, side in zip(anchors, rows, scores, self.sides(scores, own), strict=True):
+            chosen = draw_tuple(near, values, side, count, rng)
             if chosen is not None:
-                tuples.append(np.append(anchor, rows[chosen]))
+                tuples.append(np.append(anchor, near[chosen]))
                 drawn_scores.append(values[chosen])
         names = ["anchor", "positive", *(f"negative_{i}" for i in range(1, count + 1))]
         members = dict(zip(names, np.array(tuples, np.int32).reshape(-1, count + 2).T, strict=True))
@@ -190,19 +239,15 @@ class TuplesExport(SamplesExport[ExportTuplesParams]):
 
 
 def draw_tuple(
-    rows: Rows, scores: Scores, anchor: int, negatives: int, rng: np.random.Generator
+    rows: Rows, scores: Scores, side: NDArray[np.int8], negatives: int, rng: np.random.Generator
 ) -> NDArray[np.int64] | None:
     """Draw a positive and negatives of one anchor among its candidates.
 
-    `rows`: (N,) int32; candidates. `scores`: (N,) float64. `anchor`: row of the anchor. Returns (negatives + 1,) int64
-    or None: indices of the positive and then of the negatives, by falling rank. None if there are too few distinct
-    candidates with a score.
+    `rows`, `scores`, `side`: (N,); its candidates. Returns (negatives + 1,) int64 or None: indices of the positive and
+    then of the negatives, by falling rank. None if there are too few negatives.
     """
-    usable = np.flatnonzero((rows != anchor) & np.isfinite(scores))
-    # np.unique sorts by row: equal rows keep their first index.
-    usable = usable[np.unique(rows[usable], return_index=True)[1]]
-    if len(usable) <= negatives:
+    order = ranked(rows, scores, side)
+    found = order[side[order] < 0]
+    if len(found) < negatives:
         return None
-    ranked = usable[np.lexsort((rows[usable], -scores[usable]))]
-    groups = np.array_split(ranked[1:], negatives)
-    return np.array([ranked[0], *(rng.choice(group) for group in groups)], np.int64)
+    return np.array([order[0], *(rng.choice(group) for group in np.array_split(found, negatives))], np.int64)

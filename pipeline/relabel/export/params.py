@@ -50,7 +50,11 @@ class ExportWdsParams(Parameters):
         description="Keys of the samples: ids of images, of captions, or of images after the name of the shard; by "
         "default as the captions were ingested.",
     )
-    image_id_column: str | None = Field(None, description="Key of each sample's JSON that holds its id.")
+    join: str | None = Field(
+        None,
+        description="What holds the id: key for the sample's key, else a name of its JSON, such as img2dataset's url "
+        "or sha256; by default as the captions were ingested.",
+    )
     layout: Literal["arrays", "samples"] = Field(
         "arrays", description="arrays, which relabel_train.webdataset.join reads; samples: .json and .npy per key."
     )
@@ -118,12 +122,16 @@ class ExportHfParams(Parameters):
 
 
 class ExportSamplesParams(Parameters):
-    """Parameters that drawn pairs and drawn tuples share."""
+    """Parameters that drawn pairs, tuples and groups share."""
 
     count: Count = Field(100_000, description="Rows to write for each split.")
     candidates: int = Field(8, ge=1, le=10_000, description="Candidates that are scored for each row.")
     seed: Seed = Field(0, description="Seed of the draws.")
-    rows_per_shard: ShardRows = Field(100_000, description="Rows per Parquet file.")
+    rows_per_shard: ShardRows = Field(100_000, description="Rows per file.")
+    margin: float = Field(
+        0.0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
+    )
+    relative_margin: float = Field(0.0, ge=0, le=1, description="The same as a share of |score of the positive|.")
 
 
 class ExportPairsParams(ExportSamplesParams):
@@ -136,6 +144,13 @@ class ExportTuplesParams(ExportSamplesParams):
     """Parameters of tuples of an anchor, a positive and negatives."""
 
     negatives: int = Field(4, ge=1, le=100_000, description="Negatives per anchor.")
+
+
+class ExportGroupsParams(ExportSamplesParams):
+    """Parameters of queries with lists of positives and negatives."""
+
+    candidates: int = Field(24, ge=1, le=10_000, description="Candidates that are scored for each query.")
+    scale: float = Field(1.0, gt=0, le=1000, description="Factor of the scores, whose softmax trainers compute.")
 
 
 class ExportTrecParams(Parameters):
@@ -196,6 +211,8 @@ class ExportParams(Parameters):
     hf: ExportHfParams = ExportHfParams()
     pairs: ExportPairsParams = ExportPairsParams()
     tuples: ExportTuplesParams = ExportTuplesParams()
+    flagembedding: ExportGroupsParams = ExportGroupsParams()
+    tevatron: ExportGroupsParams = ExportGroupsParams()
     trec: ExportTrecParams = ExportTrecParams()
     safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
     faiss: ExportFaissParams = ExportFaissParams()

@@ -18,6 +18,9 @@ from relabel_train.sidecar import Keys
 if TYPE_CHECKING:
     from relabel.export.wds.keys import KeyShard
 
+_HASHES_AND_URLS = ("url", "sha256")
+"""Columns of img2dataset that are also in the JSON of its shards."""
+
 
 def export_wds(project: Project, label: str, split: str) -> Job:
     """Prepare to write the side-car of a label from its lookup, with shards and keys of `export.wds`."""
@@ -29,8 +32,8 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     # A lookup may have the neighbours of another split.
     near = read_manifest(out, "lookup").metadata["neighbours"] if (out / MANIFEST).exists() else None
     lookup = export_lookup(project, label, split, near and near["candidates"])
-    keys, column = _keys(project)
-    params = params.model_copy(update={"image_id_column": column})
+    keys, join = _keys(project)
+    params = params.model_copy(update={"join": join})
 
     @cache
     def shards() -> Sequence[KeyShard]:
@@ -56,17 +59,19 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     return job
 
 
-def _keys(project: Project) -> tuple[Keys, str | None]:
-    """Return the meaning of keys, and the key of the JSON that holds ids: as given, else as the captions were read."""
+def _keys(project: Project) -> tuple[Keys, str]:
+    """Return the meaning of keys, and what holds the ids: as given, else as the captions were read."""
     params = project.config.export.wds
     if params.shards is None:
-        if params.keys not in (None, "caption") or params.image_id_column is not None:
+        if params.keys not in (None, "caption") or params.join is not None:
             raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
-        return "caption", None
+        return "caption", "key"
     keys: Keys = params.keys or "image"
     ingested = read_manifest(project.folder("corpus"), "corpus").config
+    column = ingested.get("chosen", {}).get("image_id")
     if ingested["format"] != "webdataset":
-        return keys, params.image_id_column
+        # Image ids of that name are not the keys of shards.
+        return keys, params.join or (column if column in _HASHES_AND_URLS else "key")
     if params.keys is None and ingested.get("ids") == "shard":
         keys = "shard"
-    return keys, params.image_id_column or ingested["chosen"]["image_id"]
+    return keys, params.join or column or "key"

@@ -4,6 +4,9 @@ neighbours; the card states label, range, licence and how to load it.
 safetensors reads the vectors of a label, with the rows and ids of their captions; labels without vectors are refused.
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts; the seed alone decides the draws.
+Positives and negatives follow one rule of margins, also for negative scores. FlagEmbedding and tevatron read lines of
+queries, positives, negatives and scores: the loops here state how their data classes draw from a line
+(`AbsEmbedderTrainDataset` of FlagEmbedding 1.4.2, `DistilTrainDataset` of tevatron at dd06310).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from safetensors.numpy import load_file
 from tests.relabel.export.formats import exported
 
 from relabel.core.errors import UsageError
-from relabel.export.pairs import draw_from_bins
+from relabel.export.pairs import draw_from_bins, sides
 from relabel.stages import Project, open_label
 from relabel_train.lookup import open_lookup
 
@@ -141,3 +144,95 @@ def test_tuples_have_the_labels_scores(small_project: Project) -> None:
     np.testing.assert_allclose(scores.T, expected, atol=1e-6)
     with pytest.raises(UsageError, match="too few to draw from"):
         exported(small_project, "tuples", negatives=10**4)
+
+
+MARGINS = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)]
+
+
+@pytest.mark.parametrize(("margin", "relative"), MARGINS)
+def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relative: float) -> None:
+    rng = np.random.default_rng(5)
+    scores, own = rng.uniform(-1, 1, (300, 7)).round(2), rng.random((300, 7)) < 0.2
+    scores[rng.random((300, 7)) < 0.2] = np.nan
+    scores[:3] = [[-0.5, -0.49, -0.51, -0.56, -0.8, np.nan, -0.5], [np.nan] * 7, [0.0, 0, -0.01, 0.5, 0, 0, 0]]
+    own[0] = [True, *[False] * 6]
+    expected = np.zeros((300, 7), int)
+    for i in range(300):
+        given = [j for j in range(7) if scores[i, j] == scores[i, j]]
+        positive = max((scores[i, j] for j in [j for j in given if own[i, j]] or given), default=0.0)
+        for j in given:
+            if scores[i, j] >= positive:
+                expected[i, j] = 1
+            elif scores[i, j] < positive - max(margin, relative * abs(positive)) and not own[i, j]:
+                expected[i, j] = -1
+    assert sides(scores, own, margin, relative).tolist() == expected.tolist()
+    # A relative margin of a negative score drops what is nearly as good, and never keeps what is better.
+    first = {0.0: [1, 1, -1, -1, -1, 0, 1], 0.2: [1, 1, 0, 0, -1, 0, 1]}
+    assert relative not in first or margin or expected[0].tolist() == first[relative]
+
+
+def passages(record: dict[str, Any], kind: str) -> tuple[list[Any], list[Any]]:
+    """Return (id, text, score) of positives and negatives, as the data class of the trainer takes them from a line."""
+    if kind == "tevatron":
+        keys = [record[f"{side}_passages"] for side in ("positive", "negative")]
+        assert not any("title" in one for side in keys for one in side)  # it would be put before the text
+        return tuple([(p["docid"], p["text"], p["score"]) for p in side] for side in keys)  # type: ignore[return-value]
+    return tuple(
+        [(record[f"{side}_ids"][i], text, record[f"{side}_scores"][i]) for i, text in enumerate(record[side])]
+        for side in ("pos", "neg")
+    )  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "margin", "relative", "scale"),
+    [("flagembedding", "cbow", 0, 0.2, 20), ("flagembedding", "cider", 0, 0, 1), ("tevatron", "cbow", 0.1, 0, 1)],
+)
+def test_lines_of_trainers_hold_positives_negatives_and_scores(
+    small_project: Project, tmp_path: Path, kind: str, label: str, margin: float, relative: float, scale: float
+) -> None:
+    params: dict[str, Any] = {"margin": margin, "relative_margin": relative, "scale": scale}
+    folder, _ = exported(small_project, kind, label, count=40, rows_per_shard=30, **params)
+    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
+    files = sorted((folder / "data").iterdir())
+    assert [file.name for file in files[:2]] == ["test-00000-of-00002.jsonl", "test-00001-of-00002.jsonl"]
+    loaded = pytest.importorskip("datasets").load_dataset(
+        "json", data_files=[str(file) for file in files], split="train", cache_dir=str(tmp_path)
+    )
+    assert len(loaded) > 80
+    for record in loaded:
+        anchor, (positives, negatives) = corpus.row_of[record["query_id"]], passages(record, kind)
+        split = next(rows for rows in corpus.splits.values() if anchor in rows)
+        assert record["query"] == corpus.texts[anchor]
+        assert positives
+        assert negatives
+        rows = [corpus.row_of[name] for name, _, _ in positives + negatives]
+        assert [text for _, text, _ in positives + negatives] == [corpus.texts[row] for row in rows]
+        assert len({anchor, *rows}) == len(rows) + 1
+        assert set(rows) <= set(split)
+        scores = [score / scale for _, _, score in positives + negatives]
+        expected = lookup.block([anchor], rows, "first", dtype=np.float64)[0]
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+        assert scores == sorted(scores, reverse=True)
+        count, own = len(positives), [corpus.image[row] == corpus.image[anchor] for row in rows]
+        assert not any(own[count:])
+        best = max([s for s, mine in zip(scores, own, strict=True) if mine] or scores)
+        assert min(scores[:count]) >= best - 1e-12
+        assert scores[count] < best - max(margin, relative * abs(best)) + 1e-12
+
+
+def test_margins_part_tuples_and_pairs(small_project: Project) -> None:
+    wide, narrow = (
+        pa.concat_tables(tables(small_project, "tuples", count=60, margin=margin).values()) for margin in (0.4, 0.0)
+    )
+    assert 0 < len(wide) < len(narrow)
+    scores, corpus = np.array(wide["scores"].to_pylist()), small_project.corpus
+    assert (scores[:, 1:] < scores[:, :1] - 0.4).all()
+    anchors, others = ([corpus.row_of[i] for i in wide[f"{name}_id"].to_pylist()] for name in ("anchor", "negative_1"))
+    assert (corpus.image[anchors] != corpus.image[others]).all()
+
+    def apart(**params: Any) -> int:
+        pairs = pa.concat_tables(tables(small_project, "pairs", count=10**4, candidates=30, **params).values())
+        rows = ([corpus.row_of[i] for i in pairs[f"caption_id{n}"].to_pylist()] for n in (1, 2))
+        return int(np.not_equal(*(corpus.image[row] for row in rows)).sum())
+
+    assert 0 < apart(margin=1000) < apart(relative_margin=0.5) < apart()

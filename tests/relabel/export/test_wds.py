@@ -1,13 +1,17 @@
 """Contract: a side-car has the shards, keys and order of the image shards, joined to captions by id. Keys without a
-label are refused, or marked and counted. webdataset reads it. The drills hold that it is resumed, and verified."""
+label are refused, or marked and counted. Captions of img2dataset join other shards of it by URL or sha256. webdataset
+reads it. The drills hold that it is resumed, and verified."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.relabel.export.formats import in_folder, with_captions, with_params
 
@@ -143,3 +147,40 @@ def test_a_missing_lookup_and_a_key_with_a_dot_are_named(small_project: Project,
     stages.export_lookup(project, "cbow", "all").run()
     with pytest.raises(UsageError, match=r"the key 7\.jpg#0 "):
         exported(project, None, layout="samples")
+
+
+@pytest.mark.parametrize("join", ["key", "url", "sha256"])
+def test_captions_and_shards_of_two_downloads_join_by_what_they_share(
+    small_project: Project, tmp_path: Path, join: str
+) -> None:
+    names = [{"key": f"{i:05d}", "url": f"https://x.org/{i}.jpg?w=1", "sha256": f"{i:064x}"} for i in range(7)]
+    rows = [{**name, "caption": f"a dog {i}", "status": "success"} for i, name in enumerate(names)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "captions.parquet")
+    given = {"path": tmp_path / "captions.parquet", "format": "img2dataset", "image_id_column": join}
+    config = small_project.config.model_copy(update={"ingest": small_project.config.ingest.model_copy(update=given)})
+    project = replace(small_project, config=config, labels=tmp_path / "labels")
+    for make in (stages.ingest, *(lambda p, s=s: s(p, "cbow", "all") for s in (stages.encode, stages.export_lookup))):
+        make(project).run()
+    # The other download has another order, and its keys count from there.
+    order = [4, 2, 6, 0]
+    samples = [{**names[i], "key": names[i]["key"] if join == "key" else f"{n:05d}"} for n, i in enumerate(order)]
+    write_samples(tmp_path / "images.tar", samples)
+    for params in ({"join": join}, {}):  # given, or as ingested
+        out, metadata = exported(project, tmp_path / "{images}.tar", **params)
+        assert (metadata["keys"], metadata["missing"]) == (4, 0)
+        for sample, i in zip(samples, order, strict=True):
+            labels: Any = open_sidecar(out).find(sample["key"], "images.tar")
+            assert labels.caption_ids == [f"coco:{names[i][join]}#0"]
+    write_samples(tmp_path / "images.tar", [*samples, {name: f"unknown-{name}" for name in names[0]}])
+    with pytest.raises(CheckError, match=r"1 of 5 keys .* unknown-key \(.*images.tar\)") as error:
+        exported(project, tmp_path / "{images}.tar")
+    assert (f"coco:unknown-{join}" in str(error.value)) == (join != "key")
+
+
+def write_samples(path: Path, samples: list[dict[str, str]]) -> None:
+    """Write a shard as img2dataset does: an image and a JSON per key."""
+    with path.open("wb") as file:
+        for_each = (
+            ((f"{one['key']}.jpg", b"\xff"), (f"{one['key']}.json", json.dumps(one).encode())) for one in samples
+        )
+        write_tar(file, [member for members in for_each for member in members])

@@ -71,7 +71,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("export.scan", "captions_per_image"): [1],
     ("export.scan", "max_bytes"): ["8GiB"],
     ("export.wds", "shards"): ["other_shards"],
-    ("export.wds", "image_id_column"): ["id"],
+    ("export.wds", "join"): ["id"],
     ("export.wds", "captions_per_shard"): [3],
     ("export.tuples", "negatives"): [2],
     ("export.faiss", "index"): ["HNSW8"],

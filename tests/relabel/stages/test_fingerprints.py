@@ -181,7 +181,7 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     if kind is int and value is not None:
         return [value + 1]
     if kind is float:
-        return [value * 1.5]
+        return [value * 1.5 or 0.5]
     raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
 
 

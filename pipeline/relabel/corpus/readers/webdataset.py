@@ -77,7 +77,7 @@ def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, st
         where = f"{path}: {key}.json"
         record = parse_object(next((body for _, _, body in members if body is not None), b"{}"), where)
         if image_id not in record:
-            todo = "Name another key of the JSON with --image-id-column."
+            todo = "Name another key of the JSON with --join, or the keys of the samples with --join key."
             raise CheckError(f"no JSON object with {image_id!r}", where=where, todo=todo)
         yield key, identifier(record[image_id], image_id, where)
 

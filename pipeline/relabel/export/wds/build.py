@@ -107,19 +107,22 @@ class SideCarWork:
         with self.progress.bar("match keys", total, "keys") as bar:
             for shard in self.shards:
                 matches = self._match(shard)
-                absent = shard.keys.filter(pa.array(matches.images < 0)).to_pylist()
-                missing += [f"{key} ({shard.name})" for key in absent[: _SHOWN - len(missing)]]
+                absent = np.flatnonzero(matches.images < 0)
+                for i in absent[: _SHOWN - len(missing)]:
+                    by = "" if self.params.join == "key" else f"{self.params.join} {shard.ids[i]}, "
+                    missing.append(f"{shard.keys[i]} ({by}{shard.name})")
                 counts[shard.name] = len(shard.keys), len(matches.captions), len(absent)
                 complete &= matches.complete
                 bar.advance(len(shard.keys))
         if missing and not self.params.allow_missing:
             absences = sum(count for _, _, count in counts.values())
             message = f"{absences:,} of {total:,} keys have no caption with an encoding among those of split "
+            column = "" if self.params.join == "key" else f" with --image-id-column {self.params.join}"
             raise CheckError(
                 f"{message}{self.lookup.about.split}; first {', '.join(missing)}",
                 where=self.params.shards or str(self.lookup.folder),
-                todo="Ingest and encode the captions of these shards, choose another --split or --keys, or give "
-                "--allow-missing, which marks and counts such keys.",
+                todo=f"Ingest{column} and encode the captions of these shards, choose another --split, --keys or "
+                "--join, or give --allow-missing, which marks and counts such keys.",
             )
         return counts, complete
 

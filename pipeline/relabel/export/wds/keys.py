@@ -54,7 +54,7 @@ def caption_shards(corpus: Corpus, rows: range, captions_per_shard: int) -> list
 def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: Progress) -> list[KeyShard]:
     """Read the keys of image shards, in the order of their samples; the shards are sorted by name.
 
-    `params`: with `shards`.
+    `params`: with `shards` and `join`.
     """
     files = expand_shards(str(params.shards))
     root = Path(os.path.commonpath([file.parent for file in files]))
@@ -65,7 +65,7 @@ def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: 
             if name in shards:
                 raise UsageError(f"two shards have the name {name}", where=str(params.shards))
             listed, ids = list[str](), list[str]()
-            for key, value in read_keys(file, params.image_id_column):
+            for key, value in read_keys(file, None if params.join == "key" else params.join):
                 listed.append(key)
                 ids.append(namespaced(namespace, key_in_shard(file, value) if keys == "shard" else value))
             if not listed:
