@@ -63,7 +63,7 @@ class Scorer:
     >>> documents = ["a dog runs", "two cats sleep", "a man on a board"]
     >>> scorer = relabel.Scorer("cider", documents=documents, tokenizer="lower_split")
     >>> scorer(["a dog on a board", "a dog surfs"], ["a dog surfs", "two cats"]).round(2)
-    array([5.6, 0. ])
+    array([4.71, 0.  ])
     >>> scorer([["a dog on a board", "a dog surfs"], ["two cats sleep"]], ["a dog surfs", "two cats"]).shape
     (2, 2)
     """
