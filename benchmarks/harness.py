@@ -85,9 +85,8 @@ def encoded(
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, folder / "captions.parquet")
     runtime, dataset = Runtime(threads=threads), folder / "benchmark"
-    stored = "ptb" if tokenizer == "ptb" else "none"
     columns = {"caption_id_column": "caption_id", "in_split": "test"}
-    relabel.ingest(dataset, folder / "captions.parquet", runtime=runtime, tokenizer=stored, **columns)
+    relabel.ingest(dataset, folder / "captions.parquet", runtime=runtime, **columns)
     settings = {f"sources.{label}.{name}": value for name, value in params.items()}
     if tokenizer == "lower_split":
         settings[f"sources.{label}.tokenizer"] = tokenizer

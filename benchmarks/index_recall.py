@@ -28,7 +28,7 @@ def main() -> None:
     args = options(__doc__, rows=200_000, folder=Path("index-recall"), index=indexes)
     folder = (args.folder / str(args.rows)).absolute()
     generate(args.rows, folder)
-    run_relabel(folder, "ingest", "--path", "captions", "--tokenizer", "none")
+    run_relabel(folder, "ingest", "--path", "captions")
     run_relabel(folder, "encode", "--label", "cbow", "--split", "train")
     table = Table(f"Approximate neighbours of {args.rows:,} captions, recall@{K} of 1,000 queries")
     exact = neighbours(folder)

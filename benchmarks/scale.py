@@ -30,7 +30,7 @@ _FILE = 1_000_000  # rows per file
 _BATCH = 50_000
 # The output of a stage below the dataset's folder, and its command.
 STAGES = {
-    "ingest": ("corpus", "ingest --path captions --tokenizer none"),
+    "ingest": ("corpus", "ingest --path captions"),
     "encode": ("encodings/train/cbow", "encode --label cbow --split train"),
     "lookup": ("exports/train/lookup/cbow", "export lookup --label cbow --split train --dtype float16"),
     "wds": ("exports/train/wds/cbow", "export wds --label cbow --split train"),

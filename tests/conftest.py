@@ -93,7 +93,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     with (folder / "vectors.txt").open("w", encoding="utf-8") as file:
         for word in words[:-1]:
             file.write(" ".join([word, *(f"{x:.4f}" for x in rng.normal(size=16))]) + "\n")
-    settings = ["ingest.format=jsonl", f"ingest.path={folder / 'captions.jsonl'}", "ingest.tokenizer=none"]
+    settings = ["ingest.format=jsonl", f"ingest.path={folder / 'captions.jsonl'}"]
     settings += ["ingest.expected={}"]
     sources = {
         "same_image": {"source": "same_image"},

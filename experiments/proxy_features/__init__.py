@@ -130,7 +130,6 @@ def remaining_project(project: Project) -> Project:
         namespace=project.namespace,
         format="parquet",
         path=proxy_folder(project) / CAPTIONS,
-        tokenizer=ingest.tokenizer,
         caption_id_column="caption_id",
         expected={},
         rows_per_shard=ingest.rows_per_shard,

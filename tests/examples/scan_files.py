@@ -17,7 +17,7 @@ def export_scan(folder: Path) -> tuple[Path, Path]:
     (folder / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *rows]) + "\n")
     vectors = [f"{word} {i % 3} {i % 5} {1 + i % 2}" for i, word in enumerate(words)]
     (folder / "vectors.txt").write_text("\n".join(vectors) + "\n")
-    settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}", "ingest.tokenizer=none"]
+    settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}"]
     settings += [f"sources={{cbow: {{source: cbow, vectors: {folder / 'vectors.txt'}, tokenizer: lower_split}}}}"]
     project = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
     stages.ingest(project).run()

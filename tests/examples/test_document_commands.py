@@ -160,6 +160,6 @@ def test_flickr30k_runs_with_the_parameters_of_coco(mirror: Path, tmp_path: Path
     monkeypatch.setitem(os.environ, "RELABEL_MIRROR", str(mirror))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
     folder = Folder(tmp_path)
-    folder.done(*words(command), "--split", "test", "--label", "cider_lower_split", "--set", "ingest.tokenizer=none")
+    folder.done(*words(command), "--split", "test", "--label", "cider_lower_split")
     assert (tmp_path / "labels/flickr30k/exports/test/lookup/cider_lower_split/lookup.json").exists()
     assert not (tmp_path / "labels/coco").exists()

@@ -87,7 +87,7 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
                     member = tarfile.TarInfo(f"{n:05}{k:04}.{ending}")
                     member.size = len(body)
                     tar.addfile(member, io.BytesIO(body))
-    ingested = relabel("ingest", "--dataset", "mine", "--path", "shards", "--tokenizer", "none")
+    ingested = relabel("ingest", "--dataset", "mine", "--path", "shards")
     assert "format webdataset" in ingested.stderr
     assert "10 captions of 10 images" in ingested.stdout
     relabel("encode", "--dataset", "mine", "--label", "sbert")

@@ -143,7 +143,10 @@ class Folder:
     def corpus(self) -> pa.Table:
         """The captions: caption_id, image_id, split, position, text and tokens."""
         self.done("ingest")
-        return _read_tables(self.path / "labels/coco/corpus")
+        from relabel.corpus import Corpus
+
+        folder = self.path / "labels/coco/corpus"
+        return _read_tables(folder).append_column("tokens", pa.array(Corpus.open(folder).tokens))
 
     def label(self, name: str) -> OpenLabel:
         """Encode a label, and open it."""

@@ -60,7 +60,7 @@ def project(root: Path, size: str) -> Folder:
     with suppress(Skip):
         if size == "medium":
             folder.parses = _recorded_parses()
-    ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "ptb", "expected": {}}
+    ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
     params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0, "draws": 50}}
     params |= {"encode": {"rows_per_shard": 300}, "neighbours": {"k": 20}}
     folder.write(captions, params)
@@ -338,7 +338,7 @@ def other_corpora(root: Path) -> Values:
     """Return the content of Flickr30K."""
     folder = Folder(root / "flickr30k")
     path = today.mirror("flickr30k/dataset_flickr30k.json.gz")
-    params = {"dataset": "coco", "format": "karpathy", "path": str(path), "tokenizer": "ptb", "expected": {}}
+    params = {"dataset": "coco", "format": "karpathy", "path": str(path), "expected": {}}
     folder.write([], {"ingest": params})
     return corpus_values(folder.corpus)
 
@@ -346,12 +346,10 @@ def other_corpora(root: Path) -> Values:
 def costs(folder: Folder) -> Values:
     """Return CPU seconds and peak memory of a few commands that start from nothing."""
     shutil.rmtree(folder.path / "cost", ignore_errors=True)
-    # The parameter file of the folder names the tokens of PTB, which takes most of the time.
-    label, bare = ("--label", "cider_lower_split"), ("--set", "ingest.tokenizer=none")
-    wide = (*bare, "--set", "neighbours.k=100")
+    label, wide = ("--label", "cider_lower_split"), ("--set", "neighbours.k=100")
     commands = {
-        "ingest": ("ingest", "--tokenizer", "none"),
-        "encode": ("encode", *label, "--split", "test", *bare),
+        "ingest": ("ingest",),
+        "encode": ("encode", *label, "--split", "test"),
         "neighbours": ("neighbours", *label, "--candidates", "test", *wide),
         "lookup": ("export", "lookup", *label, "--split", "test", *wide),
     }

@@ -45,7 +45,7 @@ def write_project(folder: Path) -> None:
     lines = [f"{word} {' '.join(f'{x:.3f}' for x in row)}\n" for word, row in zip(words, values, strict=True)]
     (folder / "words.txt").write_text("".join(lines), encoding="utf-8")
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}, "tokenizer": "none"}
+    params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}}
     params["sources"] = {label: params["sources"][label] for label in LABELS}
     params["sources"]["cbow"] |= {"vectors": "words.txt", "tokenizer": "lower_split"}
     params["judge"] |= {"resamples": 0, "draws": 0}

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SPACE = 10 << 30  # bytes: torch with CUDA's libraries, and pip's temporary files
 WORDS = "a the man dog on red bus two cats in street".split()  # noqa: SIM905
 SETTINGS = {
-    "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "none"},
+    "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl"},
     "sources": {
         "sbert": {"source": "sbert", "model": "all-MiniLM-L6-v2"},
         "cider": {"source": "cider", "tokenizer": "lower_split"},

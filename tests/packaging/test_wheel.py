@@ -77,7 +77,7 @@ def labelled(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     relabel = installed / "relabel"
     source = ("--set", "sources.cider.tokenizer=lower_split")
-    captions = ("--format", "jsonl", "--path", "captions.jsonl", "--tokenizer", "none")
+    captions = ("--format", "jsonl", "--path", "captions.jsonl")
     run(relabel, "ingest", "--dataset", "mine", *captions, "--quiet", cwd=folder)
     for step in (("encode",), ("export", "lookup")):
         options = ("--dataset", "mine", "--label", "cider", "--split", "test", *source, "--quiet")

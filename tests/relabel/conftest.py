@@ -12,7 +12,7 @@ import pytest
 from tests.relabel.published import write_captions
 
 PARAMS = """
-ingest: {format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}, rows_per_shard: 60}
+ingest: {format: jsonl, path: captions.jsonl, expected: {}, rows_per_shard: 60}
 tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
 encode: {rows_per_shard: 60}
 neighbours: {k: 20}

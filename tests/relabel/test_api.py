@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for i, text in enumerate(texts)
     ]
     Path("captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    corpus = relabel.ingest("labels/mine", "captions.jsonl", format="jsonl", tokenizer="none")
+    corpus = relabel.ingest("labels/mine", "captions.jsonl", format="jsonl")
     assert len(corpus) == 9
     return Path("labels/mine")
 
@@ -69,11 +69,11 @@ def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     columns = {"caption_id": ["1", "2"], "image_id": ["a", "b"], "text": ["a dog", "two cats"]}
     manifest, states = Path("labels/tables/corpus/manifest.json"), set()
     for table in (columns, pa.table(columns), pa.table(columns).to_pandas().astype(object)):
-        corpus = relabel.ingest("labels/tables", table, tokenizer="none")
+        corpus = relabel.ingest("labels/tables", table)
         assert (corpus.caption_ids, corpus.texts) == (["tables:1", "tables:2"], columns["text"])
         states.add(manifest.stat().st_mtime_ns)
     assert len(states) == 1  # an equal table is finished work
-    corpus = relabel.ingest("labels/tables", columns | {"text": ["a dog", "a cat"]}, tokenizer="none")
+    corpus = relabel.ingest("labels/tables", columns | {"text": ["a dog", "a cat"]})
     assert corpus.texts == ["a dog", "a cat"]
     assert not verify([Path("labels/tables")]).problems
     for wrong in (5, {"image_id": ["a"], "text": ["a dog", "a cat"]}):

@@ -14,7 +14,7 @@ import pytest
 from tests.relabel_cli.runner import invoke as relabel
 
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
-CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
+CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train")
 LOWER = ("--label", "cider_lower_split")
 
 
@@ -115,7 +115,7 @@ def test_one_command_labels_every_split_of_a_file() -> None:
     with Path("My captions.csv").open("w", encoding="utf-8") as file:
         file.write("image_id,split,text\n")
         file.writelines(f"{n // 3},{('train', 'train', 'test')[n // 3 % 3]},{text}\n" for n, text in enumerate(TEXTS))
-    code, output = relabel("run", "My captions.csv", *LOWER, "--set", "ingest.tokenizer=none")
+    code, output = relabel("run", "My captions.csv", *LOWER)
     assert code == 0, output
     folder = Path("labels/my-captions/exports")
     assert {path.parents[1].name for path in folder.glob("*/lookup/cider_lower_split")} == {"train", "test"}

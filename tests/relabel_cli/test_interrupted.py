@@ -28,7 +28,7 @@ os.close(int(os.environ["READY"]))
 main()
 """
 PARAMS = """
-ingest: {dataset: mine, format: jsonl, path: captions.jsonl, tokenizer: none}
+ingest: {dataset: mine, format: jsonl, path: captions.jsonl}
 neighbours: {k: 5, split: all, candidates: all}
 sources: {cider: {source: cider, tokenizer: lower_split}}
 """

@@ -32,7 +32,7 @@ from relabel.stages import Project
 from relabel.store.artefact import Recipe, build
 
 PARAMS: dict[str, Any] = {
-    "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "none"},
+    "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl"},
     "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
     "neighbours": {"k": 8},
     "judge": {"split": "val", "resamples": 5, "draws": 2},

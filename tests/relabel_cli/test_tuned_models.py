@@ -12,7 +12,7 @@ import yaml
 from tests.relabel_cli.runner import invoke
 
 PARAMS = {
-    "ingest": {"format": "jsonl", "tokenizer": "none"},
+    "ingest": {"format": "jsonl"},
     "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1}},
     "sources": {"cbow": {"source": "cbow", "tokenizer": "lower_split"}},
 }

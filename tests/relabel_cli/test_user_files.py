@@ -12,7 +12,7 @@ import pytest
 from tests.relabel_cli.runner import invoke
 
 PARAMS = """
-ingest: {dataset: mine, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: none}
+ingest: {dataset: mine, namespace: coco, format: jsonl, path: captions.jsonl}
 sources:
   cider: {source: cider, tokenizer: lower_split}
 """
@@ -58,7 +58,7 @@ def files(folder: Path) -> dict[str, bytes | None]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in below}
 
 
-OTHER = ("--format", "jsonl", "--path", "captions.jsonl", "--tokenizer", "none")
+OTHER = ("--format", "jsonl", "--path", "captions.jsonl")
 PLAN = ("export", "batches", "--label", "cider", "--batch-size", "8", "--epochs", "1", "--name")
 
 

@@ -9,7 +9,7 @@ from relabel.corpus.params import IngestParams
 from relabel_cli.options import verb
 from relabel_cli.shared_options import READ, SharedOptions
 
-NAMES = "path url format namespace in_split tokenizer image_id_column text_column columns image_per_row ids"
+NAMES = "path url format namespace in_split image_id_column text_column columns image_per_row ids"
 
 
 def ingest(common: SharedOptions) -> None:

@@ -49,7 +49,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
         and a text in each row. A table is written to ``captions.parquet`` in `folder`; an equal one is finished work.
     runtime : Runtime, optional
     **parameters
-        Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
+        Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ...
 
     Raises
     ------
@@ -64,7 +64,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     >>> from pathlib import Path
     >>> _ = Path("captions.csv").write_text("caption_id,image_id,split,text\n1,a,test,a dog\n2,a,test,a brown dog\n")
     >>> import relabel
-    >>> corpus = relabel.ingest("labels/mine", "captions.csv", format="csv", tokenizer="none")
+    >>> corpus = relabel.ingest("labels/mine", "captions.csv", format="csv")
     >>> corpus.caption_ids
     ['mine:1', 'mine:2']
     """
@@ -160,12 +160,10 @@ def label(
     settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
-    sources = _project(folder, None, settings, runtime).config.with_parts(source).values()
-    tokenizer = "ptb" if "ptb" in {one.tokenizer() for one in sources} else "none"
     if isinstance(captions, tuple | list):
         image_ids, texts = captions
         captions = {"image_id": list(image_ids), "text": list(texts)}
-    ingest(folder, captions, runtime=runtime, **{"tokenizer": tokenizer, **(reading or {})})
+    ingest(folder, captions, runtime=runtime, **(reading or {}))
     opened = encode(folder, source, "all", settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
 

@@ -38,7 +38,7 @@ class Label:
     >>> import relabel
     >>> captions = ["a,a dog runs", "a,a brown dog", "b,two cats sit"]
     >>> _ = Path("captions.csv").write_text("\n".join(["image_id,text", *captions]))
-    >>> corpus = relabel.ingest("labels/mine", "captions.csv", tokenizer="none", in_split="test")
+    >>> corpus = relabel.ingest("labels/mine", "captions.csv", in_split="test")
     >>> labels = relabel.encode("labels/mine", "cider", settings={"sources.cider.tokenizer": "lower_split"})
     >>> labels.image_ids
     ['mine:a', 'mine:b']

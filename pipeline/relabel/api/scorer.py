@@ -14,7 +14,7 @@ from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.texts import REFERENCE_SPLIT, TextCorpus, score_texts, with_tokens
+from relabel.sources.texts import REFERENCE_SPLIT, TextCorpus, score_texts, with_tokenizer
 from relabel.stages import Project
 from relabel.store.manifest import MANIFEST
 
@@ -151,7 +151,7 @@ class Scorer:
         listed = _listed("documents", documents)
         sets = _sets("documents", [[one] if isinstance(one, str) else one for one in listed])
         corpus = TextCorpus.of(sets, [texts[0] for texts in sets]).corpus
-        return with_tokens(corpus, self._sources.values(), self._runtime), corpus.images([REFERENCE_SPLIT])
+        return with_tokenizer(corpus, self._runtime), corpus.images([REFERENCE_SPLIT])
 
 
 def score(

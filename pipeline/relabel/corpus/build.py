@@ -32,11 +32,9 @@ SCHEMA = pa.schema(
         pa.field("split", pa.string(), nullable=False),
         pa.field("position", pa.int32(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
-        pa.field("tokens", pa.string()),
     ]
 )
-"""Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0. `tokens`
-holds PTB tokens joined by one space, or null if the corpus was not tokenised."""
+"""Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0."""
 
 _FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
 """Columns of captions in file order."""
@@ -83,7 +81,7 @@ class CaptionRows:
         return {name: range(a, b) for name, (a, b) in zip(SPLITS, pairwise(bounds), strict=True) if a < b}
 
     def table(self, rows: range) -> pa.Table:
-        """Return the table of a range of rows, with `SCHEMA` and without tokens."""
+        """Return the table of a range of rows, with `SCHEMA`."""
         part = slice(rows.start, rows.stop)
         captions = _take(self.columns, self.order[part])
         return pa.table(
@@ -95,7 +93,6 @@ class CaptionRows:
                 "split": pa.array(SPLITS).take(pa.array(self.split[part])),
                 "position": self.position[part],
                 "text": captions["text"],
-                "tokens": pa.nulls(len(rows), pa.string()),
             },
             schema=SCHEMA,
         )

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
@@ -14,7 +13,6 @@ from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
 from relabel.corpus.table import table_digest
-from relabel.corpus.tokenizers import tokenize
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import read_columns
@@ -31,7 +29,6 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     source = open_input(params, runtime)
     config = {
         "namespace": params.prefix,
-        "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,
         **source.config,
     }
@@ -46,28 +43,19 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
         runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
     captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
     report = describe(captions)
-    # Before the tokens, which take minutes.
     _check_counts(params, report)
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     names = [part_name(i, len(shards)) for i in range(len(shards))]
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for name, rows in zip(names, shards, strict=True):
-            work.table(name, partial(_shard, captions, rows, params.tokenizer))
+            work.table(name, partial(captions.table, rows))
             bar.advance(len(rows))
     splits = {split: [rows.start, rows.stop] for split, rows in captions.splits.items()}
-    # The shards take the place of the captions, whose file is written anew with their tokens.
+    # The shards take the place of the captions, whose file is written anew.
     del captions
     table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
     report |= {"skipped": dict(source.skipped)} if source.skipped else {}
     work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
-
-
-def _shard(captions: CaptionRows, rows: range, tokenizer: str) -> pa.Table:
-    table = captions.table(rows)
-    if tokenizer == "none":
-        return table
-    tokens = pa.array(tokenize(table["text"].to_pylist()), pa.string())
-    return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:

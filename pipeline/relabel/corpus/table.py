@@ -17,11 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, UsageError, choices
+from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
+from relabel.core.runtime import SILENT, Progress
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange
-from relabel.corpus.tokenizers import Tokenizer, lower_tokens
+from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
+from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact, read_parts, view_column
+from relabel.store.workdir import Work, part_name, part_ranges
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References"]
 
@@ -76,19 +79,20 @@ class Corpus:
     `digest`: sha256 of all values that can change a label. Encodings record it as their input.
     `splits`: range of rows of each split with captions, in row order.
     `namespace`: prefix of the ids.
+    `tokenize`: returns the PTB tokens of the captions, for labels that want them.
     """
 
     read_table: Callable[[], pa.Table]
     digest: str
     splits: dict[str, range]
     namespace: str
+    tokenize: Callable[[Corpus], list[str]] = lambda corpus: tokenize(corpus.texts)
 
     @classmethod
-    def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
-        """Build from captions, which are checked, sorted and numbered; `tokens`: of each caption, by PTB."""
+    def from_captions(cls, captions: Iterable[Caption]) -> Corpus:
+        """Build from captions, which are checked, sorted and numbered."""
         rows = arrange(captions)
-        corpus = cls.from_table(rows.table(range(len(rows))))
-        return corpus if tokens is None else corpus.with_tokens([tokens[number] for number in rows.order])
+        return cls.from_table(rows.table(range(len(rows))))
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:
@@ -98,22 +102,21 @@ class Corpus:
         return cls(lambda: table, table_digest(table), table_splits(table), namespace)
 
     @classmethod
-    def open(cls, folder: Path) -> Corpus:
-        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed."""
+    def open(cls, folder: Path, progress: Progress = SILENT) -> Corpus:
+        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed.
+
+        PTB tokens lie beside it, in the folder `tokens`, once a label has wanted them.
+        """
         manifest = open_artefact(folder, "corpus")
         read = partial(read_parts, folder, manifest)
         splits = {s: range(*manifest.metadata["splits"][s]) for s in SPLITS if s in manifest.metadata["splits"]}
-        return cls(read, manifest.metadata["digest"], splits, manifest.config["namespace"])
+        make = partial(open_tokens, folder.parent / "tokens", progress)
+        return cls(read, manifest.metadata["digest"], splits, manifest.config["namespace"], make)
 
     @cached_property
     def table(self) -> pa.Table:
         """The captions, with `SCHEMA`, sorted by row."""
         return self.read_table()
-
-    def with_tokens(self, tokens: Sequence[str]) -> Corpus:
-        """Return the same corpus with PTB tokens, one string per row."""
-        column = self.table.schema.get_field_index("tokens")
-        return Corpus.from_table(self.table.set_column(column, SCHEMA.field("tokens"), pa.array(tokens, pa.string())))
 
     def __len__(self) -> int:
         return max((rows.stop for rows in self.splits.values()), default=0)
@@ -132,22 +135,15 @@ class Corpus:
         return self.table[column].slice(rows.start, len(rows)).to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
-    def tokens(self) -> list[str] | None:
-        """PTB tokens joined by spaces, by row. None if the corpus was not tokenised."""
-        return None if self.table["tokens"].null_count else self.table["tokens"].to_pylist()
-
-    def ptb_tokens(self) -> list[str]:
-        """Return `tokens`, or raise if there are none."""
-        if self.tokens is None:
-            todo = "Set `ingest.tokenizer: ptb` (needs Java) and run `relabel ingest`, or set `tokenizer: lower_split`."
-            raise MissingError("this corpus has no PTB tokens", todo=todo)
-        return self.tokens
+    def tokens(self) -> list[str]:
+        """PTB tokens joined by spaces, by row. MissingError where there is no Java to make them."""
+        return self.tokenize(self)
 
     def words(self, tokenizer: Tokenizer, rows: range) -> list[str]:
-        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does."""
+        """Return the words of some captions, joined by spaces; raise as `tokens` does."""
         if tokenizer == "lower_split":
             return lower_tokens(self.read("text", rows))
-        return self.ptb_tokens()[rows.start : rows.stop]
+        return self.tokens[rows.start : rows.stop]
 
     @cached_property
     def image(self) -> NDArray[np.int32]:
@@ -235,12 +231,31 @@ def table_splits(table: pa.Table) -> dict[str, range]:
 def table_digest(table: pa.Table) -> str:
     """Return the sha256 of all values of a corpus that can change a label, independent of the chunks of the table."""
     digest = hashlib.sha256()
-    for name in ("caption_id", "image_id", "split", "text", "tokens"):
-        # Lengths are hashed first, so that moving a character from one text to the next changes the digest. -1 marks a
-        # null, which differs from an empty string.
-        lengths = pc.fill_null(pc.binary_length(table[name]), -1).to_numpy()
+    for name in ("caption_id", "image_id", "split", "text"):
+        # Lengths are hashed first, so that moving a character from one text to the next changes the digest.
         digest.update(f"{name}\0{len(table)}\0".encode())
-        digest.update(lengths.astype("<i8").data)
+        digest.update(pc.binary_length(table[name]).to_numpy().astype("<i8").data)
         for batch in table.select([name]).to_batches(max_chunksize=1 << 16):
-            digest.update("".join(filter(None, batch[0].to_pylist())).encode())
+            digest.update("".join(batch[0].to_pylist()).encode())
     return digest.hexdigest()
+
+
+def open_tokens(folder: Path, progress: Progress, corpus: Corpus) -> list[str]:
+    """Return the PTB tokens of a corpus, an artefact that is made where a label wants them first."""
+
+    def fill(work: Work) -> None:
+        shards = part_ranges(range(len(corpus)), CHUNK)
+        with progress.bar("PTB tokens", len(corpus), "captions") as bar:
+            for i, rows in enumerate(shards):
+                make = partial(_token_table, corpus, rows)
+                work.table(part_name(i, len(shards)), make)
+                bar.advance(len(rows))
+
+    manifest, built = build(folder, Recipe("tokens", "ptb", dict, {"corpus": corpus.digest}, fill), progress)
+    if built:
+        progress.note(f"tokens ptb: built in {manifest.provenance['seconds']:.1f} s ({folder})")
+    return read_parts(folder, manifest)["tokens"].to_pylist()  # type: ignore[no-any-return]
+
+
+def _token_table(corpus: Corpus, rows: range) -> pa.Table:
+    return pa.table({"tokens": pa.array(tokenize(corpus.read("text", rows)), pa.string())})

@@ -7,9 +7,9 @@ split and further candidates in another, which keeps candidates out of the docum
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -93,14 +93,12 @@ class TextCorpus:
         return cls(corpus, each_set.take(set_of), rows)
 
 
-def with_tokens(corpus: Corpus, sources: Iterable[Source[Any]], runtime: Runtime) -> Corpus:
-    """Return a corpus with the tokens that sources read."""
-    if "ptb" not in {one.tokenizer() for one in sources}:
-        return corpus
+def with_tokenizer(corpus: Corpus, runtime: Runtime) -> Corpus:
+    """Return a corpus whose PTB tokens, if a source reads them, come from a Java program that is kept if others are."""
     from relabel.corpus.tokenizers import ptb_filter, tokenize
 
     run = None if runtime.kept is None else runtime.keep("ptb", ptb_filter)
-    return corpus.with_tokens(tokenize(corpus.texts, run))
+    return replace(corpus, tokenize=lambda corpus: tokenize(corpus.texts, run))
 
 
 def score_texts(
@@ -128,7 +126,7 @@ def score_texts(
         one.require("query")
     started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
-    corpus = with_tokens(texts.corpus, (source, *parts.values()), runtime)
+    corpus = with_tokenizer(texts.corpus, runtime)
     with temporary_folder() if folder is None else nullcontext(folder) as place:
         opened: dict[str, _Opened] = {}
         top = _open(source, label, corpus, place, runtime, parts, opened)
@@ -150,10 +148,7 @@ def fingerprint_texts(
     sources: Mapping[str, Source[Any]],
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Return everything except the texts that can change their scores, by label.
-
-    Captions are identified by their texts: PTB tokens follow from these, and are not made to find old scores.
-    """
+    """Return everything except the texts that can change their scores, by label."""
     corpus = TextCorpus.of(references, candidates).corpus
     return {
         label: source.fingerprint_params(corpus, range(len(corpus)), runtime)

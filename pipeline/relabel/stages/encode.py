@@ -15,7 +15,7 @@ from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.stages.tune import build_int8, check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
 from relabel.store.workdir import Work
 
 
@@ -40,6 +40,8 @@ def encode(project: Project, label: str, split: str) -> Job:
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
     inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one.identity for part, one in parts.items()}
+    if (tokenizer := source.tokenizer()) is not None:
+        inputs["tokens"] = f"{tokenizer} {version_of('tokens')}"
     job = Job(
         project,
         project.folder("encodings", split, label),

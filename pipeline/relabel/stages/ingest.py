@@ -25,7 +25,7 @@ def ingest(project: Project) -> Job:
 
 
 def read_captions(project: Project) -> Corpus:
-    """Return the corpus or, where it was not ingested, its captions without tokens; nothing is written."""
+    """Return the corpus or, where it was not ingested, its captions; nothing is written."""
     if (project.folder("corpus") / MANIFEST).exists():
         return project.corpus
     return Corpus.from_captions(open_input(project.captions(project.config), project.runtime).read())

@@ -108,7 +108,7 @@ class Project:
         from relabel.stages.ingest import check_captions
 
         check_captions(self)
-        return Corpus.open(folder)
+        return Corpus.open(folder, self.runtime.progress)
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

@@ -45,14 +45,15 @@ def write(path: Path, texts: Sequence[str] = ODD, per_image: int = 5) -> Path:
 
 
 def params(path: Path | None, **more: Any) -> IngestParams:
-    return IngestParams(**{"dataset": "d", "format": "jsonl", "path": path, "tokenizer": "none", **more})
+    return IngestParams(**{"dataset": "d", "format": "jsonl", "path": path, **more})
 
 
 def test_corpus_holds_the_captions_as_written(tmp_path: Path, runtime: Runtime) -> None:
     out = tmp_path / "labels" / "corpus"
     manifest, _ = ingest(params(write(tmp_path / "a.jsonl")), out, runtime)
     corpus = Corpus.open(out)
-    assert (corpus.texts, corpus.caption_ids, corpus.tokens) == (ODD, [f"d:{n}" for n in range(5)], None)
+    assert (corpus.texts, corpus.caption_ids) == (ODD, [f"d:{n}" for n in range(5)])
+    assert not (tmp_path / "labels/tokens").exists()
     expected = {"digest": corpus.digest, "rows": [0, 5], "splits": {"test": [0, 5]}}
     assert {name: manifest.metadata[name] for name in expected} == expected
     assert manifest.metadata["report"]["captions"] == 5
@@ -71,15 +72,21 @@ def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
     assert len(digests) == 1
 
 
-def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.corpus.ingest.tokenize", lambda texts: [text.upper() for text in texts])
-    path = write(tmp_path / "a.jsonl", [f"text {n}" for n in reversed(range(23))])
-    manifest, _ = ingest(params(path, tokenizer="ptb", rows_per_shard=10), tmp_path / "corpus", runtime)
-    corpus = Corpus.open(tmp_path / "corpus")
-    assert corpus.tokens == [text.upper() for text in corpus.texts]
-    assert manifest.metadata["digest"] == corpus.digest
-    bare, _ = ingest(params(path), tmp_path / "bare", runtime)
-    assert bare.metadata["digest"] != corpus.digest
+def test_tokens_are_made_once_and_again_for_other_captions(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr("relabel.corpus.table.CHUNK", 10)
+    monkeypatch.setattr(
+        "relabel.corpus.table.tokenize", lambda texts: calls.append(len(texts)) or [text.upper() for text in texts]
+    )
+    for count, expected in ((23, [10, 10, 3]), (23, []), (5, [5])):
+        path = write(tmp_path / "a.jsonl", [f"text {n}" for n in reversed(range(count))])
+        ingest(params(path), tmp_path / "corpus", runtime)
+        corpus = Corpus.open(tmp_path / "corpus")
+        assert corpus.tokens == [text.upper() for text in corpus.texts]
+        assert calls == expected
+        calls.clear()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
     sentences = {i: [{"raw": f"{i} {k}", "sentid": 100 * i + k} for k in range(6)] for i in splits}
     images = [{"cocoid": i, "filename": f"{i}.jpg", "split": s, "sentences": sentences[i]} for i, s in splits.items()]
     karpathy.write_text(json.dumps({"dataset": "coco", "images": images}))
-    common: dict[str, Any] = {"dataset": "coco", "expected": {}, "tokenizer": "none"}
+    common: dict[str, Any] = {"dataset": "coco", "expected": {}}
     published = params(karpathy, format="karpathy", **common)
     manifest, _ = ingest(published, tmp_path / "a", runtime)
     corpus = Corpus.open(tmp_path / "a")

@@ -91,12 +91,12 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
     pieces = [corpus.table.slice(a, 7) for a in range(0, len(corpus), 7)]
     assert Corpus.from_table(pa.concat_tables(pieces)).digest == corpus.digest
     assert Corpus.from_captions(reversed(make())).digest == corpus.digest
-    digests = {corpus.digest, corpus.with_tokens(corpus.texts).digest, corpus.with_tokens([""] * len(corpus)).digest}
+    digests = {corpus.digest}
     for field, value in (("text", "other"), ("image_id", "d:99"), ("caption_id", "d:99999"), ("split", "val")):
         captions = [c for c in make() if c.image_id != "d:0"] + [Caption("d:5000", "d:0", "train", "x")]
         captions[-1] = captions[-1]._replace(**{field: value})
         digests.add(Corpus.from_captions(captions).digest)
-    assert len(digests) == 7
+    assert len(digests) == 5
 
 
 def test_splits_are_ranges_of_rows() -> None:

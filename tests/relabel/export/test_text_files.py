@@ -85,7 +85,7 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
     (tmp_path / "files").mkdir()
     for path in folder.glob("*_[ci][ad][ps]*.txt"):
         shutil.copy(path, tmp_path / "files")
-    settings = ["ingest.format=scan", "ingest.captions_per_image=5", "ingest.tokenizer=none", "ingest.expected={}"]
+    settings = ["ingest.format=scan", "ingest.captions_per_image=5", "ingest.expected={}"]
     config = load_config(None, [*settings, f"ingest.path={tmp_path / 'files'}"])
     again = Project(config, Runtime(threads=1), tmp_path / "labels")
     stages.ingest(again).run()

@@ -11,7 +11,7 @@ TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses",
 
 
 SETTINGS = [
-    "ingest={format: jsonl, path: captions.jsonl, tokenizer: none, namespace: coco, expected: {}}",
+    "ingest={format: jsonl, path: captions.jsonl, namespace: coco, expected: {}}",
     "judge.gate=near",
 ]
 

@@ -50,7 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     Path("data/SICK_train.txt").write_text(header + sick)
     words = "{tokenizer: lower_split, width: 4, min_count: 1, epochs: 1}"
     settings = [
-        "ingest={dataset: coco, format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}}",
+        "ingest={dataset: coco, format: jsonl, path: captions.jsonl, expected: {}}",
         f"tune.sbert={{base: {tiny_encoder(tmp_path / 'tiny')}}}",
         f"tune.cbow={words}",
         "sources={cbow: {source: cbow, tokenizer: lower_split}, cider: {source: cider, tokenizer: lower_split}}",

@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pr
     (tmp_path / "captions/a.csv").write_text(LINES)
 
     def project(**values: object) -> Project:
-        given = {"ingest.dataset": "mine", "ingest.tokenizer": "none"} | {f"ingest.{n}": v for n, v in values.items()}
+        given = {"ingest.dataset": "mine"} | {f"ingest.{n}": v for n, v in values.items()}
         return Project(load_config(None, [], given), Runtime())
 
     stages.ingest(project(path="captions")).run()

@@ -40,7 +40,7 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
 def test_states_and_rows_follow_the_artefacts() -> None:
     lines = [{"caption_id": str(i), "image_id": str(i // 5), "text": f"dog {i}"} for i in range(10)]
     Path("captions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine", "ingest.tokenizer=none"]
+    settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine"]
     settings.append("sources={mine: {source: cider, tokenizer: lower_split}}")
     project = Project(load_config(None, settings), Runtime())
     stages.ingest(project).run()

@@ -108,7 +108,7 @@ def test_human_scores_of_the_labels_own_pairs_give_its_threshold(tmp_path: Path,
         ids = {"caption_id": caption[5:], "image_id": image[5:], "split": "val"}
         lines.append(json.dumps(ids | {"text": " ".join(rng.choice(WORDS, 8))}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
-    ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.tokenizer=none", "ingest.expected={}"]
+    ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.expected={}"]
     config = load_config(None, [*ingest, "sources.cider.tokenizer=lower_split"])
     project = Project(config, Runtime(data=tmp_path, threads=1))
     stages.ingest(project).run()

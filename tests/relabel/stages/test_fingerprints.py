@@ -325,6 +325,7 @@ RUNTIME: dict[str, Any] = {
     "shard": (2, 8),
     "progress": Progress(),
     "replace": True,
+    "kept": {},
 }
 
 
@@ -362,7 +363,7 @@ def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     fake(before)
     fingerprint = before.open().fingerprint
     others = {source: version_of("encoding", source) for source in SOURCES if source != name}
-    changed = {kind: version_of(kind) for kind in ("manifest", "corpus", *MODELS)}
+    changed = {kind: version_of(kind) for kind in ("manifest", "corpus", "tokens", *MODELS)}
     monkeypatch.setattr(manifest, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
     today = stages.encode(project(base()), name, "train")
     assert today.spec.fingerprint != fingerprint
@@ -371,7 +372,7 @@ def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
 
 
 def test_everything_that_is_written_has_a_version() -> None:
-    kinds = {*EXPORTS, *MODELS, "corpus", "neighbours", "neighbour_ids", "report", "page"}
+    kinds = {*EXPORTS, *MODELS, "corpus", "tokens", "neighbours", "neighbour_ids", "report", "page"}
     kinds |= {"judgement", "ranking", "scores", "figures"}
     assert {kind for kind in kinds if version_of(kind) is None} == set()
     assert {source for source in SOURCES if version_of("encoding", source) is None} == set()

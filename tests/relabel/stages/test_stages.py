@@ -28,7 +28,6 @@ SMALL = [
     "ingest.format=jsonl",
     "ingest.expected={}",
     "ingest.path=captions.jsonl",
-    "ingest.tokenizer=none",
     "judge.split=val",
     "judge.resamples=20",
     "judge.draws=5",
@@ -136,7 +135,7 @@ def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
 def test_a_function_is_judged_by_the_protocol_of_labels(small: Path, leave_one_out: str, pooling: str) -> None:
     built = project(f"judge.leave_one_out={leave_one_out}", f"sources.cider.pooling={pooling}")
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(built.config.model_dump_json())))
-    scorer = relabel.Scorer("cider", documents=relabel.ingest("other/coco", "captions.jsonl", tokenizer="none"))
+    scorer = relabel.Scorer("cider", documents=relabel.ingest("other/coco", "captions.jsonl"))
 
     def mine(references: list[list[str]], captions: list[str]) -> Any:
         return scorer.pairs(references, captions).tolist()

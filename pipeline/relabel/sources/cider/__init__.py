@@ -165,7 +165,7 @@ class Cider(Source[CiderParams]):
         """Return the text of every row, and the function that splits it into words."""
         # PTB tokens are split at any white space, as in CiderScorer.
         if self.params.tokenizer == "ptb":
-            return corpus.ptb_tokens(), str.split
+            return corpus.tokens, str.split
         return corpus.texts, lower_split
 
     def _count(self, corpus: Corpus, documents: References, rows: range = range(0)) -> tuple[Vocabulary, I4]:

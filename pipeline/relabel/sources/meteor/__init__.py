@@ -79,7 +79,7 @@ class Meteor(Source[MeteorParams]):
         run = runtime.keep(("normaliser", language), partial(normaliser, language, runtime.kept is not None))
 
         def make_shard(part: range) -> pa.Table:
-            tokens = corpus.ptb_tokens()[part.start : part.stop]
+            tokens = corpus.words("ptb", part)
             words = normalise(tokens, run, self.params.silence)
             row = np.arange(part.start, part.stop, dtype=np.int32)
             return pa.table({"row": row, "words": pa.array(words, pa.string())})

@@ -13,7 +13,6 @@ belongs to its separate scores of objects, attributes and relations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -78,9 +77,12 @@ class Spice(Source[SpiceParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of tuples and `words.parquet` (see `encoding_steps`), of at most `SHARD` captions."""
         p = self.params
-        texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
         parser = cached_parser(runtime, p.heap, p.silence)
         shards = Shards(corpus, rows, min(rows_per_shard, SHARD))
+
+        def texts() -> list[str]:
+            return corpus.tokens if p.text == "ptb" else corpus.texts
+
         yield from encoding_steps(shards, texts, parser, work, runtime.progress)
 
     @override

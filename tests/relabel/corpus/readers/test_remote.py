@@ -83,7 +83,7 @@ def test_a_url_gives_the_corpus_of_the_local_files(
         (tmp_path / "local" / file).parent.mkdir(exist_ok=True)
         (tmp_path / "local" / file).write_bytes(body)
     for option, place in (("url", url), ("path", "local")):
-        relabel("ingest", "--dataset", option, "--namespace", "c", f"--{option}", place, "--tokenizer", "none")
+        relabel("ingest", "--dataset", option, "--namespace", "c", f"--{option}", place)
     folders = [tmp_path / f"labels/{dataset}/corpus" for dataset in ("url", "path")]
     digests, manifests = [Corpus.open(folder).digest for folder in folders], [read_manifest(f) for f in folders]
     assert digests[0] == digests[1]

@@ -75,7 +75,7 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         (tmp_path / "words.txt").write_text("\n".join(rows) + "\n")
         fine = {"source": "bert_sts", "model": str(make_cross()), "gate": "near", "threshold": threshold, **params}
         near = {"source": "cbow", "vectors": str(tmp_path / "words.txt"), "tokenizer": "lower_split"}
-        settings = ["ingest.format=jsonl", f"ingest.path={tmp_path / 'captions.jsonl'}", "ingest.tokenizer=none"]
+        settings = ["ingest.format=jsonl", f"ingest.path={tmp_path / 'captions.jsonl'}"]
         settings += ["ingest.expected={}"]
         settings += ["encode.rows_per_shard=20", "neighbours.k=6", "ingest.namespace=mine"]
         settings += [f"sources={json.dumps({'near': near, 'fine': fine})}"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -46,9 +47,9 @@ PTB = [t.lower().replace(",", "") for t in TEXTS]
 WORDS = ["a", "dog", "runs", "two", "cats", "sleep", "on", "sofa"]
 
 
-def corpus(tokens: list[str] | None = PTB) -> Corpus:
+def corpus() -> Corpus:
     captions = [Caption(f"t:{i}", f"t:{i // 2}", "test", t) for i, t in enumerate(TEXTS)]
-    return Corpus.from_captions(captions, tokens)
+    return replace(Corpus.from_captions(captions), tokenize=lambda _: PTB)
 
 
 def glove(folder: Path, seed: int = 0) -> tuple[Path, dict[str, NDArray[np.float64]]]:
@@ -172,7 +173,7 @@ def spacy(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.usefixtures("spacy")
 def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
     path, vectors_of = glove(tmp_path)
-    relevance, manifest = encoded(tmp_path, corpus(None), vectors=str(path), weighting="ladder", tagger="tagger")
+    relevance, manifest = encoded(tmp_path, corpus(), vectors=str(path), weighting="ladder", tagger="tagger")
     doubled = [[w for w in t.split() for _ in range(2 if w in ("dog", "cats", "sofa") else 1)] for t in PTB]
     expected = np.array([mean_vector(words, vectors_of) for words in doubled])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
@@ -204,7 +205,7 @@ def make_corpus(images: int = 1500, seed: int = 0) -> Corpus:
             draw.shuffle(words)
             split = "test" if image % 10 == 9 else "train"
             captions.append(Caption(f"toy:{4 * image + k}", f"toy:{image}", split, " ".join(words).title()))
-    return Corpus.from_captions(captions, [c.text.lower() for c in captions])
+    return replace(Corpus.from_captions(captions), tokenize=lambda corpus: [text.lower() for text in corpus.texts])
 
 
 PARAMS: dict[str, Any] = {"width": 12, "epochs": 5, "sample": 1e-2}

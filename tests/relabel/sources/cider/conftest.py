@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ def tiny_corpus(images: Sequence[Sequence[str]], split: str = "test") -> Corpus:
         "split": [split] * len(captions),
         "position": [p for _, p, _ in captions],
         "text": [c for _, _, c in captions],
-        "tokens": [c for _, _, c in captions],
     }
-    return Corpus.from_table(pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()}))
+    table = pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()})
+    return replace(Corpus.from_table(table), tokenize=lambda corpus: corpus.texts)
 
 
 @pytest.fixture

@@ -5,19 +5,15 @@ document frequency 0.
 Cases: poolings, sets of any size, repeated words on both sides, captions shorter than n, captions without words, one
 image (idf 0 everywhere), captions of 2,000 words, and rows that are not encoded.
 
-Contract: the source cider writes the documented files and metadata. It rejects missing PTB tokens and an absent df
-split, and handles one image, captions without words and odd characters.
-
-Contract: document frequencies of n-grams equal those of a Counter, and ids ascend as documented.
-
-Contract: the columns of a sparse lookup are the (n-gram, level) pairs with a weight that captions of two images
-share, most frequent first. The entries of a caption are its columns in ascending order. Explicit loops are the oracle.
+Contract: the source cider writes the documented files and metadata. It names Java where it has no PTB tokens, refuses
+an absent df split, and handles one image, captions without words and odd characters.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +184,7 @@ def small_corpus(images: dict[str, list[list[str]]] = IMAGES) -> Corpus:
         for m, texts in enumerate(sets)
         for p, text in enumerate(texts)
     ]
-    return Corpus.from_captions(captions, [c.text for c in captions])
+    return replace(Corpus.from_captions(captions), tokenize=lambda corpus: corpus.texts)
 
 
 def encoded(
@@ -237,15 +233,20 @@ def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected:
 
 
 def test_captions_without_words_are_counted(tmp_path: Path) -> None:
-    corpus = small_corpus().with_tokens(["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"])
+    tokens = ["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"]
+    corpus = replace(small_corpus(), tokenize=lambda _: tokens)
     manifest, relevance = encoded(corpus, tmp_path / "e", range(12))
     assert manifest.metadata["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
     assert relevance.block(corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
 
 
-def test_ptb_without_tokens_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_ptb_without_java_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_java() -> None:
+        raise MissingError("no Java", todo="use lower_split")
+
+    monkeypatch.setattr("relabel.core.java.find_java", without_java)
     bare = Corpus.from_captions([Caption("x:1", "x:1", "test", "a"), Caption("x:2", "x:2", "test", "b")])
-    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest.*lower_split"):
+    with pytest.raises(MissingError, match=r"no Java.*lower_split"):
         encoded(bare, tmp_path / "e", range(2))
     encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
 

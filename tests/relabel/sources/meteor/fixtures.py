@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.relabel.sources.encodings import encode
@@ -17,7 +18,7 @@ def corpus_of(images: list[list[str]], tokens: Callable[[list[str]], list[str]])
     captions = Corpus.from_captions(
         Caption(f"c:{i}-{k}", f"i:{i}", "test", text) for i, texts in enumerate(images) for k, text in enumerate(texts)
     )
-    return captions.with_tokens(tokens(captions.texts))
+    return replace(captions, tokenize=lambda corpus: tokens(corpus.texts))
 
 
 def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,9 @@ def corpus_of(images: Sequence[Sequence[str]], names: Sequence[Sequence[str]] | 
         "split": ["test"] * len(captions),
         "position": [p for _, p, _ in captions],
         "text": [c for _, _, c in captions],
-        "tokens": [c for _, _, c in captions],
     }
-    return Corpus.from_table(pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()}))
+    table = pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()})
+    return replace(Corpus.from_table(table), tokenize=lambda corpus: corpus.texts)
 
 
 def encoded(corpus: Corpus, parser: RecordedParser, folder: Path, runtime: Runtime, **params: Any) -> tuple[Any, Any]:
