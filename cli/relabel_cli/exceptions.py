@@ -6,7 +6,7 @@ import sys
 import traceback
 from tempfile import NamedTemporaryFile
 
-from relabel.core.errors import system_error
+from relabel.core.errors import missing_package, system_error
 
 _ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
 
@@ -32,11 +32,9 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _ALLOCATOR in str(error):
         todo = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
         return f"out of memory. {todo}", 5
-    # A missing module of relabel itself is a bug. Where a choice is left, stages name the extras themselves.
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
-        # torch belongs to both extras, and the other one is much larger.
-        extra = {"torch": "train", "nncf": "cpu"}.get(error.name or "", "pipeline")
-        return f"{error}. Run `pip install 'relabel-itr[{extra}]'`.", 3
+    # Where a choice is left, stages name the extras themselves.
+    if isinstance(error, ModuleNotFoundError) and (named := missing_package(error)) is not None:
+        return str(named), named.exit_code
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: {error.strerror}." if error.filename else str(error), 3
     # Without a number, the user's machine is not the cause.

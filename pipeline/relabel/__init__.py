@@ -26,9 +26,12 @@ def __getattr__(name: str) -> Any:
     """Import a name of the front door on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from relabel import api
+    from relabel.core.errors import naming_extras
 
-    return getattr(api, name)
+    with naming_extras():
+        from relabel import api
+
+        return getattr(api, name)
 
 
 def __dir__() -> list[str]:

@@ -148,6 +148,14 @@ def test_a_verb_names_the_extra_that_it_lacks(command: tuple[str, ...], extra: s
     assert f"pip install 'relabel-itr[{extra}]'" in line
 
 
+@pytest.mark.parametrize(
+    ("line", "extra"),
+    [("import relabel; relabel.score('a dog', ['a cat'])", "pipeline"), ("import relabel_train.losses", "train")],
+)
+def test_python_names_the_extra_that_it_lacks(line: str, extra: str, base: Path, tmp_path: Path) -> None:
+    assert f"pip install 'relabel-itr[{extra}]'" in attempt(base / "python", "-c", line, cwd=tmp_path).stderr
+
+
 def test_numpy_and_pyarrow_alone_read_a_lookup(wheel: Path, labelled: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     run(sys.executable, "-m", "venv", folder, cwd=tmp_path)

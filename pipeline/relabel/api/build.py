@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack
 from relabel import stages
 from relabel.api.labels import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import UsageError
+from relabel.core.errors import UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import captions_at
@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     runtime: Runtime | None
 
 
+@naming_extras()
 def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
     r"""Read captions of your own into a dataset.
 
@@ -76,6 +77,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     return project.corpus
 
 
+@naming_extras()
 def encode(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
     """Encode the captions of a split with a label, and open it. Finished work is not repeated.
 
@@ -109,6 +111,7 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     return _open(project, label, chosen)
 
 
+@naming_extras()
 def label(
     captions: Any,
     source: str = "sbert",
@@ -168,6 +171,7 @@ def label(
     return replace(opened, _folder=kept)
 
 
+@naming_extras()
 def load(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
     """Open a label that `relabel run`, `relabel encode` or `encode` has built.
 
@@ -206,6 +210,7 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     return _open(project, label, split or encoded_split(project, label))
 
 
+@naming_extras()
 def export_label(
     folder: str | Path,
     kind: str,
@@ -255,6 +260,7 @@ def export_label(
     return job.out
 
 
+@naming_extras()
 def run(
     folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
 ) -> EvaluationResult:
@@ -286,6 +292,7 @@ def run(
     return stages_run(_project(folder, **options), split, labels)
 
 
+@naming_extras()
 def report(
     folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
 ) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from relabel.api.labels import Label
 from relabel.api.scorer import Scorer
 from relabel.config import load_config
-from relabel.core.errors import UsageError
+from relabel.core.errors import UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.judge.report import Report
 from relabel.judge.scores import ScoreFunction, TextFunction
@@ -17,6 +17,7 @@ from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
 
 
+@naming_extras()
 def correlate(
     labels: Label | Scorer | ScoreFunction | Sequence[Label | Scorer | ScoreFunction],
     on: Against | Sequence[Against] = "cxc",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.config import load_config
-from relabel.core.errors import UsageError
+from relabel.core.errors import UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.texts import REFERENCE_SPLIT, TextCorpus, score_texts, with_tokenizer
@@ -68,6 +68,7 @@ class Scorer:
     (2, 2)
     """
 
+    @naming_extras()
     def __init__(
         self,
         source: str = "sbert",
@@ -133,6 +134,7 @@ class Scorer:
         """
         return self._score(_sets("references", references), _texts("captions", captions))
 
+    @naming_extras()
     def _score(self, sets: list[list[str]], captions: list[str]) -> NDArray[np.float64]:
         # A single reference set has no document frequencies: every n-gram would be in all documents and weigh nothing.
         # So each caption is a document, with one candidate, only to make it count.
@@ -154,6 +156,7 @@ class Scorer:
         return with_tokenizer(corpus, self._runtime), corpus.images([REFERENCE_SPLIT])
 
 
+@naming_extras()
 def score(
     references: str | Sequence[str],
     captions: str | Sequence[str],

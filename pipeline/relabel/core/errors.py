@@ -7,7 +7,8 @@ a bug in relabel (exit code 1).
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -67,6 +68,24 @@ def system_error(error: OSError, where: object) -> RelabelError:
         return PartialError(f"could not write: {problem}", where=place, todo=todo)
     todo = "Check the path and its permissions, and run it again; finished files are kept."
     return CheckError(problem, where=place, todo=todo)
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingError | None:
+    """Return an error that names the extra with a missing package; None for a module of relabel itself, a bug."""
+    if (error.name or "").startswith("relabel"):
+        return None
+    # torch belongs to both extras, and the other one is much larger.
+    extra = {"torch": "train", "nncf": "cpu"}.get(error.name or "", "pipeline")
+    return MissingError(str(error), todo=f"Run `pip install 'relabel-itr[{extra}]'`.")
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Raise `missing_package` in place of the error of an import; also a decorator."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from error
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -5,6 +5,12 @@ same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares
 point in which a paper, its released code and a default of this package differ.
 """
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    error.add_note("Run `pip install 'relabel-itr[train]'`.")
+    raise
+
 from relabel_train.losses.base import CombinedLoss, Reduction, RelevanceLoss
 from relabel_train.losses.distance import DenseTripletLoss, DistanceLoss, LogRatioLoss
 from relabel_train.losses.graded_sigmoid import GradedSigmoidLoss
