@@ -56,7 +56,7 @@ NEAR = (
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune cbow"
 TABLES = (ENCODE, *NEAR, LOOKUP)
-_TRAINER = "--features features --captions labels/mine/corpus --namespace coco --device cpu --json"
+_TRAINER = "--features features --captions labels/mine/corpus --device cpu --json"
 _SIZES = "--set val=test --set embed_dim=8 --set word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
 _GRADED = "--loss soft_target --lookup labels/mine/exports/val/lookup/L"
