@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test check docs dvc clean
+.PHONY: demo test check docs gpu dvc clean
 
 demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
 	@$(BIN)/relabel run
@@ -19,6 +19,10 @@ check: $(DEV)
 
 docs: $(DEV)  ## the documentation site, in site/
 	$(BIN)/mkdocs build --strict
+
+gpu: $(DEV)  ## on a machine with a CUDA GPU: its tests, then a table of the work that it does
+	$(BIN)/pytest -m gpu
+	$(BIN)/python benchmarks/gpu.py
 
 dvc: $(DEV)  ## labels of all methods, with BERT-STS and SPICE, through DVC's cache
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro

@@ -70,8 +70,9 @@ def inside(package: str, path: str) -> Path:
 
 
 def tokens_of(corpus: Corpus) -> list[str]:
-    """Return the stored tokens of captions, or their lower-case words."""
-    return corpus.tokens or [" ".join(text.lower().split()) for text in corpus.texts]
+    """Return the PTB tokens of captions if an encoding has made them, or their lower-case words."""
+    made = "tokens" in vars(corpus)
+    return corpus.words("ptb" if made else "lower_split", range(len(corpus)))
 
 
 def encoded(
