@@ -5,11 +5,11 @@ and any order of tasks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.relabel.sources.encodings import Counted
+from tests.relabel.topk.by_sorting import assert_equal, draw, search_by_sorting
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
@@ -22,13 +22,7 @@ from relabel.topk.self_join import SelfJoin
 @pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
 @pytest.mark.parametrize(("copies", "zeros"), [(1, 0.0), (40, 0.1)])
 def test_lists_equal_those_of_the_reference(
-    arithmetic: Arithmetic,
-    copies: int,
-    zeros: float,
-    draw: Any,
-    reference: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arithmetic: Arithmetic, copies: int, zeros: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiled_scan, "TILE_EDGE", 48)
     for name, value in (("_MIN_GROUP", 32), ("_FIXED_BYTES", 0), ("_THREAD_BYTES", 0)):
@@ -42,9 +36,8 @@ def test_lists_equal_those_of_the_reference(
         progress.amounts.clear()
         work.file(task.file, task.write)
         assert sum(progress.amounts) == task.size
-    expected = reference(vectors, References.single(positions), positions, 9, "max")
-    for ours, theirs in zip(join.read(work, np.arange(len(positions))), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    expected = search_by_sorting(vectors, References.single(positions), positions, 9, "max")
+    assert_equal(join.read(work, np.arange(len(positions))), expected)
     numbers = np.array([0, 5, 100, 101, 256])
     for ours, theirs in zip(join.read(work, numbers), expected, strict=True):
         np.testing.assert_array_equal(ours, theirs[numbers])

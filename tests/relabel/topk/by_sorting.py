@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.topk.exact_scores import score_pairs
 from relabel.topk.merge import TopK
-
-Reference = Callable[[NDArray[np.float32], References, NDArray[np.int64], int, Pooling], TopK]
-Draw = Callable[..., NDArray[np.float32]]
 
 
 def search_by_sorting(
@@ -30,21 +24,15 @@ def search_by_sorting(
     return lists
 
 
-@pytest.fixture
-def reference() -> Reference:
-    """Return `search_by_sorting`."""
-    return search_by_sorting
+def draw(n: int, width: int, copies: int = 1, zeros: float = 0.0) -> NDArray[np.float32]:
+    """Draw n directions, each about `copies` times, and a share of zero vectors."""
+    rng = np.random.default_rng(n + width)
+    vectors = rng.standard_normal((n, width))[rng.integers(0, max(1, n // copies), n)]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[rng.random(n) < zeros] = 0
+    return vectors.astype(np.float32)
 
 
-@pytest.fixture
-def draw() -> Draw:
-    """Return a function that draws n directions, each about `copies` times, and a share of zero vectors."""
-
-    def directions(n: int, width: int, copies: int = 1, zeros: float = 0.0) -> NDArray[np.float32]:
-        rng = np.random.default_rng(n + width)
-        vectors = rng.standard_normal((n, width))[rng.integers(0, max(1, n // copies), n)]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors[rng.random(n) < zeros] = 0
-        return vectors.astype(np.float32)
-
-    return directions
+def assert_equal(ours: TopK, theirs: TopK) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
