@@ -78,13 +78,13 @@ def write_karpathy(path: Path, *images: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", ["dataset_flickr8k.json", "dataset_flickr8k.json.gz"])
-def test_karpathy_ids_of_filename_and_sentid(tmp_path: Path, name: str) -> None:
+def test_karpathy_ids_of_filename_cocoid_and_sentid(tmp_path: Path, name: str) -> None:
     path = write_karpathy(
-        tmp_path / name, karpathy_image("1_a.b.jpg", "restval", ("one ", "two")), karpathy_image("2.jpg")
+        tmp_path / name, karpathy_image("1_a.b.jpg", "restval", ("one ", "two")), karpathy_image("2.jpg", cocoid=7)
     )
     ids = [crc32(b"1_a.b.jpg"), crc32(b"1_a.b.jpg") + 1, crc32(b"2.jpg")]
     assert list(read_karpathy(path, "flickr8k")) == [
         Caption(f"flickr8k:{ids[0]}", "flickr8k:1_a.b", "train", "one ", f"{path}: images[0].sentences[0]"),
         Caption(f"flickr8k:{ids[1]}", "flickr8k:1_a.b", "train", "two", f"{path}: images[0].sentences[1]"),
-        Caption(f"flickr8k:{ids[2]}", "flickr8k:2", "test", "x", f"{path}: images[1].sentences[0]"),
+        Caption(f"flickr8k:{ids[2]}", "flickr8k:7", "test", "x", f"{path}: images[1].sentences[0]"),
     ]

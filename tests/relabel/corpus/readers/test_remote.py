@@ -6,7 +6,6 @@ URL.
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from typer.testing import CliRunner
+from tests.golden.hostile import _tar as tar_of
+from tests.relabel_cli.runner import invoke
 
 from relabel.core.errors import MissingError, PartialError
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.remote import fetch_captions
 from relabel.store.manifest import read_manifest
-from relabel_cli.root import app
 
 
 def table(*texts: str) -> bytes:
@@ -32,20 +31,11 @@ def table(*texts: str) -> bytes:
     return sink.getvalue()
 
 
-def shard(**members: bytes) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as tar:
-        for name, body in members.items():
-            member = tarfile.TarInfo(name.replace("_", "."))
-            member.size = len(body)
-            tar.addfile(member, io.BytesIO(body))
-    return sink.getvalue()
-
-
-SHARD = shard(**{"1_jpg": b"\xff" * 100_000, "1_txt": b"a dog", "2_jpg": b"\xff" * 100_000, "2_txt": b"a cat"})
+IMAGES = [("1.jpg", b"\xff" * 100_000), ("2.jpg", b"\xff" * 100_000)]
+SHARD = tar_of(IMAGES[0], ("1.txt", b"a dog"), IMAGES[1], ("2.txt", b"a cat"))
 FORMATS: dict[str, dict[str, bytes]] = {
     "parquet": {"train-0.parquet": table("a dog", "a cat"), "val-0.parquet": table("a bus")},
-    "webdataset": {"00000.tar": SHARD, "00001.tar": shard(**{"3_txt": b"a bus"})},
+    "webdataset": {"00000.tar": SHARD, "00001.tar": tar_of(("3.txt", b"a bus"))},
     "scan": {"train_caps.txt": b"a dog\na cat\n", "train_ids.txt": b"1\n1\n"},
 }
 
@@ -68,11 +58,6 @@ def copies(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def relabel(*words: str) -> None:
-    run = CliRunner().invoke(app, words)
-    assert run.exit_code == 0, run.output
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_url_gives_the_corpus_of_the_local_files(
     name: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -83,13 +68,14 @@ def test_a_url_gives_the_corpus_of_the_local_files(
         (tmp_path / "local" / file).parent.mkdir(exist_ok=True)
         (tmp_path / "local" / file).write_bytes(body)
     for option, place in (("url", url), ("path", "local")):
-        relabel("ingest", "--dataset", option, "--namespace", "c", f"--{option}", place)
+        code, output = invoke("ingest", "--dataset", option, "--namespace", "c", f"--{option}", place)
+        assert code == 0, output
     folders = [tmp_path / f"labels/{dataset}/corpus" for dataset in ("url", "path")]
     digests, manifests = [Corpus.open(folder).digest for folder in folders], [read_manifest(f) for f in folders]
     assert digests[0] == digests[1]
     assert (manifests[0].inputs, manifests[0].config) == (manifests[1].inputs, manifests[1].config)
     # Later commands name the dataset alone.
-    relabel("encode", "--label", "same_image", "--split", "all", "--dataset", "url")
+    assert invoke("encode", "--label", "same_image", "--split", "all", "--dataset", "url")[0] == 0
 
 
 def test_unchanged_files_are_not_transferred_again(url: str, tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import re
-import tarfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.golden.hostile import _tar as tar_of
 
 from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
@@ -68,26 +67,11 @@ def test_text_is_unchanged(tmp_path: Path, name: Format) -> None:
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [
-        ("json", "a.json: record 1"),
-        ("jsonl", "a.jsonl:2"),
-        ("csv", "a.csv:3"),
-        ("parquet", "a.parquet: row 1"),
-    ],
+    [("json", "a.json: record 1"), ("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")],
 )
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        (("1", "a", "x", "test"), "caption id d:1 appears twice"),
-        (("2", "a", " ", "test"), "caption d:2 is empty"),
-        (("2", "a", "x", "val"), "image d:a is in two splits, test and val"),
-    ],
-)
-def test_bad_captions_are_refused_with_their_line(
-    tmp_path: Path, name: Format, line: str, row: tuple[str, ...], fault: str
-) -> None:
-    path = write(tmp_path / f"a.{name}", NAMES, ("1", "a", "x", "test"), row)
-    with pytest.raises(CheckError, match=re.escape(f"{line}: {fault}")):
+def test_bad_captions_are_refused_with_their_line(tmp_path: Path, name: Format, line: str) -> None:
+    path = write(tmp_path / f"a.{name}", NAMES, ("1", "a", "x", "test"), ("2", "a", " ", "test"))
+    with pytest.raises(CheckError, match=f"{re.escape(line)}: caption d:2 "):
         Corpus.from_captions(read(name, path))
 
 
@@ -194,13 +178,9 @@ def test_json_lists_as_of_blip(tmp_path: Path) -> None:
     [
         (b'[{"image": "1", "caption": "x"}, {"image": "2"', "a.json: not JSON: Expecting ',' delimiter"),
         (b'[{"image": "1", "caption": "x"}, 7]', "a.json: record 1: expected an object, found int"),
-        (b'[{"image": "1", "caption": "x"}, {"image": "2", "caption": 7}]', "a.json: record 1: 'caption': expected a"),
         (b'[{"image": "1", "caption": "x"}, {"image": "2"}]', "a.json: record 1: missing key 'caption'"),
-        (b'[{"image": [1], "caption": "x"}]', "a.json: record 0: 'image': expected a string or a whole number"),
         (b'[{"image": "1", "caption": ["x", 7]}]', "a.json: record 0: 'caption': expected a string or a list"),
         (b'[{}, {"image": "1", "caption": "x"}]', "a.json: record 0: no column of captions. There are none."),
-        (b'{"images": []}', "a.json: expected a list of objects, found dict"),
-        (b"[" * 100_000, "a.json: not JSON"),
         (b'["\xff"]', "a.json:1: not UTF-8"),
     ],
 )
@@ -225,12 +205,8 @@ TRAIN = Columns(in_split="train")
 
 
 def write_shard(path: Path, *members: tuple[str, bytes]) -> Path:
-    """Write a shard as webdataset's TarWriter does, with adjacent members of a sample."""
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
-        for name, body in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(body)
-            tar.addfile(info, io.BytesIO(body))
+    body = tar_of(*members)
+    path.write_bytes(gzip.compress(body) if path.suffix == ".gz" else body)
     return path
 
 
