@@ -36,7 +36,7 @@ CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "remove", "rmdir", "op
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _OUTPUT_LIMIT = 1 << 20  # bytes of output per run
 _PIPE = 60_000  # bytes that fit into a pipe without a reader
-_PATIENCE = 20.0  # seconds for Java and workers to notice the end of their parent
+_PATIENCE = 120.0  # seconds for Java and workers to notice the end of their parent
 
 
 @dataclass(frozen=True)
