@@ -42,7 +42,7 @@ def run(args: Any, relevance: Any) -> None:
     corpus, draw, count = relevance.corpus, np.random.default_rng(0), 4 * args.pairs
     images, rows = draw.integers(0, len(corpus.image_ids), count), draw.integers(0, len(corpus), count, dtype=np.int32)
     rows = np.where(corpus.image[rows] == images, (rows + 10) % len(corpus), rows).astype(np.int32)
-    sets, tokens, scorer = corpus.references(images), corpus.ptb_tokens(), wrapper()
+    sets, tokens, scorer = corpus.references(images), corpus.tokens, wrapper()
     references = {p: [tokens[r] for r in sets[p]] for p in range(args.pairs)}
     candidates = {p: [tokens[rows[p]]] for p in range(args.pairs)}
     works = {

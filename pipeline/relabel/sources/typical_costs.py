@@ -19,7 +19,7 @@ class Cost(NamedTuple):
     bytes: float | None = None
 
 
-INGEST = Cost(0.017, 53)
+INGEST = Cost(0.017, 33)
 ENCODE = {
     "same_image": Cost(0, 0),
     "cbow": Cost(0.104, 409),
