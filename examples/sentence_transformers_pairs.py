@@ -15,6 +15,8 @@ from datasets import load_dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import CoSENTLoss
 
+from relabel.sources.models.files import DEFAULT_MODEL, find_model
+
 
 def train(
     model: SentenceTransformer, pairs: Path, folder: Path, epochs: int = 2, rate: float = 2e-5, **more: Any
@@ -53,6 +55,6 @@ def train(
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        encoder = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
+        encoder = SentenceTransformer(str(find_model(DEFAULT_MODEL).folder))  # of the extra `offline`, else the hub
         for number, loss in enumerate(train(encoder, Path(sys.argv[1]), Path(scratch)), start=1):
             sys.stdout.write(f"epoch {number}: {loss:.4f}\n")

@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch import Tensor, from_numpy, nn
 from torch.nn.functional import normalize
 
+from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel_train.lookup import Lookup, open_lookup  # relabel
 from relabel_train.losses import SoftTargetLoss  # relabel
 
@@ -91,6 +92,6 @@ if __name__ == "__main__":
     covered = table.slice(lookup.rows.start, len(lookup.rows))
     captions = dict(zip(covered["caption_id"].to_pylist(), covered["text"].to_pylist(), strict=True))
     with tempfile.TemporaryDirectory() as scratch:
-        encoder = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
+        encoder = SentenceTransformer(str(find_model(DEFAULT_MODEL).folder))  # of the extra `offline`, else the hub
         for number, loss in enumerate(train(encoder, captions, lookup, Path(scratch)), start=1):
             sys.stdout.write(f"epoch {number}: {loss:.4f}\n")
