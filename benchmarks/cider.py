@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Table, agree, alternate, coco_captions, encoded, options, tokens_of
+from harness import Table, agree, alternate, coco_captions, encoded, options
 
 from relabel.core.runtime import Runtime, ignore_progress
 from relabel.sources.cider.relevance import CiderRelevance
@@ -28,11 +28,11 @@ from relabel.store.workdir import Work
 K = 100
 
 
-def by_pycocoevalcap(relevance: CiderRelevance, candidates: np.ndarray) -> Callable[[], np.ndarray]:
+def by_pycocoevalcap(relevance: CiderRelevance, tokens: list[str], candidates: np.ndarray) -> Callable[[], np.ndarray]:
     """Score one candidate per image, so that the documents are all images."""
     from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-    scorer, tokens = CiderScorer(n=4, sigma=6.0), tokens_of(relevance.corpus)
+    scorer = CiderScorer(n=4, sigma=6.0)
     for m, refs in enumerate(relevance.corpus.references(range(len(candidates)))):
         scorer += (tokens[candidates[m]], [tokens[r] for r in refs])
     scorer.compute_doc_freq()
@@ -74,12 +74,12 @@ def by_sparse_dot_topn(relevance: CiderRelevance, threads: int) -> np.ndarray:
     return -np.sort(-scores, axis=1)
 
 
-def by_ncs_metric(folder: Path, relevance: CiderRelevance) -> np.ndarray:
+def by_ncs_metric(folder: Path, relevance: CiderRelevance, tokens: list[str]) -> np.ndarray:
     """Compute the (captions, images) scores of a corpus with the peer's all-pairs function."""
     sys.path.append(str(folder))
     from custom_cider import CiderScorer  # type: ignore[import-not-found]
 
-    scorer, tokens = CiderScorer(), tokens_of(relevance.corpus)
+    scorer = CiderScorer()
     for refs in relevance.corpus.references(range(len(relevance.corpus.image_ids))):
         scorer += (None, [tokens[r] for r in refs])
     return np.asarray(scorer.compute_fast())
@@ -92,6 +92,8 @@ def main() -> None:
         captions = coco_captions(args.captions)
         relevance: Any = encoded(Path(folder) / "all", captions, "cider", args.tokenizer, args.threads)
         small: Any = encoded(Path(folder) / "small", captions[:500], "cider", args.tokenizer, args.threads)
+    # Those of the encoding, which are in memory: the first captions are the small corpus.
+    tokens = relevance.corpus.words(args.tokenizer, range(len(relevance.corpus)))
     images, rows = len(relevance.corpus.image_ids), np.arange(len(relevance.corpus), dtype=np.int32)
     sets, rng = relevance.corpus.references(range(images)), np.random.default_rng(0)
     asked = Search(sets, np.full(images, -1, np.int32), rows, K)
@@ -106,13 +108,17 @@ def main() -> None:
     agree("pairs", best[np.arange(images), rank], relevance.pairs(sets, top), 0.0)
 
     peers: dict[str, tuple[Callable[[], Any], np.ndarray, int]] = {
-        "pycocoevalcap, of the top 100": (by_pycocoevalcap(relevance, top), relevance.pairs(sets, top), images),
-        "pycocoevalcap, at random": (by_pycocoevalcap(relevance, chance), relevance.pairs(sets, chance), images),
+        "pycocoevalcap, of the top 100": (by_pycocoevalcap(relevance, tokens, top), relevance.pairs(sets, top), images),
+        "pycocoevalcap, at random": (
+            by_pycocoevalcap(relevance, tokens, chance),
+            relevance.pairs(sets, chance),
+            images,
+        ),
         "sparse_dot_topn": (lambda: by_sparse_dot_topn(relevance, args.threads), best, images * len(rows)),
     }
     if args.peer:
         block = small.block(small.corpus.references(range(100)), rows[:500]).T
-        peers["ncs_metric"] = (lambda: by_ncs_metric(args.peer, small), block, block.size)
+        peers["ncs_metric"] = (lambda: by_ncs_metric(args.peer, small, tokens), block, block.size)
     works = {"relabel": search, **{name: peer[0] for name, peer in peers.items()}}
     costs = alternate(works, args.repeats)
     table = Table(f"CIDEr-D of {images:,} images and {len(rows):,} captions, top {K}, {args.threads} threads")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import MIRROR, Table, agree, clock, coco_captions, encoded, options, peak_gib, tokens_of
+from harness import MIRROR, Table, agree, clock, coco_captions, encoded, options, peak_gib
 
 from relabel.core.runtime import Runtime, ignore_progress
 from relabel.corpus import References
@@ -60,7 +60,7 @@ def by_pycocoevalcap(relevance: CiderRelevance, queries: np.ndarray, candidates:
     from pycocoevalcap.cider.cider_scorer import CiderScorer
 
     corpus, scorer = relevance.corpus, CiderScorer(n=4, sigma=6.0)
-    tokens = tokens_of(corpus)
+    tokens = corpus.words("lower_split", range(len(corpus)))
     for refs in corpus.references(range(len(corpus.image_ids))):
         scorer += (None, [tokens[r] for r in refs])
     scorer.compute_doc_freq()

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 
 import relabel
 from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus
 from relabel.sources.relevance import Relevance
 
 RESULTS = Path(__file__).parent / "results"
@@ -67,12 +66,6 @@ def inside(package: str, path: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(f"{package} is not installed")
     return Path(next(iter(spec.submodule_search_locations))) / path
-
-
-def tokens_of(corpus: Corpus) -> list[str]:
-    """Return the PTB tokens of captions if an encoding has made them, or their lower-case words."""
-    made = "tokens" in vars(corpus)
-    return corpus.words("ptb" if made else "lower_split", range(len(corpus)))
 
 
 def encoded(

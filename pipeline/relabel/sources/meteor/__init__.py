@@ -103,7 +103,7 @@ class Meteor(Source[MeteorParams]):
             pooling=self.params.pooling,
             words=list(words),
             text=text,
-            scorer=runtime.keep(("scorer", p.heap), partial(MeteorScorer, command, processes, p.silence)),
+            scorer=runtime.keep(("scorer", p.language, p.heap), partial(MeteorScorer, command, processes, p.silence)),
             params=self.params,
         )
 
