@@ -146,8 +146,9 @@ class Config(Parameters):
         """Return the absolute path that the value of a parameter stands for, or a value that stands for none."""
         if value not in places:
             path = self._folder / Path(value).expanduser()
-            # `FILE.zip:MEMBER` names a member of an archive; any other name that does not exist may be one on the hub.
-            return str(path) if path.exists() or ":" in value else value
+            # `FILE.zip:MEMBER` names a member of an archive, and `{id}.jpg` a file of every image; any other name that
+            # does not exist may be one on the hub.
+            return str(path) if path.exists() or ":" in value or "{id" in value else value
         place = places[value]
         if place is None or self._models is None:
             return value

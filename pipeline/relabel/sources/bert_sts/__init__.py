@@ -4,10 +4,13 @@ A cross-encoder reads both captions together, so every pair costs one pass throu
 gate, therefore scores all pairs first. A pair with a score of at least 0.8 is refined by the cross-encoder; all others
 have relevance 0. The released code of Ladder Loss does the same. The paper says "larger than" and does not define the
 relevance of other pairs. Both orders of a pair are averaged, which the paper does not do.
+
+A model of images and captions reads an image file in place of the reference.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -20,15 +23,19 @@ from typing_extensions import override
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import Encoding, Source, SourceSpec
+from relabel.sources.base import Capability, Encoding, Source, SourceSpec
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
-from relabel.sources.bert_sts.relevance import BertStsRelevance
+from relabel.sources.bert_sts.relevance import BertStsRelevance, image_files
 from relabel.sources.models.files import ModelFiles, find_model
+from relabel.store.files import input_sha256
 from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
+
+
+_NO_IMAGE = "this model reads an image and a caption, and a text has no image"
 
 
 class BertSts(Source[BertStsParams]):
@@ -45,7 +52,8 @@ class BertSts(Source[BertStsParams]):
 
     def __init__(self, params: BertStsParams) -> None:
         super().__init__(params)
-        self.spec = replace(self.spec, symmetric=params.orders == "both")
+        refused: Mapping[Capability, str] = {} if params.images is None else {"query": _NO_IMAGE}
+        self.spec = replace(self.spec, symmetric=params.symmetric, refused=refused)
 
     @override
     def gate(self) -> str | None:
@@ -69,20 +77,20 @@ class BertSts(Source[BertStsParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
-        params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
-        return params | {"model": {"sha256": self._files(runtime).sha256()}}
+        params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs", "images"})
+        params["model"] = {"sha256": self._files(runtime).sha256()}
+        if self.params.images is not None:
+            files = image_files(self.params.images, corpus, corpus.images_of(rows))
+            params["images"] = hashlib.sha256("".join(map(input_sha256, files)).encode()).hexdigest()
+        return params
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Load and check the model. Nothing is stored of a caption: pairs are scored when needed."""
         files = self._files(runtime)
         scorer = self._scorer(files, runtime)
-        work.metadata |= {
-            "model": files.name,
-            "max_length": scorer.limit,
-            "output": scorer.output,
-            "scale": scorer.scale,
-        }
+        work.metadata |= {"model": files.name, "max_length": scorer.limit}
+        work.metadata |= {"output": scorer.output, "scale": scorer.scale}
         work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
         work.provenance["model"] = files.record()
         work.metadata |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})

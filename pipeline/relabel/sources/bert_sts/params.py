@@ -21,7 +21,7 @@ Output = Literal["sigmoid", "raw"]
 class BertStsParams(SourceParams):
     """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
 
-    paths: ClassVar[Paths] = {"model": {TUNED: None}}
+    paths: ClassVar[Paths] = {"model": {TUNED: None}, "images": {None: None}}
     source: Literal["bert_sts"] = "bert_sts"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(
@@ -30,12 +30,20 @@ class BertStsParams(SourceParams):
         "the hub.",
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
+    images: str | None = Field(
+        None,
+        description="Files of images for a model that reads an image and a caption, with {id} for the id without its "
+        "namespace: `val2014/COCO_val2014_{id:0>12}.jpg`; null for a model of two captions.",
+    )
     gate: str | None = Field(
         "cbow", description="Label of vectors that decides which pairs are refined; null refines all pairs."
     )
     threshold: float = Field(0.8, ge=-1000, le=1000, description="Least score by the gate for a pair to be refined.")
     below: Below = Field("zero", description="Relevance of other pairs: zero, or the gate's score clipped to 0..1.")
-    orders: Orders = Field("both", description="both: mean of both orders of a pair; one: the reference first.")
+    orders: Orders = Field(
+        "both",
+        description="both: mean of both orders of two captions; one: the reference first, as an image always is.",
+    )
     output: Output | None = Field(
         None, description="Mapping of the model's output: sigmoid or raw; null for the one in its configuration."
     )
@@ -55,6 +63,11 @@ class BertStsParams(SourceParams):
         le=10**15,
         description="Refuse to refine more pairs for one artefact; null for no limit.",
     )
+
+    @property
+    def symmetric(self) -> bool:
+        """True if the order of a pair does not count."""
+        return self.orders == "both" and self.images is None
 
     @override
     def tuned_models(self) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
-"""Relevance of bert_sts: a gate scores all pairs of texts, and a cross-encoder refines those that pass."""
+"""Relevance of bert_sts: a gate scores all pairs of texts, and a cross-encoder refines those that pass.
+
+By a model of images, the first member of a pair is an image instead: that of the first reference of a set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
+from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -23,7 +28,10 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
 
 Keys = NDArray[np.int64]
-"""Pairs of texts: the first row of the first text in the upper 32 bits, that of the second in the lower 32 bits."""
+"""Pairs of texts: the first row of the first text in the upper 32 bits, that of the second in the lower 32 bits.
+
+An image is identified by the row of its first caption.
+"""
 Mask = NDArray[np.bool_]
 
 
@@ -52,16 +60,16 @@ class BertStsRelevance(Relevance):
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption; each distinct pair of texts is scored once per call."""
         how = pooling or self.pooling
-        sets = references.first() if how == "first" else references
+        sets = self.compared(references, how)
         keys, inverse = self._distinct_pairs(sets, captions)
-        scores, refined = self.gated(keys)
+        scores, refined = self.gated(keys, how)
         scores[refined] = self.refine(keys[refined])
         return pool(scores[inverse], sets.indptr, how)
 
     @override
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        sets = references.first() if self.pooling == "first" else references
-        _, refined = self.gated(self._distinct_pairs(sets, captions)[0])
+        sets = self.compared(references, self.pooling)
+        _, refined = self.gated(self._distinct_pairs(sets, captions)[0], self.pooling)
         count = round(int(refined.sum()) * total / max(1, len(captions)))
         self.check_limit(count)
         return count
@@ -92,6 +100,21 @@ class BertStsRelevance(Relevance):
 
         return GatedFinder(self, search, pooling or self.pooling)
 
+    def compared(self, references: References, pooling: Pooling) -> References:
+        """Return the texts, or the image, that each reference set is scored by."""
+        if self.params.images is None:
+            sets = references.first() if pooling == "first" else references
+            return References(sets.indptr, self.text_rows(sets.rows))
+        images = self.corpus.image[references.first().rows]
+        return References.single(self.corpus.references(images, 1).rows)
+
+    def gate_sets(self, rows: Rows, pooling: Pooling) -> References:
+        """Return the captions by which the gate scores texts, or images with a pooling of their captions."""
+        if self.params.images is None:
+            return References.single(rows)
+        sets = self.corpus.references(self.corpus.image[rows])
+        return sets.first() if pooling == "first" else sets
+
     def text_rows(self, rows: Rows) -> Rows:
         """Return the texts of corpus rows, each as its first row. A failed row stands for itself."""
         texts: Rows = self._first_row[self.positions(rows)]
@@ -100,24 +123,29 @@ class BertStsRelevance(Relevance):
     def keys(self, first: Rows, second: Rows) -> Keys:
         """Return the keys of P pairs of texts. If both orders are averaged, the smaller row comes first."""
         one, two = first.astype(np.int64), second.astype(np.int64)
-        if self.params.orders == "both":
+        if self.params.symmetric:
             one, two = np.minimum(one, two), np.maximum(one, two)
         return (one << 32) | two
 
-    def gated(self, keys: Keys) -> tuple[Scores, Mask]:
+    def gated(self, keys: Keys, pooling: Pooling) -> tuple[Scores, Mask]:
         """Return the relevance of D pairs of texts as if none passed the gate, and a mask of those to refine."""
         one, two = rows_of(keys)
-        coarse = None if self.coarse is None else self.coarse.pairs(References.single(one), two, "first")
-        return self._apply_gate(coarse, one == two)
+        coarse = None if self.coarse is None else self.coarse.pairs(self.gate_sets(one, pooling), two, pooling)
+        same = one == two if self.params.images is None else np.zeros(len(keys), bool)
+        return self._apply_gate(coarse, same)
 
     def refine(self, keys: Keys) -> Scores:
         """Score D pairs of texts with the cross-encoder: (D,) float64 in 0..1."""
-        return self._score(*map(self._texts, rows_of(keys)))
+        one, two = rows_of(keys)
+        if self.params.images is None:
+            return self._score(self._texts(one), self._texts(two))
+        files = image_files(self.params.images, self.corpus, self.corpus.image[one].tolist())
+        return self._score([str(file) for file in files], self._texts(two))
 
     def _distinct_pairs(self, sets: References, captions: Rows) -> tuple[Keys, NDArray[np.int64]]:
         """Return the distinct pairs of texts of P pairs of a set and a caption, and each reference's among them."""
         each = np.repeat(captions, np.diff(sets.indptr))
-        return np.unique(self.keys(self.text_rows(sets.rows), self.text_rows(each)), return_inverse=True)
+        return np.unique(self.keys(sets.rows, self.text_rows(each)), return_inverse=True)
 
     def _apply_gate(self, coarse: Scores | None, same: Mask) -> tuple[Scores, Mask]:
         """Apply the gate to P pairs, given their scores by it and a mask of the pairs of equal texts; see `gated`."""
@@ -135,7 +163,7 @@ class BertStsRelevance(Relevance):
         if not len(first):
             return np.empty(0)
         scores = self.scorer().score(first, second)
-        return scores if self.params.orders == "one" else (scores + self.scorer().score(second, first)) / 2
+        return (scores + self.scorer().score(second, first)) / 2 if self.params.symmetric else scores
 
     def _texts(self, rows: Rows) -> list[str]:
         """Return the texts of corpus rows, without white space at the ends."""
@@ -148,6 +176,12 @@ class BertStsRelevance(Relevance):
         every = np.array(self.rows, np.int32)
         texts = zip(self.rows, self._texts(every), strict=True)
         return np.array([row if row in failed else first.setdefault(text, row) for row, text in texts], np.int32)
+
+
+def image_files(pattern: str, corpus: Corpus, images: Iterable[int]) -> list[Path]:
+    """Return the files of images, given by their numbers; raise if one is missing."""
+    ids = (corpus.image_ids[image].partition(":")[2] for image in images)
+    return [check_regular(Path(pattern.format(id=one)), "no such image; `images` names the files") for one in ids]
 
 
 def rows_of(keys: Keys) -> tuple[Rows, Rows]:

@@ -1,7 +1,8 @@
-"""A cross-encoder loaded from its files, and pairs of texts scored by it.
+"""A cross-encoder loaded from its files, and pairs of texts, or of an image and a text, scored by it.
 
-It runs in batches of pairs of equal length (`relabel.sources.models.forward`), by OpenVINO on a CPU, else by torch.
-Either is compared with sentence-transformers' `predict` on a few pairs, which takes its place where scores differ.
+A classifier of two texts runs in batches of pairs of equal length (`relabel.sources.models.forward`), by OpenVINO on a
+CPU, else by torch. Either is compared with sentence-transformers' `predict` on a few pairs, which takes its place where
+scores differ. Other models, such as language models that answer yes or no, and images are scored by `predict`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import read_json
 from relabel.core.runtime import Runtime, ignore_progress, pick_device
 from relabel.sources.bert_sts.params import BertStsParams, Output
-from relabel.sources.models.forward import PROBES, Features, pick_forward, products
+from relabel.sources.models.checks import read_modules
+from relabel.sources.models.forward import PROBES, Features, Forward, pick_forward, products
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
 
 _CHUNK = 1 << 14  # pairs that are tokenized and divided into batches at once
@@ -28,19 +30,37 @@ _NO_LIMIT = 1_000_000  # tokenizers have 1e30, which they cannot truncate to
 
 
 class PairScorer:
-    """A loaded cross-encoder that scores pairs of texts.
+    """A loaded cross-encoder that scores pairs of texts, or of an image and a text.
 
-    `limit`: largest number of tokens of a pair, special tokens included.
+    `limit`: largest number of tokens of a pair, special tokens included; None leaves it to the model.
     `output`, `scale`: how an output becomes a relevance.
     `backend`: name of the computation in use.
     `left_out`: faster computations that this model or machine does not support, with the reason.
     """
 
     def __init__(self, folder: Path, params: BertStsParams, runtime: Runtime) -> None:
-        _check_labels(folder)
+        classifier = _check_labels(folder)
+        self._images = params.images is not None
         self.device, self.dtype, self.folder = pick_device(runtime.device), params.dtype, folder
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
+        # Older versions of sentence-transformers read texts alone, and have no such property.
+        if self._images and "image" not in getattr(self._model, "modalities", ()):
+            todo = "Name a model of images and texts, or leave `images` out."
+            raise UsageError("this cross-encoder reads no images", where=str(folder), todo=todo)
+        self.limit: int | None = params.max_length
+        self._forward: Forward | None = None
+        self.backend, self.left_out = "sentence-transformers", list[str]()
+        self.output = params.output or _output_of(self._model, folder)
+        # A model without a sigmoid gives scores of 0..5, as STS-B has them.
+        self.scale = params.scale or (5.0 if self.output == "raw" else 1.0)
+        if classifier and not self._images:
+            self._pick_forward(params, runtime)
+        elif self.limit is not None:
+            self._model.max_seq_length = self.limit
+
+    def _pick_forward(self, params: BertStsParams, runtime: Runtime) -> None:
+        """Set the fastest computation that gives the scores of `predict`, and the limit of tokens of both."""
         self._tokenizer, positions = self._model.tokenizer, positions_of(self._model)
         check_max_length(params.max_length, positions)
         self.limit = params.max_length or min(self._tokenizer.model_max_length, positions or _NO_LIMIT, _NO_LIMIT)
@@ -49,9 +69,6 @@ class PairScorer:
         # DistilBERT accepts token types and ignores them.
         accepted = signature(self._model.model.forward).parameters
         self._names = [name for name in self._tokenizer("a", "b") if name in accepted and name != "attention_mask"]
-        self.output = params.output or _output_of(self._model, folder)
-        # A model without a sigmoid gives scores of 0..5, as STS-B has them.
-        self.scale = params.scale or (5.0 if self.output == "raw" else 1.0)
         probes = PROBES, PROBES[::-1]
         with quiet():
             expected = self._predict(*probes, "float32")
@@ -60,7 +77,7 @@ class PairScorer:
             )
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
-        """Score P pairs of texts in the given order: (P,) float64 in 0..1."""
+        """Score P pairs in the given order: (P,) float64 in 0..1; `first` are texts, or paths of images."""
         chunks = (slice(a, a + _CHUNK) for a in range(0, len(first), _CHUNK))
         with quiet():
             parts = [self._outputs(first[chunk], second[chunk]) for chunk in chunks]
@@ -86,13 +103,15 @@ class PairScorer:
         """Return the outputs by sentence-transformers."""
         options: dict[str, Any] = {"show_progress_bar": False, "convert_to_tensor": True}
         with products(self.device, dtype, self._threads):
-            pairs = list(zip(first, second, strict=True))
+            pairs = [({"image": one} if self._images else one, two) for one, two in zip(first, second, strict=True)]
             outputs = self._model.predict(pairs, activation_fn=torch.nn.Identity(), **options)
         return np.asarray(outputs.reshape(-1, 1).float().cpu().numpy())
 
 
-def _check_labels(folder: Path) -> None:
-    """Raise if a model does not give one score for two texts: its head would be drawn at random."""
+def _check_labels(folder: Path) -> bool:
+    """Raise if a model does not give one score: its head would be drawn at random. Return if it is a classifier."""
+    if any(kind == "LogitScore" for _, kind in read_modules(folder)):
+        return False
     config = read_json(folder / "config.json")
     kind = (config.get("architectures") or ["it"])[0]
     labels = config.get("num_labels") or len(config.get("id2label") or "12")  # transformers' default is 2
@@ -103,6 +122,7 @@ def _check_labels(folder: Path) -> None:
         message = f"this cross-encoder has {labels} labels: a relevance is one number"
         todo = "Name a model with one, such as cross-encoder/stsb-roberta-base."
         raise UsageError(message, where=str(folder), todo=todo)
+    return True
 
 
 def _output_of(cross_encoder: Any, folder: Path) -> Output:

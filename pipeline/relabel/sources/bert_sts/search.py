@@ -42,8 +42,7 @@ class GatedFinder(Finder):
         self._texts = np.unique(texts)
         indptr, order = group(texts, relevance.rows.stop)
         self._captions = References(indptr, encoded[order])  # candidates with each text
-        counted = search.queries.first() if pooling == "first" else search.queries
-        self._sets = References(counted.indptr, relevance.text_rows(counted.rows))
+        self._sets = relevance.compared(search.queries, pooling)
         self._queries = np.setdiff1d(self._sets.rows, relevance.failed)
         self._table: csr_array | None = None
 
@@ -70,7 +69,7 @@ class GatedFinder(Finder):
         """Find the neighbours of one query: rows and relevance, (width,) each."""
         width, exclude, references = self.search.width, self.search.exclude[query], self._sets[query]
         # A failed reference makes every score NaN, so the first candidates fill the list.
-        if np.isin(references, self.relevance.failed).any():
+        if np.isin(self.relevance.gate_sets(references, self.pooling).rows, self.relevance.failed).any():
             rows = self.search.candidates[: width + 1]
             return rows[rows != exclude][:width], np.full(width, np.nan)
         lines = [slice(*table.indptr[text : text + 2]) for text in references]
@@ -96,7 +95,7 @@ class GatedFinder(Finder):
         `refined`: for each reference, some of the texts and their refined scores.
         """
         one, two = np.tile(references, len(texts)), np.repeat(texts, len(references))
-        scores = self.relevance.gated(self.relevance.keys(one, two))[0]
+        scores = self.relevance.gated(self.relevance.keys(one, two), self.pooling)[0]
         for r, (found, score) in enumerate(refined):
             scores[np.searchsorted(texts, found) * len(references) + r] = score
         return pool(scores, np.arange(len(texts) + 1) * len(references), self.pooling)
@@ -105,7 +104,7 @@ class GatedFinder(Finder):
         """Read the table of refined pairs, whose rows and columns are the first rows of texts."""
         table = pa.concat_tables([pq.read_table(work.folder / file) for file in self._parts])
         (one, two), score = rows_of(table["key"].to_numpy()), table["score"].to_numpy()
-        if self.relevance.params.orders == "both":
+        if self.relevance.params.symmetric:
             one, two, score = np.append(one, two), np.append(two, one), np.tile(score, 2)
         size = self.relevance.rows.stop
         return csr_array((score, (one, two)), shape=(size, size))
@@ -122,24 +121,28 @@ class GatedFinder(Finder):
             slab = self._texts[a : a + _SLAB]
             i, j = np.nonzero(self._may_pass(queries, slab))
             one, two = queries[i], slab[j]
-            if self.relevance.params.orders == "both":
+            if self.relevance.params.symmetric:
                 # Of two texts that are both query and candidate, the parity of the sum picks the query.
                 twice = np.isin(two, self._queries) & np.isin(one, self._texts)
                 picked = ~twice | ((one < two) == ((one + two) % 2 == 0))
                 one, two = one[picked], two[picked]
             keys = self.relevance.keys(one, two)
-            passing.append(keys[self.relevance.gated(keys)[1]])
+            passing.append(keys[self.relevance.gated(keys, self.pooling)[1]])
         return np.concatenate(passing)
 
     def _may_pass(self, queries: Rows, texts: Rows) -> NDArray[np.bool_]:
         """Return a mask of the pairs, (q, n), that can pass the gate, by approximate scores."""
-        vectors = None if self.relevance.coarse is None else self.relevance.coarse.unit_vectors()
-        if vectors is None:
+        coarse, threshold = self.relevance.coarse, self.relevance.params.threshold
+        vectors = None if coarse is None else coarse.unit_vectors()
+        if coarse is None or vectors is None:
             return np.ones((len(queries), len(texts)), bool)
+        if self.relevance.params.images is not None:
+            scores = coarse.block(self.relevance.gate_sets(queries, self.pooling), texts, self.pooling)
+            return scores >= threshold - coarse.block_error
         left, right = (vectors[self.relevance.positions(rows)] for rows in (queries, texts))
         # Twice the error of a float32 product of two vectors (as in `relabel.topk.bounded_matmul`).
         slack = 8.2 * (left.shape[1] + 8) * 2.0**-24
-        return np.asarray(left @ right.T >= self.relevance.params.threshold - slack)
+        return np.asarray(left @ right.T >= threshold - slack)
 
     @cached_property
     def _estimate(self) -> int:

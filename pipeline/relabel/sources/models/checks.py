@@ -18,7 +18,7 @@ from relabel.core.parsing import read_json
 
 MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "CNN", "LSTM"),
-    *("WeightedLayerPooling", "WordEmbeddings", "WordWeights", "BoW"),
+    *("WeightedLayerPooling", "WordEmbeddings", "WordWeights", "BoW", "LogitScore"),
 )
 """Modules of sentence-transformers that a model may be built of.
 

