@@ -256,5 +256,6 @@ def test_without_the_checks_the_code_would_run(name: str, folder: Path, monkeypa
 def test_allowed_classes_exist() -> None:
     from sentence_transformers import models
 
-    for name in checks.MODULES:
+    # LogitScore is a module of cross-encoders, which the lowest version does not have; test_images.py loads one.
+    for name in set(checks.MODULES) - {"LogitScore"}:
         assert hasattr(models, name)
