@@ -107,7 +107,7 @@ def main() -> None:
         import torch  # noqa: F401
     table = Table(f"A ({B}, {B}) block")
     with tempfile.TemporaryDirectory() as scratch:
-        for folder in sorted(args.labels.glob("*")) if args.labels else trial(Path(scratch)):
+        for folder in sorted(args.labels.glob("[!.]*")) if args.labels else trial(Path(scratch)):
             lookup = open_lookup(folder)
             if lookup.about.kind == "vectors":
                 measure(table, lookup, "first", vector_peers(lookup, Path(scratch)), args.repeats)

@@ -101,6 +101,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("tune.bert_sts", "revision"): ["main"],
     ("sources.bert_sts", "model"): ["another"],
     ("sources.bert_sts", "revision"): ["main"],
+    ("sources.bert_sts", "images"): ["{id}.jpg"],
     ("sources.bert_sts", "gate"): ["cbow", None],
     ("sources.bert_sts", "output"): ["raw"],
     ("sources.bert_sts", "scale"): [2.0],

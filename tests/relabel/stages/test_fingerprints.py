@@ -107,6 +107,8 @@ def _make() -> None:
     Path("others.txt").write_text("dog 1 0\ncat 1 1\n")
     for i, name in enumerate(("given", "given2")):
         Path(f"{name}.csv").write_text(f"image_id,caption_id,score\n0,0,0.{i}\n")
+    for image in range(5):
+        Path(f"{image}.jpg").write_text("a stand-in")
     for side in ("given", "images"):
         for i, name in enumerate((side, f"{side}2")):
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))

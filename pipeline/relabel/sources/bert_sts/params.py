@@ -32,6 +32,7 @@ class BertStsParams(SourceParams):
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     images: str | None = Field(
         None,
+        pattern=r"\{id[:}]",
         description="Files of images for a model that reads an image and a caption, with {id} for the id without its "
         "namespace: `val2014/COCO_val2014_{id:0>12}.jpg`; null for a model of two captions.",
     )
