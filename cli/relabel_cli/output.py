@@ -8,7 +8,7 @@ import typer
 
 from relabel.core.tables import WIDTH, Style, align
 from relabel.stages.correlate import EvaluationResult
-from relabel_cli.shared_options import SharedOptions
+from relabel_cli.options import SharedOptions
 
 
 def show_outcome(common: SharedOptions, result: EvaluationResult, style: Style = "text") -> None:

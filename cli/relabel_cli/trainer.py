@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from relabel.core.parameters import Parameters, validate, with_settings
-from relabel_cli.shared_options import OUTPUT, SharedOptions
+from relabel_cli.options import OUTPUT, SharedOptions
 from relabel_train.reference import options
 
 T = TypeVar("T", bound=Parameters)

@@ -12,7 +12,7 @@ from experiments.params import FILE_OPTION, Budget, load_experiments
 from relabel.core.tables import text
 from relabel_cli.main import main
 from relabel_cli.options import verb
-from relabel_cli.shared_options import BUILD, SharedOptions
+from relabel_cli.options import BUILD, SharedOptions
 
 
 def command(

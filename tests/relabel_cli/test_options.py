@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from tests.relabel_cli.runner import invoke
 
 from relabel.core.errors import UsageError
-from relabel_cli.options import SHARED
+from relabel_cli.options import SHARED, SharedOptions
 from relabel_cli.root import VERBS, app
-from relabel_cli.shared_options import SharedOptions
 
 
 def test_shared_options_reach_the_runtime() -> None:

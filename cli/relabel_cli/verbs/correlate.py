@@ -12,9 +12,8 @@ from relabel.core.errors import UsageError
 from relabel.core.tables import Style
 from relabel.judge import JudgeParams
 from relabel.stages.correlate import correlate as compare
-from relabel_cli.options import label_option, split_names, verb
+from relabel_cli.options import WORKERS, SharedOptions, label_option, split_names, verb
 from relabel_cli.output import show_outcome
-from relabel_cli.shared_options import WORKERS, SharedOptions
 
 ON = (
     "Evaluation sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, composite, polaris, nebula, "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from relabel.stages.doctor import report, run_checks
-from relabel_cli.options import verb
-from relabel_cli.shared_options import SharedOptions
+from relabel_cli.options import SharedOptions, verb
 
 
 def doctor(common: SharedOptions) -> None:

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from relabel import stages
-from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import LABELLED, TASKS, SharedOptions
+from relabel_cli.options import LABELLED, TASKS, SharedOptions, label_option, verb
 
 
 def encode(

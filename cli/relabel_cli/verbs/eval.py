@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from relabel.core.tables import Table, text
 from relabel.stages.training import check_labels
-from relabel_cli.options import verb
-from relabel_cli.shared_options import SharedOptions
+from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
 NAMES = "run features captions average lookup split images graded folds eccv checkpoint"

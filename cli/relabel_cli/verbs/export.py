@@ -13,8 +13,7 @@ from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Split
 from relabel.stages import Job
-from relabel_cli.options import group, label_option, verb
-from relabel_cli.shared_options import BUILD, READ, TASKS, SharedOptions
+from relabel_cli.options import BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
 BATCHES = "sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
 WDS = "shards keys join layout dtype k captions_per_shard allow_missing"

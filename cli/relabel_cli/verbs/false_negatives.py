@@ -12,8 +12,7 @@ import typer
 from relabel.core.tables import align, csv_text
 from relabel.stages.false_negatives import Threshold, find_false_negatives
 from relabel.store.files import write_text
-from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import COMPUTE, SharedOptions
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, verb
 
 DEFAULT = "export.labels that have neighbours"
 SPLIT = "train, val, test or all. [default: judge.split of a benchmark; the first split of other data]"

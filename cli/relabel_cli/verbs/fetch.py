@@ -10,8 +10,7 @@ from rich.filesize import decimal as size
 
 from relabel import datasets
 from relabel.core.tables import align
-from relabel_cli.options import verb
-from relabel_cli.shared_options import OUTPUT, Mirror, SharedOptions
+from relabel_cli.options import OUTPUT, Mirror, SharedOptions, verb
 
 
 def fetch(

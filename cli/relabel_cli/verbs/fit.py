@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from relabel.stages.training import check_labels
-from relabel_cli.options import verb
-from relabel_cli.shared_options import SharedOptions
+from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, FitParameters, parse
 
 NAMES = "features captions lookup batches out model loss epochs batch_size split scale"

@@ -6,8 +6,7 @@ from relabel import stages
 from relabel.core.tables import align
 from relabel.corpus.ingest import report_lines
 from relabel.corpus.params import IngestParams
-from relabel_cli.options import verb
-from relabel_cli.shared_options import READ, SharedOptions
+from relabel_cli.options import READ, SharedOptions, verb
 
 NAMES = "path url format namespace in_split image_id_column text_column columns image_per_row ids"
 

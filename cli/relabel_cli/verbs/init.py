@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from relabel.stages.init import init as write_files
-from relabel_cli.options import verb
-from relabel_cli.shared_options import SharedOptions
+from relabel_cli.options import SharedOptions, verb
 
 
 def init(

@@ -10,8 +10,7 @@ import typer
 from relabel.core.errors import UsageError
 from relabel.core.tables import align
 from relabel.stages.nearest import search_labels
-from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import COMPUTE, SharedOptions
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, verb
 
 
 def nearest(

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from relabel import stages
 from relabel.neighbours.spec import NeighboursParams
-from relabel_cli.options import label_option, verb
-from relabel_cli.shared_options import TASKS, SharedOptions
+from relabel_cli.options import TASKS, SharedOptions, label_option, verb
 
 
 def neighbours(

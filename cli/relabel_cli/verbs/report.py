@@ -9,9 +9,8 @@ import typer
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Split
 from relabel.stages.run import report as write
-from relabel_cli.options import label_option, verb
+from relabel_cli.options import LABELLED, WORKERS, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome
-from relabel_cli.shared_options import LABELLED, WORKERS, SharedOptions
 
 
 def report(

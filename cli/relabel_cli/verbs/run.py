@@ -16,9 +16,8 @@ from relabel.judge.tables import headline_report
 from relabel.neighbours.spec import Split
 from relabel.stages.run import PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
-from relabel_cli.options import label_option, verb
+from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome, show_outcome
-from relabel_cli.shared_options import LABELLED, WORKERS, Mirror, SharedOptions
 
 READ_LOOKUP = """\
 from relabel_train.lookup import RelevanceCollate, open_lookup

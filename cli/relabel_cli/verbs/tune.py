@@ -13,8 +13,7 @@ from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
-from relabel_cli.options import group, verb
-from relabel_cli.shared_options import READ, WORKERS, SharedOptions
+from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "replace")
 CBOW = "splits tokenizer context window architecture width epochs min_count seed"

@@ -10,8 +10,7 @@ import typer
 from rich.filesize import decimal as size
 
 from relabel.stages.verify import verify as read_back
-from relabel_cli.options import verb
-from relabel_cli.shared_options import OUTPUT, SharedOptions
+from relabel_cli.options import OUTPUT, SharedOptions, verb
 
 
 def verify(

@@ -5,7 +5,6 @@ file.
 """
 
 from relabel.datasets.fetch import fetch
-from relabel.datasets.local_files import locate, status
-from relabel.datasets.registry import Content, load_manifest, names
+from relabel.datasets.registry import Content, load_manifest, locate, names, status
 
 __all__ = ["Content", "fetch", "load_manifest", "locate", "names", "status"]

@@ -9,8 +9,16 @@ from pathlib import Path
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.download import copy_texts, download, open_content, save
-from relabel.datasets.local_files import local_path, mirror_folder, sources_of
-from relabel.datasets.registry import DataFile, Manifest, Source, check_file, load_manifest
+from relabel.datasets.registry import (
+    DataFile,
+    Manifest,
+    Source,
+    check_file,
+    load_manifest,
+    local_path,
+    mirror_folder,
+    sources_of,
+)
 
 DOWNLOADS = ".downloads"
 """Folder below `data` of partial downloads, which stay there for the next run."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError, choices
-from relabel.datasets.local_files import locate
+from relabel.datasets.registry import locate
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
