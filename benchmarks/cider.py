@@ -108,14 +108,10 @@ def main() -> None:
     agree("pairs", best[np.arange(images), rank], relevance.pairs(sets, top), 0.0)
 
     peers: dict[str, tuple[Callable[[], Any], np.ndarray, int]] = {
-        "pycocoevalcap, of the top 100": (by_pycocoevalcap(relevance, tokens, top), relevance.pairs(sets, top), images),
-        "pycocoevalcap, at random": (
-            by_pycocoevalcap(relevance, tokens, chance),
-            relevance.pairs(sets, chance),
-            images,
-        ),
-        "sparse_dot_topn": (lambda: by_sparse_dot_topn(relevance, args.threads), best, images * len(rows)),
+        f"pycocoevalcap, {name}": (by_pycocoevalcap(relevance, tokens, each), relevance.pairs(sets, each), images)
+        for name, each in {"of the top 100": top, "at random": chance}.items()
     }
+    peers["sparse_dot_topn"] = (lambda: by_sparse_dot_topn(relevance, args.threads), best, images * len(rows))
     if args.peer:
         block = small.block(small.corpus.references(range(100)), rows[:500]).T
         peers["ncs_metric"] = (lambda: by_ncs_metric(args.peer, small, tokens), block, block.size)

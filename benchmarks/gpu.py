@@ -90,20 +90,13 @@ def training(table: Table, args: Any, folder: Path) -> None:
 
 def index(table: Table, args: Any, folder: Path) -> None:
     random_vectors(folder / "index", args.captions, WIDTH, "safetensors")
-    settings = ("--set", f"sources.precomputed.captions={folder}/index/vectors.npy", "--replace", "--quiet")
-    words = ("export", "faiss", "--dataset", "benchmark", "--label", "precomputed", "--split", "test")
+    words = ("export", "faiss", "--labels", "index", "--dataset", "benchmark", "--split", "test", "--quiet")
+    choice = ("--label", "precomputed", "--index", f"IVF{args.captions // 100},Flat")
+    given = ("--set", "sources.precomputed.captions=index/vectors.npy")
     seconds = []
     for device in (args.device, "cpu"):
         shutil.rmtree(folder / "index/benchmark/exports/test/faiss", ignore_errors=True)
-        here = (
-            "--labels",
-            str(folder / "index"),
-            "--index",
-            f"IVF{args.captions // 100},Flat;nprobe=8",
-            "--device",
-            device,
-        )
-        seconds.append(run_relabel(folder, *words, *here, *settings).wall)
+        seconds.append(run_relabel(folder, *words, *choice, *given, "--device", device).wall)
     table.add("export faiss, IVF", "s", seconds[0], "cpu", seconds[1])
 
 

@@ -201,10 +201,10 @@ def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple
 def released_sam(folder: Path, eye: Tensor) -> Loss:
     """Return SAM as released, with a metric that reads the labels in place of CIDEr, one Python step per caption."""
     path = folder / "semantic_adaptive_margin" / "model_CVSE.py"
-    names = {"ContrastiveLoss", "ContrastiveLossMetric"}
-    scope = load_definitions(path, names, {"torch": torch, "nn": torch.nn, "np": np, "Variable": lambda x: x})
+    names, scope = {"ContrastiveLoss", "ContrastiveLossMetric"}, {"torch": torch, "nn": torch.nn, "np": np}
+    sam_class = load_definitions(path, names, scope | {"Variable": lambda x: x})["ContrastiveLossMetric"]
     # Without its constructor, which loads CIDEr's document frequencies.
-    peer = scope["ContrastiveLossMetric"].__new__(scope["ContrastiveLossMetric"])
+    peer = sam_class.__new__(sam_class)
     torch.nn.Module.__init__(peer)
     peer.metric_name, peer.metric_samples, peer.metric_div = "cider", "soft", 3.0
     peer.sim = lambda images, texts: images @ texts.T
