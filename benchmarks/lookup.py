@@ -30,9 +30,8 @@ Block = Callable[[np.ndarray], np.ndarray]
 def trial(folder: Path) -> list[Path]:
     """Export lookups of cider and of random vectors."""
     encoded(folder / "cider", coco_captions(), "cider", "lower_split", CORES)
-    cider = relabel.export_label(
-        folder / "cider/benchmark", "lookup", "cider", settings={"sources.cider.tokenizer": "lower_split"}
-    )
+    settings = {"sources.cider.tokenizer": "lower_split"}
+    cider = relabel.export_label(folder / "cider/benchmark", "lookup", "cider", settings=settings)
     return [random_vectors(folder / "vectors", 25_000, 384, "lookup"), cider]
 
 

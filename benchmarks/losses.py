@@ -247,9 +247,8 @@ def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tens
     (value, gradient), (other, slope) = step(ours, scores, relevance), step(theirs, scores, relevance)
     worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
     if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
-        raise SystemExit(
-            f"{name}: relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest gradient"
-        )
+        message = f"relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest gradient"
+        raise SystemExit(f"{name}: {message}")
 
 
 def batch(size: int, name: str) -> tuple[Tensor, Tensor]:
