@@ -30,6 +30,7 @@ class Display(Progress):
         count = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}")
         title = TextColumn(f"{{task.description:.{_TITLE}}}", markup=False)
         self._console, self._open = console, list[_Bar]()
+        self._artefacts: ProgressBar | None = None
         self._bars = Bars(
             *(title, BarColumn(), count, TimeRemainingColumn()),
             console=console,
@@ -60,6 +61,23 @@ class Display(Progress):
         """Add n to the work of the innermost task."""
         if self._open:
             self._open[-1].advance(n)
+
+    @contextmanager
+    def artefacts(self, total: int) -> Iterator[None]:
+        """Show the bar of several artefacts on a terminal. Elsewhere their own lines tell more."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self.bar("artefacts", total, "artefacts") as self._artefacts:
+            yield
+        self._artefacts = None
+
+    def made(self, text: str) -> None:
+        """Count an artefact in the bar of several; without that bar, print its line."""
+        if self._artefacts is None:
+            self.note(text)
+        else:
+            self._artefacts.advance()
 
     def note(self, text: str) -> None:
         """Print one line, above the bars."""

@@ -42,6 +42,14 @@ class Progress:
     def advance(self, n: int) -> None:
         """Add n to the work of the innermost open bar, if any is open."""
 
+    @contextmanager
+    def artefacts(self, total: int) -> Iterator[None]:
+        """Open the bar of several artefacts; on a terminal it stands for their lines."""
+        yield
+
+    def made(self, text: str) -> None:
+        """Show one line about an artefact that is made, and count it."""
+
     def note(self, text: str) -> None:
         """Show one line about work that was done or skipped."""
 

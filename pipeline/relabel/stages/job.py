@@ -56,7 +56,7 @@ class Job:
         manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
-        runtime.progress.note(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
+        runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
         return manifest, built
 
     def share(self, share: tuple[int, int]) -> str:

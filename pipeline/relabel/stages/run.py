@@ -48,7 +48,10 @@ def run(
     project.check_labels(labels)
     stages.fetch_and_ingest(project, mirror)
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
-    results = {part: _run_split(project, part, labels, exports) for part in project.label_splits(split)}
+    results = {}
+    for part in project.label_splits(split):
+        with project.runtime.progress.artefacts(_count_artefacts(project, part, labels, exports)):
+            results[part] = _run_split(project, part, labels, exports)
     if len(results) == 1:
         return next(iter(results.values()))
     merged = EvaluationResult(project)
@@ -92,6 +95,14 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
             # The page is the last part of a run: its failure must not hide the results before it.
             result.problems.append(("report", error))
     return result
+
+
+def _count_artefacts(project: Project, split: str, labels: Sequence[str], exports: bool) -> int:
+    """Return how many artefacts a split has, with the page."""
+    project, names, against = _resolve(project, split, labels)
+    steps = [*label_steps(project, names, split, against)]
+    steps += _export_steps(project, _exported(project, labels), split) if exports else []
+    return len({step.out for step in steps}) + 1
 
 
 def report(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
