@@ -70,7 +70,7 @@ COMMANDS = {
     "neighbours": (NEAR[0], "neighbours/val/captions/L"),
     "neighbours of images": (NEAR[1], "neighbours/val/images/L"),
     "encode": (ENCODE, "encodings/val/L"),
-    "report": ("report --label L --split val", "page/val-L"),
+    "report": ("report --label L --split val", "page/val"),
     "correlate": ("correlate --cxc --label L --json", None),
     "nearest": ("nearest --json --id ID --label L --split val", None),
     "false-negatives": ("false-negatives --json --label L --split val --threshold 0.3", None),

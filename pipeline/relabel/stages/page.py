@@ -12,7 +12,7 @@ from relabel.datasets.evaluation_sets import set_names
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions
 from relabel.page.render import OpenLabel, make_page
-from relabel.stages.correlate import Against, EvaluationResult, is_complete
+from relabel.stages.correlate import Against, EvaluationResult
 from relabel.stages.export import existing_neighbours
 from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
@@ -26,12 +26,11 @@ FILE = "report.html"
 _LISTED = 25  # false negatives
 
 
-def page(project: Project, split: str, labels: Sequence[str], names: Sequence[str], against: Sequence[Against]) -> Job:
-    """Prepare to write the page of a split.
+def page(project: Project, split: str, names: Sequence[str], against: Sequence[Against]) -> Job:
+    """Prepare to write the page of a split, ``page/SPLIT/report.html``, in place of one of other labels or parameters.
 
-    `labels`: labels of the request; all of the parameter file if empty. `names`: labels of the page, which are encoded
-    and judged on `against`. Tables of evaluation sets of texts are added if the labels have been judged on such sets.
-    The page is ``page/SPLIT/report.html``; that of other labels or parameters than those of the file lies beside it.
+    `names`: labels of the page, which are encoded and judged on `against`. Tables of evaluation sets of texts are added
+    if the labels have been judged on such sets.
     """
     folder, judge = project.folder, project.config.judge
     sets = []
@@ -76,14 +75,8 @@ def page(project: Project, split: str, labels: Sequence[str], names: Sequence[st
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 
-    name = page_name(project, split, labels)
-    recipe = Recipe("page", name, lambda: config, inputs, fill)
-    return Job(project, folder("page", name), recipe, project.command("report", split=split))
-
-
-def page_name(project: Project, split: str, labels: Sequence[str]) -> str:
-    """Return the name of the page of a request: `labels` is empty for all labels of the parameter file."""
-    return split if is_complete(project, labels) else f"{split}-{'+'.join(labels)[:80] or 'options'}"
+    recipe = Recipe("page", split, lambda: config, inputs, fill)
+    return Job(project, folder("page", split), recipe, project.command("report", split=split))
 
 
 def _neighbours(project: Project, label: str, split: str) -> Job | None:

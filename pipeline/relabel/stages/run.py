@@ -19,7 +19,7 @@ from relabel.stages.correlate import Against, EvaluationResult, is_complete, wit
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Step
 from relabel.stages.judged import label_steps
-from relabel.stages.page import FILE, page, page_name
+from relabel.stages.page import FILE, page
 from relabel.store.manifest import MANIFEST, read_manifest
 
 _COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
@@ -87,7 +87,7 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(project, split, labels, built, against)
+            job = page(project, split, built, against)
             job.run()
             result.paths["report"] = job.out / FILE
             result.pages = [job.out / FILE]
@@ -112,8 +112,8 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
     captions. Sets of texts that were judged before are shown for every dataset.
 
-    `split`, `labels`: as for `run`. The page of other labels or parameters than those of the file has a folder beside
-    ``page/SPLIT``. Returns EvaluationResult: `pages` has the file. Labels that could not be built are among `problems`.
+    `split`, `labels`: as for `run`. A split has one page, that of the last request. Returns EvaluationResult: `pages` has
+    the file. Labels that could not be built are among `problems`.
     """
     return run(project, split, labels, exports=False)
 
@@ -156,8 +156,8 @@ def _plan_split(project: Project, split: str, labels: Sequence[str], rows: int |
     project, names, against = _resolve(project, split, labels)
     steps = [*label_steps(project, names, split, against)]
     steps += _export_steps(project, _exported(project, labels), split)
-    out = project.folder("page", page_name(project, split, labels))
-    steps.append(Step("report", "report", split, out, lambda: page(project, split, labels, names, against)))
+    out = project.folder("page", split)
+    steps.append(Step("report", "report", split, out, lambda: page(project, split, names, against)))
     # Several labels may have a part in common.
     return [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
 
