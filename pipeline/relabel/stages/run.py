@@ -112,7 +112,7 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
     captions. Sets of texts that were judged before are shown for every dataset.
 
-    `split`, `labels`: as for `run`. A split has one page, that of the last request. Returns EvaluationResult: `pages` has
+    `split`, `labels`: as for `run`. A split has one page, of the last request. Returns EvaluationResult: `pages` has
     the file. Labels that could not be built are among `problems`.
     """
     return run(project, split, labels, exports=False)
