@@ -1,5 +1,6 @@
 """Contract: every exception that ends a command is one line on stderr and a documented exit code. The line of a bug
-names a file with the traceback; no other error shows one.
+names a file with the traceback; no other error shows one. Values outside the bounds of an option are refused before any
+file is read.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class OutOfMemoryError(RuntimeError):
         (MissingError("gone", where="a.txt", todo="Make it."), 3, "a.txt: gone. Make it."),
         (CheckError("damaged\nin line 2"), 4, "damaged in line 2"),
         (PartialError("stopped"), 5, "stopped"),
-        (system(errno.ENOSPC), 5, "labels/x"),
+        (system(errno.ENOSPC), 5, "labels/x: could not write: No space left on device. Free some space"),
         (system(errno.EMFILE, None), 4, "open files"),
-        (system(errno.EACCES), 4, "labels/x"),
+        (system(errno.EACCES), 4, "labels/x: Permission denied. Check the path and its permissions"),
         (system(errno.ENOENT), 3, "labels/x"),
         (system(errno.EISDIR), 4, "labels/x"),
         (MemoryError(), 5, "--memory"),
@@ -88,6 +89,9 @@ def test_a_bug_is_one_line_that_names_the_traceback(
     assert str(error) in text
 
 
+FIT = ["fit", "--features", "d", "--captions", "c"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -103,6 +107,10 @@ def test_a_bug_is_one_line_that_names_the_traceback(
         (["fetch", "nonsense"], 2, "nonsense"),
         (["nearest"], 2, "--id"),
         (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
+        (["run", "--labels", "sbert", "--dry-run"], 2, "--label sbert"),
+        ([*FIT, "--epochs", "1000000000000"], 2, "epochs"),
+        ([*FIT, "--set", "wide=1"], 2, "wide: no such parameter"),
+        ([*FIT, "--lookup", "x", "--batches", "y"], 2, "--lookup"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
