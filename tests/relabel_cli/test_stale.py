@@ -126,6 +126,7 @@ INDEX, NO_INDEX = {"neighbours.index": "IVF4,Flat"}, {"neighbours.index": None}
 AS_CIDER = {"sources.words": {"source": "cider", "tokenizer": "lower_split"}}
 MEAN_ONCE = tuple(f"{command} --set sources.words.pooling=mean --replace" for command in (*NEAR, LOOKUP))
 SIGMA_ONCE, WIDTH_ONCE = (f"{ENCODE} --set sources.cider.sigma=3 --replace",), (f"{TUNE} --width 5 --replace",)
+OTHER_CORPUS = ("another corpus. Run `relabel tune cbow --dataset mine`",)
 _NEAR_EXPORTS = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup")
 STALE_NEAR = (*_NEAR_EXPORTS, "ids", "ids of images", "false-negatives")
 """Readers of neighbours that no longer are today's."""
@@ -146,14 +147,7 @@ CHANGES = {
     "model edited": Change("trained", WIDTH, (), ("width (4 there, 5 here)",), UNTRAINED),
     "model trained": Change("trained", WIDTH, (TUNE,), ("vectors", "another encoding"), STALE),
     "model of one command": Change("trained", {}, WIDTH_ONCE, ("width (5 there, 4 here)",), UNTRAINED),
-    "model of other captions": Change(
-        "trained",
-        {},
-        ("ingest",),
-        ("another corpus. Run `relabel tune cbow --dataset mine`",),
-        UNTRAINED,
-        captions="second",
-    ),
+    "model of other captions": Change("trained", {}, ("ingest",), OTHER_CORPUS, UNTRAINED, captions="second"),
     "k edited": Change("words", {"neighbours.k": 5}, (), ("k (8 there, 5 here)",), STALE_NEAR),
     "index removed": Change("words", NO_INDEX, (), ("index ('IVF4,Flat' there, None here)",), STALE_NEAR, INDEX),
     "sampler edited": Change("words", {"export.batches.sampler": "graded"}),
