@@ -100,7 +100,7 @@ COLUMNS = {"pairs": ["sentence1", "sentence2", "score"], "tuples": ["anchor", *N
 
 
 def sample_of(record: dict[str, Any], kind: str) -> tuple[str, str, list[tuple[str, str, float]], int]:
-    """Return a sample as its trainer reads it: id and text of the anchor, (id, text, score) of others, and positives."""
+    """Return what a trainer reads: id and text of an anchor, (id, text, score) of others, and how many are positive."""
     if kind == "pairs":
         other = (record["caption_id2"], record["sentence2"], record["score"])
         return record["caption_id1"], record["sentence1"], [other], 1

@@ -78,11 +78,14 @@ def test_the_split_of_a_name(name: str, split: str | None) -> None:
 
 
 def test_the_note_names_the_columns_and_splits_that_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "coco_karpathy_test.json"
-    path.write_text('[{"image": "1.jpg", "caption": ["a dog"]}]')
+    path = tmp_path / "coco_karpathy_test.json.gz"  # BLIP's captions
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf \n[{"image": "1.jpg", "caption": ["a dog", "two"]}]'))
     opened = open_input(IngestParams(dataset="d", path=path), Runtime())
     assert opened.note == (
         "format json; images: column image; captions: column caption; caption ids: image and position; "
         "splits: names of files (test)"
     )
-    assert [caption.split for caption in opened.read()] == ["test"]
+    assert [caption[:4] for caption in opened.read()] == [
+        ("d:1.jpg#0", "d:1.jpg", "test", "a dog"),
+        ("d:1.jpg#1", "d:1.jpg", "test", "two"),
+    ]

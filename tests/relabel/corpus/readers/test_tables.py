@@ -163,16 +163,6 @@ def test_usual_names_of_columns(present: tuple[str, ...], image: str, text: str)
     assert (found.image_id, found.text) == (image, text)
 
 
-def test_json_lists_as_of_blip(tmp_path: Path) -> None:
-    train = [{"caption": "A dog. ", "image": "val2014/1.jpg", "image_id": "coco_1"}]
-    path = tmp_path / "coco_karpathy_train.json.gz"
-    path.write_bytes(gzip.compress(b"\xef\xbb\xbf \n" + json.dumps(train).encode()))
-    assert read("json", path) == [Caption("d:coco_1#0", "d:coco_1", "train", "A dog. ", f"{path}: record 0")]
-    test = tmp_path / "coco_karpathy_test.json"
-    test.write_text(json.dumps([{"image": "val2014/2.jpg", "caption": ["x", "y"]}]))
-    assert [c[:2] for c in read("json", test)] == [(f"d:val2014/2.jpg#{k}", "d:val2014/2.jpg") for k in range(2)]
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
