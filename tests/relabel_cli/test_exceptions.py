@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel_cli.exceptions import report
 from relabel_cli.main import load_root, run
 from relabel_train.files import LookupFileError
@@ -31,15 +31,12 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (UsageError("wrong"), 2, "wrong"),
         (MissingError("gone", where="a.txt", todo="Make it."), 3, "a.txt: gone. Make it."),
         (CheckError("damaged\nin line 2"), 4, "damaged in line 2"),
-        (PartialError("stopped"), 5, "stopped"),
         (system(errno.ENOSPC), 5, "labels/x: could not write: No space left on device. Free some space"),
         (system(errno.EMFILE, None), 4, "open files"),
         (system(errno.EACCES), 4, "labels/x: Permission denied. Check the path and its permissions"),
         (system(errno.ENOENT), 3, "labels/x"),
-        (system(errno.EISDIR), 4, "labels/x"),
         (MemoryError(), 5, "--memory"),
         (OutOfMemoryError("CUDA out of memory. Tried"), 5, "--memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "--memory"),
