@@ -49,10 +49,7 @@ WORDS = ["a", "dog", "cat", "bird", "man", "on", "hill", "chair", "road", "bus",
 SPLITS = {"train": 10, "val": 20, "test": 10}
 """Images of each split, of five captions each. Labels are of val, whose captions and images do not start at row 0."""
 
-NEAR = (
-    "neighbours --label L --candidates val --queries captions",
-    "neighbours --label L --candidates val --queries images",
-)
+NEAR = tuple(f"neighbours --label L --candidates val --queries {queries}" for queries in ("captions", "images"))
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune cbow"
 TABLES = (ENCODE, *NEAR, LOOKUP)

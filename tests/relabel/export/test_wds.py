@@ -127,12 +127,10 @@ def test_bad_shards_and_missing_inputs_are_named(project: Project, keys: list[st
     images = write_images(tmp_path / "images", keys)
     with pytest.raises(MissingError, match=r"00003.tar"):
         exported(project, images / "{00000..00003}.tar")
-    (images / "00002.tar").write_bytes(b"no tar at all" * 100)
-    with pytest.raises(CheckError, match=r"00002.tar: not a complete tar file"):
-        exported(project, images)
-    (images / "00002.tar").write_bytes(bytes(10240))
-    with pytest.raises(CheckError, match=r"00002.tar: no sample"):
-        exported(project, images)
+    for content, fault in ((b"no tar at all" * 100, "not a complete tar file"), (bytes(10240), "no sample")):
+        (images / "00002.tar").write_bytes(content)
+        with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
+            exported(project, images)
     with pytest.raises(CheckError, match=f"key {keys[0]} comes back in the same shard"):
         exported(project, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):

@@ -47,8 +47,7 @@ class Odd(Relevance):
 
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
-    (tmp_path / "work" / ".done").mkdir(parents=True)
-    return Work(tmp_path / "work")
+    return Work(tmp_path)
 
 
 def cxc_corpus(split: Split, images: int | None = None) -> Corpus:

@@ -35,33 +35,10 @@ from relabel.store.workdir import Work
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "set": lambda v: sum(v) / len(v), "first": lambda v: v[0]}
 
 
-@pytest.fixture
-def corpus() -> Corpus:
-    """Return a corpus of images with 1, 2, 5, 6 and 7 captions and CxC's ids."""
-    return Corpus.from_captions(
-        Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
-        for image, count in enumerate((1, 2, 5, 6, 7), 1)
-        for k in range(count)
-    )
-
-
 def judged(task: Task, pairs: list[tuple[str, str]]) -> HumanScores:
     left, right = (list(side) for side in zip(*pairs, strict=True))
     method = {"sts": "c2c_isim", "sits": "c2i_intrasim", "sis": "i2i_csim"}[task]
     return HumanScores(task, "test", left, right, np.linspace(0, 5, len(pairs)), [method] * len(pairs))
-
-
-@pytest.fixture
-def few_pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Task, HumanScores]:
-    images = [f"coco:{i}" for i in range(1, 6)]
-    captions = ["coco:10", "coco:20", "coco:21", "coco:34", "coco:40", "coco:45", "coco:50", "coco:56"]
-    scores_of_task: dict[Task, HumanScores] = {
-        "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
-        "sits": judged("sits", [(c, i) for c in captions for i in images]),
-        "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
-    }
-    monkeypatch.setattr(cxc, "human_scores", lambda task, split: scores_of_task[task])
-    return scores_of_task
 
 
 def by_hand(corpus: Corpus, task: Task, left: str, right: str, pooling: Pooling, own: bool) -> float:
@@ -90,12 +67,23 @@ def by_hand(corpus: Corpus, task: Task, left: str, right: str, pooling: Pooling,
 @pytest.mark.parametrize("pooling", ["max", "mean", "set", "first"])
 @pytest.mark.parametrize("own", [True, False])
 def test_every_task_equals_its_definition(
-    corpus: Corpus, few_pairs: dict[Task, HumanScores], work: Work, pooling: Pooling, own: bool
+    work: Work, pooling: Pooling, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relevance = Odd(corpus, range(len(corpus)), pooling)
-    score_cxc(corpus, relevance, False, "test", work, leave_one_out=not own)
+    corpus = Corpus.from_captions(  # images with 1, 2, 5, 6 and 7 captions
+        Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
+        for image, count in enumerate((1, 2, 5, 6, 7), 1)
+        for k in range(count)
+    )
+    images, captions = corpus.image_ids, [f"coco:{number}" for number in (10, 20, 21, 34, 40, 45, 50, 56)]
+    pairs_of_task: dict[Task, HumanScores] = {
+        "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
+        "sits": judged("sits", [(c, i) for c in captions for i in images]),
+        "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
+    }
+    monkeypatch.setattr(cxc, "human_scores", lambda task, split: pairs_of_task[task])
+    score_cxc(corpus, Odd(corpus, range(len(corpus)), pooling), False, "test", work, leave_one_out=not own)
     for task, pairs in read_cxc(work.folder, "test").items():
-        human = few_pairs[task]
+        human = pairs_of_task[task]
         assert (pairs.human.left, pairs.human.right) == (human.left, human.right)
         assert pairs.human.score.tolist() == human.score.tolist()
         expected = [by_hand(corpus, task, *pair, pooling, own) for pair in zip(human.left, human.right, strict=True)]

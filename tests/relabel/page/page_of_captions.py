@@ -89,10 +89,9 @@ def example_data(count: int = 60) -> dict[str, Any]:
     }
 
 
+ROWS = (("sbert", "0.88"), ("cider", "<b>0.74</b>"))
 TABLES = (
-    Table(
-        "Agreement <of> labels", ("label", "all"), (("sbert", "0.88"), ("cider", "<b>0.74</b>")), ("A note & more.",)
-    ),
+    Table("Agreement <of> labels", ("label", "all"), ROWS, ("A note & more.",)),
     Table("Another table", ("label", "value"), (("sbert", "1"),)),
 )
 
