@@ -19,6 +19,8 @@ from relabel_train.files import LookupFileError
 from relabel_train.ids import UnknownIdError
 from relabel_train.reference.options import FitError
 
+Printed = pytest.CaptureFixture[str]
+
 
 def system(number: int, filename: str | None = "labels/x") -> OSError:
     return OSError(number, os.strerror(number), filename)
@@ -49,9 +51,7 @@ class OutOfMemoryError(RuntimeError):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_an_error_of_a_user_or_a_machine_is_one_line(
-    error: Exception, code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_a_user_or_a_machine_is_one_line(error: Exception, code: int, words: str, capsys: Printed) -> None:
     assert report(error) == code
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -70,7 +70,7 @@ def test_an_error_of_a_user_or_a_machine_is_one_line(
     ids=lambda error: type(error).__name__,
 )
 def test_a_bug_is_one_line_that_names_the_traceback(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     def fail() -> None:
         raise error
@@ -111,12 +111,7 @@ FIT = ["fit", "--features", "d", "--captions", "c"]
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
-    arguments: list[str],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["relabel", *arguments])

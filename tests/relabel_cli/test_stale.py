@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.relabel.published import images_of_captions
-from tests.relabel_cli.runner import invoke
+from tests.relabel_cli.runner import contents, invoke
 
 import relabel
 from relabel import stages
@@ -251,8 +251,7 @@ class Folder:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """Return the files of an artefact but for its manifest."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {name: body for name, body in contents(folder).items() if body is not None and name != "manifest.json"}
 
 
 @cache

@@ -32,11 +32,11 @@ def built_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / name).mkdir()
         (home / name / "thesis.tex").write_text("mine")
     (folder / "params.yaml").write_text(PARAMS)
-    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
-        for row in range(30):
-            text = f"a {('dog', 'cat', 'bird')[row % 3]} on a {('chair', 'hill')[row % 2]} number {row // 5}"
-            line = {"caption_id": str(row), "image_id": str(row // 5), "split": "train", "text": text}
-            file.write(json.dumps(line) + "\n")
+    texts = [
+        f"a {('dog', 'cat', 'bird')[row % 3]} on a {('chair', 'hill')[row % 2]} number {row // 5}" for row in range(30)
+    ]
+    rows = [{"caption_id": row, "image_id": row // 5, "split": "train", "text": text} for row, text in enumerate(texts)]
+    (folder / "captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for command in ("ingest", "encode --label cider --split train", "export lookup --label cider"):
@@ -52,7 +52,6 @@ def home(built_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return home
 
 
-OTHER = "--format jsonl --path captions.jsonl"
 PLAN = "export batches --label cider --batch-size 8 --epochs 1 --name"
 
 
@@ -92,7 +91,7 @@ def test_a_command_leaves_every_file_as_it_was(command: str, code: int, message:
         ("labels/mine/encodings/train/same_image", "encode --split train --label same_image"),
         ("labels/mine/exports/train/batches/p", f"{PLAN} p"),
         ("labels/mine/neighbours/train/captions/cider", "neighbours --label cider --candidates train -k 3"),
-        ("labels/other/corpus", f"ingest --dataset other {OTHER}"),
+        ("labels/other/corpus", "ingest --dataset other --format jsonl --path captions.jsonl"),
     ],
 )
 def test_files_at_the_path_of_an_artefact_stay(folder: str, command: str, home: Path) -> None:

@@ -69,7 +69,6 @@ class Params(Parameters):
         ({"n": 1}, "n", "no such parameter"),
         ({"k": True}, "k", "not valid here"),
         ({"k": 1.5}, "k", "valid integer"),
-        ({"rate": False}, "rate", "not valid here"),
         ({"rate": float("nan")}, "rate", "finite"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
     ],

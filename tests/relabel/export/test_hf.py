@@ -188,10 +188,7 @@ def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
     assert len(draw_from_bins(np.full(9, 0.5), 4, 5, rng)) == 5
 
 
-MARGINS = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)]
-
-
-@pytest.mark.parametrize(("margin", "relative"), MARGINS)
+@pytest.mark.parametrize(("margin", "relative"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)])
 def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relative: float) -> None:
     rng = np.random.default_rng(5)
     scores, own = rng.uniform(-1, 1, (300, 7)).round(2), rng.random((300, 7)) < 0.2

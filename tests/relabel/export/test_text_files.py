@@ -71,10 +71,10 @@ def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
     for line in (-1, 50):
         with pytest.raises(IndexError, match="test has 50 lines"):
             lookup.at_lines([3, line], 5)
-    with pytest.raises(ValueError, match="fewer than 8 captions"):
-        lookup.at_lines([7], 8)
-    with pytest.raises(ValueError, match="export a lookup of that split"):
-        lookup_of(project, "all").at_lines([0], 5)
+    refused = (lookup, 8, "fewer than 8 captions"), (lookup_of(project, "all"), 5, "export a lookup of that split")
+    for opened, per_image, said in refused:
+        with pytest.raises(ValueError, match=said):
+            opened.at_lines([7], per_image)
     assert lookup.at_lines(np.arange(len(lookup)), 0).tolist() == list(lookup.rows)
 
 

@@ -54,7 +54,6 @@ def label_of(source: str, name: str | None = None, own_model: bool = False, **ch
         ("cider", {"df": "train"}, "all", None),
         ("cider", {"sigma": 5.0}, "all", None),
         ("cider", {"pooling": "max"}, "all", None),
-        ("meteor", {}, "all", 0.757),
         ("meteor", {"heap": "1G", "processes": 1}, "all", 0.757),
         ("spice", {}, "all", 0.729),
         ("spice", {}, "c2i_intrasim", 0.536),
@@ -65,8 +64,6 @@ def label_of(source: str, name: str | None = None, own_model: bool = False, **ch
         ("sbert", {"max_length": 8}, "all", None),
         ("sbert", {"model": "data/sbert-cxc"}, "all", None),
         ("sbert", {"model": "/models/sentence-transformers/all-MiniLM-L6-v2"}, "all", None),
-        ("sbert", {"model": "someone/tuned-on-coco"}, "all", None),
-        ("cbow", {}, "all", None),
         ("precomputed", {"captions": "c.npy", "images": "i.npy", "pooling": "set"}, "all", None),
     ],
 )
