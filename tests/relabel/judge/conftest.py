@@ -28,7 +28,7 @@ class Odd(Relevance):
     def one(self, reference: Rows, caption: Rows) -> Scores:
         value = ((reference.astype(np.int64) * 7919 + caption.astype(np.int64) * 104729) % 1009) / 1009
         same = self.corpus.image[reference] == self.corpus.image[caption]
-        out = np.asarray(np.where(same, 0.5 + value / 2, np.round(value, 2)), np.float64)
+        out = np.round(np.where(same, 0.5 + value / 2, value), 2)
         out[self.corpus.image[caption] == self.nan] = np.nan
         return out
 
