@@ -28,14 +28,16 @@ def eccv(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Eccv:
 
 @pytest.fixture
 def tiny(few: Corpus) -> Eccv:
-    """Return 40 images and their captions; a query has up to 6 positives, one of them outside the gallery."""
+    """Return 40 images and their captions; a query has its own and some drawn positives, and one lacks one."""
     generator = np.random.default_rng(3)
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)
     queries = {}
     for direction, query_ids, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
         index = np.sort(generator.choice(query_ids, 9, replace=False))
-        positives = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
+        own = (few.image[captions] == q if direction == "i2t" else images == few.image[q] for q in index)
+        drawn = (generator.choice(items, generator.integers(1, 6), replace=False) for _ in index)
+        positives = [np.union1d(np.flatnonzero(of), some) for of, some in zip(own, drawn, strict=True)]
         count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
         queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
     return Eccv(captions, images, queries)
