@@ -33,11 +33,10 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         folder = tmp_path / "fake-java"
         folder.mkdir(exist_ok=True)
         version = "if '-version' in sys.argv: sys.exit(print('openjdk version \"17.0.0\"', file=sys.stderr))"
-        (folder / "main.py").write_text(f"import os, sys, time\n{version}\n{textwrap.dedent(code)}", encoding="utf-8")
+        main = folder / "main.py"
+        main.write_text(f"import os, sys, time\n{version}\n{textwrap.dedent(code)}", encoding="utf-8")
         java = folder / "java"
-        java.write_text(
-            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S -E {shlex.quote(str(folder / "main.py"))} "$@"\n'
-        )
+        java.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S -E {shlex.quote(str(main))} "$@"\n')
         java.chmod(0o755)
         monkeypatch.setenv("RELABEL_JAVA", str(java))
         return java

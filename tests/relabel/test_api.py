@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -106,23 +107,17 @@ def test_block_is_the_relevance_of_each_image_and_caption(labels: relabel.Label)
     np.testing.assert_array_equal(pairs, block[[0, 1], [0, 1]])
 
 
-def test_nearest_by_id_excludes_the_caption_and_orders_by_score(labels: relabel.Label) -> None:
-    hits = labels.nearest("mine:c0", k=8)
-    assert [hit.caption_id for hit in hits if hit.same_image] == ["mine:c1", "mine:c2"] or len(hits) == 8
-    assert "mine:c0" not in {hit.caption_id for hit in hits}
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    corpus = labels.corpus
-    row = np.array([corpus.row_of["mine:c0"]], np.int32)
-    first = np.array([corpus.row_of[hits[0].caption_id]], np.int32)
-    assert hits[0].score == labels.relevance.block(References.single(row), first, "first")[0, 0]
-
-
-def test_nearest_by_text_equals_nearest_of_the_same_caption(labels: relabel.Label) -> None:
-    (first, *_) = labels.nearest(text="a dog on a surfboard", k=3)
-    assert first.caption_id == "mine:a0"
-    by_id = {hit.caption_id: hit.score for hit in labels.nearest("mine:a0", k=8)}
-    for hit in labels.nearest(text="a dog on a surfboard", k=8)[1:]:
-        assert hit.score == pytest.approx(by_id[hit.caption_id], abs=1e-12)
+def test_nearest_equals_a_sort_by_id_and_by_text(labels: relabel.Label) -> None:
+    corpus, row = labels.corpus, labels.corpus.row_of["mine:c0"]
+    others = np.array([other for other in range(len(corpus)) if other != row], np.int32)
+    scores = labels.relevance.block(References.single(np.array([row])), others, "first")[0].tolist()
+    expected = sorted(zip((-score for score in scores), others.tolist(), strict=True))
+    hits = [(corpus.row_of[hit.caption_id], hit.score, hit.same_image) for hit in labels.nearest("mine:c0", k=8)]
+    assert hits == [(other, -score, corpus.image[other] == corpus.image[row]) for score, other in expected]
+    first, *by_text = labels.nearest(text=corpus.texts[row], k=9)
+    assert first.caption_id == "mine:c0"
+    scores_of_text = {corpus.row_of[hit.caption_id]: hit.score for hit in by_text}
+    assert scores_of_text == pytest.approx({other: score for other, score, _ in hits}, abs=1e-12)
 
 
 def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relabel.Label) -> None:
@@ -134,32 +129,31 @@ def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relab
 
 
 def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
-    with pytest.raises(MissingError, match="no corpus of dataset yours"):
-        relabel.load("labels/yours", "cider")
-    with pytest.raises(MissingError, match="same_image is not encoded"):
-        relabel.load(folder, "same_image")
-    with pytest.raises(UsageError, match="no label 'cidr'"):
-        relabel.load(folder, "cidr")
-    with pytest.raises(UsageError, match="no such image"):
-        labels.block(["mine:z"], ["mine:a0"])
-    with pytest.raises(UsageError, match="no such caption"):
-        labels.block(["mine:a"], ["mine:a9"])
-    with pytest.raises(UsageError, match="sequence of ids"):
-        labels.block("mine:a", ["mine:a0"])
-    with pytest.raises(UsageError, match="as many images as captions"):
-        labels.pairs(["mine:a"], [])
-    with pytest.raises(UsageError, match="either a caption id or a text"):
-        labels.nearest()
-    with pytest.raises(UsageError, match="at least 1"):
-        labels.nearest("mine:a0", k=0)
+    cases: list[Any] = [
+        (MissingError, "no corpus of dataset yours", relabel.load, "labels/yours", "cider"),
+        (MissingError, "same_image is not encoded", relabel.load, folder, "same_image"),
+        (UsageError, "no label 'cidr'", relabel.load, folder, "cidr"),
+        (UsageError, "no such image", labels.block, ["mine:z"], ["mine:a0"]),
+        (UsageError, "no such caption", labels.block, ["mine:a"], ["mine:a9"]),
+        (UsageError, "sequence of ids", labels.block, "mine:a", ["mine:a0"]),
+        (UsageError, "as many images as captions", labels.pairs, ["mine:a"], []),
+        (UsageError, "either a caption id or a text", labels.nearest),
+        (UsageError, "at least 1", partial(labels.nearest, k=0), "mine:a0"),
+        (UsageError, "same_image", relabel.Scorer, "same_image"),
+        (UsageError, "no label 'sbrt'", relabel.score, "a dog", ["a cat"], "sbrt"),
+        (UsageError, "tokeniser", partial(relabel.score, tokeniser="ptb"), "a dog", ["a cat"], "cider"),
+        (UsageError, "documents is an empty list", partial(relabel.Scorer, documents=[]), "cider"),
+        (MissingError, "gone", partial(relabel.Scorer, documents="gone"), "cider"),
+    ]
+    for error, named, call, *given in cases:
+        with pytest.raises(error, match=named):
+            call(*given)
 
 
 def test_score_is_cider_over_the_given_documents() -> None:
     scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer")
-    references, captions = (
-        ["a dog on a surfboard", "a wet dog surfs"],
-        ["a surfing dog", "two cats", "a dog on a board"],
-    )
+    references = ["a dog on a surfboard", "a wet dog surfs"]
+    captions = ["a surfing dog", "two cats", "a dog on a board"]
     documents = [["two cats on a sofa", "cats sleep"], ["a man on a board"], ["a dog sleeps"]]
     scores = relabel.score(references, captions, "cider", tokenizer="lower_split", documents=documents)
     # The tool counts the document frequencies of all sets that it is given and scores one candidate per set.
@@ -211,35 +205,18 @@ def test_a_scorer_names_what_is_no_list_of_texts(references: Any, captions: Any,
         relabel.Scorer("cider", tokenizer="lower_split")(references, captions)
 
 
-def test_scores_are_refused_for_sources_that_need_more_than_texts() -> None:
-    with pytest.raises(UsageError, match="same_image"):
-        relabel.Scorer("same_image")
-    with pytest.raises(UsageError, match="no label 'sbrt'"):
-        relabel.score("a dog", ["a cat"], "sbrt")
-    with pytest.raises(UsageError, match="tokeniser"):
-        relabel.score("a dog", ["a cat"], "cider", tokeniser="ptb")
-    with pytest.raises(UsageError, match="documents is an empty list"):
-        relabel.Scorer("cider", documents=[])
-    with pytest.raises(MissingError, match="gone"):
-        relabel.Scorer("cider", documents="gone")
-
-
 def shared_words(references: list[list[str]], candidates: list[str]) -> list[int]:
     return [len(set(r[0].split()) & set(c.split())) for r, c in zip(references, candidates, strict=True)]
 
 
 def test_a_function_and_a_label_are_judged_on_a_file(labels: relabel.Label) -> None:
-    rated = [
-        ("a dog on a sofa", "a dog", 4),
-        ("two cats", "a cat", 3),
-        ("a dog", "two cats", 1),
-        ("a boat", "a cat", 0),
-    ]
+    rated = ("a dog on a sofa", "a dog", 4), ("two cats", "a cat", 3), ("a dog", "two cats", 1), ("a boat", "a cat", 0)
     lines = [json.dumps({"reference": r, "candidate": c, "human": human}) for r, c, human in rated]
     Path("mine.jsonl").write_text("\n".join(lines))
-    report = relabel.correlate([labels, shared_words], on="mine.jsonl")
+    report, alone = (relabel.correlate(judged, on="mine.jsonl") for judged in ([labels, shared_words], shared_words))
     assert {record["label"] for record in report.records} == {"cider", "shared_words"}
     assert "shared_words" in str(report)
-    alone = relabel.correlate(shared_words, on="mine.jsonl")
-    figure = [r for r in report.records if r["label"] == "shared_words" and r["task"] != "summary"]
-    assert figure == [r for r in alone.records if r["label"] == "shared_words" and r["task"] != "summary"]
+    figure, again = (
+        [r for r in one.records if r["label"] == "shared_words" and r["task"] != "summary"] for one in (report, alone)
+    )
+    assert figure == again != []

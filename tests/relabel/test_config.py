@@ -61,13 +61,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("sources: {mine: {source: nothing}}", "no source 'nothing'"),
         ("- a list", "expected a mapping"),
         ("a: [", "not YAML"),
-        ("judge: {seed: -1}", "judge.seed"),
-        ("judge: {seed: 2024-01-01}", "judge.seed"),
-        ("judge: {seed: true}", "judge.seed"),
         ("export: {batches: {levels: [0.1, .nan]}}", r"export\.batches\.levels"),
-        ("judge: {}\njudge: {}", "appears twice"),
-        ("judge:\n  seed: 1.5", "judge.seed"),
-        ("judge: {seed: 1:30}", "1:30"),
         ("sources:\n  10: {source: cider}", r"params\.yaml: .*a key that is not text; quote it[^/]*line 2, column 3"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -24,3 +25,9 @@ def invoke(*arguments: str, quiet: bool = True) -> tuple[int, str]:
 def one_thread(command: Sequence[str]) -> list[str]:
     """Return a command that computes in one thread."""
     return [*command] if [*command[:1]] in ALONE or [*command[:2]] in ALONE else [*command, "--threads", "1"]
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Return everything below a folder except locks, by path: the bytes of files, None for folders."""
+    below = [path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".work"]
+    return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in below}

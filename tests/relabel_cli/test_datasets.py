@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.relabel_cli.runner import contents
 from tests.relabel_cli.runner import invoke as relabel
 
 TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
 CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train")
+INGEST = ("ingest", "--dataset", "mine")
 LOWER = ("--label", "cider_lower_split")
 
 
@@ -37,56 +39,53 @@ def write(name: str, texts: Sequence[str]) -> None:
         rows.writerows([number, number // 3, text] for number, text in enumerate(texts))
 
 
-def files(folder: str) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
-
-
 def captions(dataset: str) -> int:
-    code, output = relabel("ingest", "--dataset", dataset, *CSV, "--json")
+    """Ingest the captions; return their number."""
+    return int(json.loads(done("ingest", "--dataset", dataset, *CSV, "--json"))["rows"][1])
+
+
+def done(*arguments: str) -> str:
+    """Run a command that succeeds; return its output."""
+    code, output = relabel(*arguments)
     assert code == 0, output
-    return int(json.loads(output)["rows"][1])
+    return output
+
+
+def files(folder: str) -> dict[str, bytes | None]:
+    return {name: body for name, body in contents(Path(folder)).items() if body is not None}
+
+
+def refused(*arguments: str, said: Sequence[str], code: int = 2) -> None:
+    """Run a command that states its reason and leaves every artefact as it was."""
+    before = files("labels")
+    found, output = relabel(*arguments)
+    assert (found, [part for part in said if part not in output]) == (code, []), output
+    assert files("labels") == before
 
 
 def test_captions_of_a_user_do_not_take_a_published_name() -> None:
     for more in ([], ["--dataset", "flickr30k"]):
-        code, output = relabel("ingest", *CSV, *more)
-        assert code == 4
-        assert "--dataset NAME" in output
-    assert not Path("labels/coco/corpus").exists()
-    assert not Path("labels/flickr30k/corpus").exists()
+        refused("ingest", *CSV, *more, said=["--dataset NAME"], code=4)
 
 
 def test_a_corpus_is_replaced_by_its_own_source_only() -> None:
     assert captions("mine") == 12
-    before = files("labels/mine")
+    Path("captions.jsonl").write_text(json.dumps({"caption_id": 1, "image_id": 1, "text": "one"}))
+    there = ["corpus mine", "ingest.path ('../../../captions.csv' there", "--dataset NAME", "--replace"]
     for other in (["--path", "others.csv"], ["--format", "jsonl", "--path", "captions.jsonl"]):
-        rows = [{"caption_id": 1, "image_id": 1, "text": "one"}]
-        Path("captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        code, output = relabel("ingest", "--dataset", "mine", *CSV, *other)
-        assert code == 2
-        assert "corpus mine" in output
-        assert "ingest.path ('../../../captions.csv' there" in output
-        assert "--dataset NAME" in output
-        assert "--replace" in output
-        assert files("labels/mine") == before
-    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--path", "others.csv", "--replace")
-    assert code == 0, output
-    code, output = relabel("ingest", "--dataset", "mine", *CSV)
-    assert code == 2
-    assert "others.csv" in output
+        refused(*INGEST, *CSV, *other, said=there)
+    done(*INGEST, *CSV, "--path", "others.csv", "--replace")
+    refused(*INGEST, *CSV, said=["others.csv"])
 
 
 def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert captions("mine") == 12
     write("captions.csv", [*TEXTS, "one more"])
     assert captions("mine") == 13
-    smaller = ("ingest", "--dataset", "mine", *CSV, "--set", "ingest.rows_per_shard=5")
-    code, output = relabel(*smaller)
-    assert code == 2
-    assert "ingest.rows_per_shard (50000 there, 5 here)" in output
-    code, output = relabel(*smaller, "--replace")
-    assert code == 0, output
-    assert relabel("ingest", "--dataset", "mine", *CSV, "--replace")[0] == 0
+    smaller = (*INGEST, *CSV, "--set", "ingest.rows_per_shard=5")
+    refused(*smaller, said=["ingest.rows_per_shard (50000 there, 5 here)"])
+    done(*smaller, "--replace")
+    done(*INGEST, *CSV, "--replace")
     moved = checkout.with_name("moved")
     checkout.rename(moved)
     monkeypatch.chdir(moved)
@@ -95,19 +94,14 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_ingested_dataset_is_known_by_its_name() -> None:
-    code, output = relabel("run", "--dataset", "mine", "--split", "train", *LOWER)
-    assert code == 2
-    assert "no captions are known for dataset mine" in output
+    mine = ("--dataset", "mine", "--split", "train", *LOWER)
+    refused("run", *mine, said=["no captions are known for dataset mine"])
     assert captions("mine") == 12
     before = files("labels/mine/corpus")
-    for command in (["run", "--dry-run"], ["encode"]):
-        code, output = relabel(*command, "--dataset", "mine", "--split", "train", *LOWER)
-        assert code == 0, output
+    done("run", "--dry-run", *mine)
+    done("encode", *mine)
     assert files("labels/mine/corpus") == before
-    code, output = relabel("ingest", "--dataset", "mine", "--set", "ingest.rows_per_shard=5")
-    assert code == 2
-    assert "ingest.rows_per_shard (50000 there, 5 here)" in output
-    assert files("labels/mine/corpus") == before
+    refused(*INGEST, "--set", "ingest.rows_per_shard=5", said=["ingest.rows_per_shard (50000 there, 5 here)"])
 
 
 def test_one_command_labels_every_split_of_a_file() -> None:
@@ -115,15 +109,12 @@ def test_one_command_labels_every_split_of_a_file() -> None:
     with Path("My captions.csv").open("w", encoding="utf-8") as file:
         file.write("image_id,split,text\n")
         file.writelines(f"{n // 3},{('train', 'train', 'test')[n // 3 % 3]},{text}\n" for n, text in enumerate(TEXTS))
-    code, output = relabel("run", "My captions.csv", *LOWER)
-    assert code == 0, output
+    output = done("run", "My captions.csv", *LOWER)
     folder = Path("labels/my-captions/exports")
     assert {path.parents[1].name for path in folder.glob("*/lookup/cider_lower_split")} == {"train", "test"}
     assert f'open_lookup("{folder}/train/lookup/cider_lower_split")' in output
     Path("params.yaml").unlink()
-    code, output = relabel("nearest", "a dog", *LOWER, "-k", "1")
-    assert (code, "my-captions:" in output) == (0, True), output
-    assert relabel("encode", *LOWER)[0] == 0
+    assert "my-captions:" in done("nearest", "a dog", *LOWER, "-k", "1")
+    done("encode", *LOWER)
     assert captions("other") == 12
-    code, output = relabel("encode", *LOWER)
-    assert (code, "my-captions" in output) == (3, True), output  # two datasets: one has to be named
+    refused("encode", *LOWER, said=["my-captions"], code=3)  # two datasets: one has to be named

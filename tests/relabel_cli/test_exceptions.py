@@ -1,5 +1,6 @@
 """Contract: every exception that ends a command is one line on stderr and a documented exit code. The line of a bug
-names a file with the traceback; no other error shows one.
+names a file with the traceback; no other error shows one. Values outside the bounds of an option are refused before any
+file is read.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel_cli.exceptions import report
 from relabel_cli.main import load_root, run
 from relabel_train.files import LookupFileError
 from relabel_train.ids import UnknownIdError
 from relabel_train.reference.options import FitError
+
+Printed = pytest.CaptureFixture[str]
 
 
 def system(number: int, filename: str | None = "labels/x") -> OSError:
@@ -30,15 +33,12 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (UsageError("wrong"), 2, "wrong"),
         (MissingError("gone", where="a.txt", todo="Make it."), 3, "a.txt: gone. Make it."),
         (CheckError("damaged\nin line 2"), 4, "damaged in line 2"),
-        (PartialError("stopped"), 5, "stopped"),
-        (system(errno.ENOSPC), 5, "labels/x"),
+        (system(errno.ENOSPC), 5, "labels/x: could not write: No space left on device. Free some space"),
         (system(errno.EMFILE, None), 4, "open files"),
-        (system(errno.EACCES), 4, "labels/x"),
+        (system(errno.EACCES), 4, "labels/x: Permission denied. Check the path and its permissions"),
         (system(errno.ENOENT), 3, "labels/x"),
-        (system(errno.EISDIR), 4, "labels/x"),
         (MemoryError(), 5, "--memory"),
         (OutOfMemoryError("CUDA out of memory. Tried"), 5, "--memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "--memory"),
@@ -51,9 +51,7 @@ class OutOfMemoryError(RuntimeError):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_an_error_of_a_user_or_a_machine_is_one_line(
-    error: Exception, code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_a_user_or_a_machine_is_one_line(error: Exception, code: int, words: str, capsys: Printed) -> None:
     assert report(error) == code
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -72,7 +70,7 @@ def test_an_error_of_a_user_or_a_machine_is_one_line(
     ids=lambda error: type(error).__name__,
 )
 def test_a_bug_is_one_line_that_names_the_traceback(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     def fail() -> None:
         raise error
@@ -86,6 +84,9 @@ def test_a_bug_is_one_line_that_names_the_traceback(
     text = file.read_text(encoding="utf-8")
     assert "Traceback (most recent call last)" in text
     assert str(error) in text
+
+
+FIT = ["fit", "--features", "d", "--captions", "c"]
 
 
 @pytest.mark.parametrize(
@@ -103,15 +104,14 @@ def test_a_bug_is_one_line_that_names_the_traceback(
         (["fetch", "nonsense"], 2, "nonsense"),
         (["nearest"], 2, "--id"),
         (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
+        (["run", "--labels", "sbert", "--dry-run"], 2, "--label sbert"),
+        ([*FIT, "--epochs", "1000000000000"], 2, "epochs"),
+        ([*FIT, "--set", "wide=1"], 2, "wide: no such parameter"),
+        ([*FIT, "--lookup", "x", "--batches", "y"], 2, "--lookup"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
-    arguments: list[str],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["relabel", *arguments])

@@ -36,26 +36,14 @@ ENCODE = ("encode", "--label", "cider", "--split", "all")
 Found = Callable[[psutil.Process, Path], object]
 
 
-def importing(process: psutil.Process, folder: Path) -> object:
-    return True
-
-
-def with_workers(process: psutil.Process, folder: Path) -> object:
-    return len(process.children()) >= 2
-
-
-def compiling(process: psutil.Process, folder: Path) -> object:
-    # numba ignores a KeyboardInterrupt in its callbacks.
-    return list((folder / "numba").rglob("*.nbi"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "command", "reached"),
     [
-        ((), ("ingest",), importing),
-        ((("ingest",),), (*ENCODE, "--workers", "2"), with_workers),
-        ((("ingest",), ENCODE), ("neighbours", "--label", "cider"), compiling),
+        ((), ("ingest",), lambda process, folder: True),
+        ((("ingest",),), (*ENCODE, "--workers", "2"), lambda process, folder: len(process.children()) >= 2),
+        # numba ignores a KeyboardInterrupt in its callbacks.
+        ((("ingest",), ENCODE), ("neighbours", "--label", "cider"), lambda process, folder: [*folder.rglob("*.nbi")]),
     ],
     ids=["importing", "workers", "compiling"],
 )

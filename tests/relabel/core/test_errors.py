@@ -1,7 +1,5 @@
-"""Contract: an error of the operating system becomes an error with the matching advice and exit code.
-
-A message states the problem, its place and the remedy, and quotes at most 1,500 characters of each. The commands in
-messages exist. A mistyped name is answered with the names that exist and the ones that resemble it.
+"""Contract: a message states the problem, its place and the remedy, and quotes at most 1,500 characters of each. The
+commands in messages exist. A mistyped name is answered with the names that exist and the ones that resemble it.
 
 Contract: a table has the same content in every format, and characters with a meaning in a format are escaped.
 """
@@ -9,15 +7,11 @@ Contract: a table has the same content in every format, and characters with a me
 from __future__ import annotations
 
 import ast
-import errno
-import os
 import re
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
-from relabel.core.errors import CheckError, choices, system_error
+from relabel.core.errors import CheckError, choices
 from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
 
@@ -40,14 +34,6 @@ def test_commands_in_messages_exist() -> None:
         assert verb in VERBS, verb
         group = getattr(import_module(f"relabel_cli.verbs.{verb.replace('-', '_')}").app, "commands", None)
         assert group is None or name in {"", *group}, (verb, name)
-
-
-@pytest.mark.parametrize(("number", "code", "advice"), [(errno.ENOSPC, 5, "space"), (errno.EACCES, 4, "permissions")])
-def test_the_advice_matches_the_error_of_the_system(number: int, code: int, advice: str) -> None:
-    error = system_error(OSError(number, os.strerror(number), "some/file"), "folder")
-    assert (error.exit_code, error.where) == (code, "some/file")
-    assert os.strerror(number) in error.problem
-    assert advice in str(error.todo)
 
 
 def test_a_message_has_three_parts_of_bounded_length() -> None:

@@ -27,13 +27,8 @@ from relabel.store.manifest import Manifest, read_manifest
 ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
 
 
-def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
-    return build(out, corpus_ingest.ingest(params, runtime), runtime.progress)
-
-
-@pytest.fixture
-def runtime(tmp_path: Path) -> Runtime:
-    return Runtime(data=tmp_path / "data", threads=1)
+def ingest(params: IngestParams, out: Path) -> Manifest:
+    return build(out, corpus_ingest.ingest(params, Runtime(threads=1)))[0]
 
 
 def write(path: Path, texts: Sequence[str] = ODD, per_image: int = 5) -> Path:
@@ -48,9 +43,9 @@ def params(path: Path | None, **more: Any) -> IngestParams:
     return IngestParams(**{"dataset": "d", "format": "jsonl", "path": path, **more})
 
 
-def test_corpus_holds_the_captions_as_written(tmp_path: Path, runtime: Runtime) -> None:
+def test_corpus_holds_the_captions_as_written(tmp_path: Path) -> None:
     out = tmp_path / "labels" / "corpus"
-    manifest, _ = ingest(params(write(tmp_path / "a.jsonl")), out, runtime)
+    manifest = ingest(params(write(tmp_path / "a.jsonl")), out)
     corpus = Corpus.open(out)
     assert (corpus.texts, corpus.caption_ids) == (ODD, [f"d:{n}" for n in range(5)])
     assert not (tmp_path / "labels/tokens").exists()
@@ -58,25 +53,23 @@ def test_corpus_holds_the_captions_as_written(tmp_path: Path, runtime: Runtime) 
     assert {name: manifest.metadata[name] for name in expected} == expected
     assert manifest.metadata["report"]["captions"] == 5
     assert read_manifest(out, "corpus") == manifest
-    again, _ = ingest(params(out, format="parquet"), tmp_path / "again", runtime)
+    again = ingest(params(out, format="parquet"), tmp_path / "again")
     assert again.metadata["digest"] == corpus.digest
 
 
-def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
+def test_shards_have_fixed_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
     digests = set()
     for size, sizes in ((10, [10, 10, 3]), (23, [23]), (50, [23])):
         out = tmp_path / f"corpus{size}"
-        manifest, _ = ingest(params(path, rows_per_shard=size), out, runtime)
+        manifest = ingest(params(path, rows_per_shard=size), out)
         assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == sizes
         assert Corpus.open(out).texts == [f"text {n}" for n in range(23)]
         digests.add(manifest.metadata["digest"])
     assert len(digests) == 1
 
 
-def test_tokens_are_made_once_and_again_for_other_captions(
-    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_are_made_once_and_again_for_other_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr("relabel.corpus.table.CHUNK", 10)
     monkeypatch.setattr(
@@ -84,7 +77,7 @@ def test_tokens_are_made_once_and_again_for_other_captions(
     )
     for count, expected in ((23, [10, 10, 3]), (23, []), (5, [5])):
         path = write(tmp_path / "a.jsonl", [f"text {n}" for n in reversed(range(count))])
-        ingest(params(path), tmp_path / "corpus", runtime)
+        ingest(params(path), tmp_path / "corpus")
         corpus = Corpus.open(tmp_path / "corpus")
         assert corpus.tokens == [text.upper() for text in corpus.texts]
         assert calls == expected
@@ -99,23 +92,23 @@ def test_tokens_are_made_once_and_again_for_other_captions(
         ({"val": {"captions": 1}}, "expected 1 captions in val, found 0"),
     ],
 )
-def test_other_counts_than_expected_are_refused(tmp_path: Path, runtime: Runtime, expected: Any, message: str) -> None:
+def test_other_counts_than_expected_are_refused(tmp_path: Path, expected: Any, message: str) -> None:
     out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
     with pytest.raises(CheckError, match=re.escape(f"d ({path}): {message}")) as caught:
-        ingest(params(path, expected=expected), out, runtime)
+        ingest(params(path, expected=expected), out)
     assert not out.exists()
     assert "{} for none" in str(caught.value)
-    ingest(params(path, expected={"all": {"captions": 5, "images": 1}, "test": {}}), out, runtime)
+    ingest(params(path, expected={"all": {"captions": 5, "images": 1}, "test": {}}), out)
 
 
 @pytest.mark.parametrize("kind", ["coco", "karpathy", "jsonl", "csv", "parquet", "scan"])
-def test_a_path_that_is_not_a_file_is_refused(kind: str, tmp_path: Path, runtime: Runtime) -> None:
+def test_a_path_that_is_not_a_file_is_refused(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "empty").mkdir()
     for name in ("/dev/zero", "pipe", "loop", "empty", "gone"):
         with pytest.raises(RelabelError) as caught:
-            ingest(params(tmp_path / name, format=kind), tmp_path / "corpus", runtime)
+            ingest(params(tmp_path / name, format=kind), tmp_path / "corpus")
         assert caught.value.exit_code in (2, 3, 4)
         assert caught.value.where
         if kind not in ("scan", "coco") and name in ("/dev/zero", "pipe"):

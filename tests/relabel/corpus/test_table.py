@@ -148,13 +148,8 @@ def test_test_follows_captions_val_follows_images_train_is_the_rest() -> None:
     assert dict(split) == {3: "train", 4: "train", 5: "test", 9: "val"}
 
 
-@pytest.mark.parametrize(
-    ("test", "val", "message"),
-    [
-        (ids(12, 99), ids(9), "test caption 99 is not in the annotations, nor are 0 others of 2"),
-        (ids(12), ids(2, 9, 77), "val image 2 is not in the annotations, nor are 1 others of 3"),
-    ],
-)
-def test_mismatched_ids_are_refused(test: NDArray[np.int64], val: NDArray[np.int64], message: str) -> None:
-    with pytest.raises(CheckError, match=re.escape(message)):
-        split_by_ids(CAPTIONS, IMAGES, test, val)
+def test_mismatched_ids_are_refused() -> None:
+    with pytest.raises(CheckError, match="test caption 99 is not in the annotations, nor are 0 others of 2"):
+        split_by_ids(CAPTIONS, IMAGES, ids(12, 99), ids(9))
+    with pytest.raises(CheckError, match="val image 2 is not in the annotations, nor are 1 others of 3"):
+        split_by_ids(CAPTIONS, IMAGES, ids(12), ids(2, 9, 77))

@@ -1,6 +1,5 @@
 """Contract: faiss reads the indexes of `relabel export faiss`. Their ids are rows of the corpus, which captions.parquet
-names. Merged results are those of brute force (exact indexes) or of one index over all captions (trained ones). Labels
-without vectors and strings that faiss refuses end in one line before any work.
+names. Merged results are those of brute force (exact indexes) or of one index over all captions (trained ones).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from tests.relabel.export.formats import exported, in_folder
 
-from relabel.core.errors import UsageError
 from relabel.export import faiss as module
 from relabel.stages import Project, open_label
 
@@ -67,12 +65,3 @@ def test_ids_are_rows_with_an_encoding_and_captions_have_names(
     assert index.metric_type == faiss.METRIC_INNER_PRODUCT
     assert faiss.vector_to_array(index.id_map).tolist() == [row for row in rows if row != rows.start + 5]
     np.testing.assert_array_equal(index.reconstruct(rows.start + 7), vectors[rows.start + 7])
-
-
-REFUSED = ["nonsense", "IVF0,Flat", "HNSW1", "Flat;nprobe=x", "IDMap2,nonsense", "IVF5000,Flat"]
-
-
-@pytest.mark.parametrize("index", REFUSED)
-def test_a_string_that_faiss_refuses_or_cannot_train_is_named(index: str, project: Project) -> None:
-    with pytest.raises(UsageError, match=index.split(";")[0]):
-        exported(project, "faiss", index=index)

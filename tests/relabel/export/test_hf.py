@@ -1,7 +1,7 @@
 """Contract: `datasets.load_dataset` opens the folder of `relabel export hf` with its splits, ids, texts, vectors and
 neighbours; the card states label, range, licence and how to load it.
 
-safetensors reads the vectors of a label, with the rows and ids of their captions; labels without vectors are refused.
+safetensors reads the vectors of a label, with the rows and ids of their captions.
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts; the seed alone decides the draws.
 Positives and negatives follow one rule of margins, also for negative scores. FlagEmbedding and tevatron read lines of
@@ -12,35 +12,28 @@ queries, positives, negatives and scores: the loops here state how their data cl
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from tests.relabel.export.formats import exported
 
-from relabel.core.errors import UsageError
 from relabel.export.pairs import draw_from_bins, sides
 from relabel.stages import Project, open_label
 from relabel_train.lookup import open_lookup
 
 
-def load(folder: Path, tmp_path: Path) -> Any:
-    datasets = pytest.importorskip("datasets")
-    datasets.disable_progress_bars()
-    return datasets.load_dataset(str(folder), cache_dir=str(tmp_path))
-
-
 def test_datasets_loads_the_folder(small_project: Project, tmp_path: Path) -> None:
-    loaded = load(exported(small_project, "hf", rows_per_shard=40)[0], tmp_path)
+    folder, _ = exported(small_project, "hf", rows_per_shard=40)
+    loaded = pytest.importorskip("datasets").load_dataset(str(folder), cache_dir=str(tmp_path))
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-    splits = dict(zip(("train", "validation", "test"), ("train", "val", "test"), strict=True))
+    splits = {"train": "train", "validation": "val", "test": "test"}
     assert {name: len(part) for name, part in loaded.items()} == {n: len(corpus.splits[s]) for n, s in splits.items()}
     rows = [row for name in splits for row in loaded[name]]
     near, scores, same = lookup.neighbours(lookup.rows)
@@ -94,30 +87,92 @@ def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: s
         assert json.loads(file.metadata()["encoding"])["label"] == "cbow"
 
 
-def tables(project: Project, kind: str, label: str = "cbow", **params: Any) -> dict[str, pa.Table]:
-    """Export samples; return the table of each file by name."""
-    folder, _ = exported(project, kind, label, **params)
-    return {path.name: pq.read_table(path) for path in sorted((folder / "data").iterdir())}
+def files_of(folder: Path, cache: Path) -> Any:
+    """Load the files of samples by Hugging Face's datasets; return the rows of each."""
+    files = {path.stem.replace("-", "_"): str(path) for path in sorted((folder / "data").iterdir())}
+    form = "parquet" if any(path.endswith(".parquet") for path in files.values()) else "json"
+    return pytest.importorskip("datasets").load_dataset(form, data_files=files, cache_dir=str(cache))
 
 
-@pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_pairs_have_the_labels_scores_and_stay_in_their_split(small_project: Project, label: str) -> None:
+NAMES = ("positive", "negative_1", "negative_2", "negative_3")
+COLUMNS = {"pairs": ["sentence1", "sentence2", "score"], "tuples": ["anchor", *NAMES, "scores"]}
+"""Columns that a loss of sentence-transformers takes in order."""
+
+
+def sample_of(record: dict[str, Any], kind: str) -> tuple[str, str, list[tuple[str, str, float]], int]:
+    """Return what a trainer reads: id and text of an anchor, (id, text, score) of others, and how many are positive."""
+    if kind == "pairs":
+        other = (record["caption_id2"], record["sentence2"], record["score"])
+        return record["caption_id1"], record["sentence1"], [other], 1
+    if kind == "tuples":
+        texts = [(record[f"{name}_id"], record[name]) for name in NAMES]
+        others = [(*text, score) for text, score in zip(texts, record["scores"], strict=True)]
+        return record["anchor_id"], record["anchor"], others, 1
+    if kind == "tevatron":
+        passages = record["positive_passages"] + record["negative_passages"]
+        assert not any("title" in one for one in passages)  # it would be put before the text
+        others, count = (
+            [(one["docid"], one["text"], one["score"]) for one in passages],
+            len(record["positive_passages"]),
+        )
+    else:
+        ids, texts, scores = (record[f"pos{name}"] + record[f"neg{name}"] for name in ("_ids", "", "_scores"))
+        others, count = list(zip(ids, texts, scores, strict=True)), len(record["pos"])
+    return record["query_id"], record["query"], others, count
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "params"),
+    [
+        ("pairs", "cbow", {}),
+        ("pairs", "cider", {}),
+        ("tuples", "cbow", {"negatives": 3}),
+        ("tuples", "cbow", {"negatives": 3, "margin": 0.4}),
+        ("flagembedding", "cbow", {"relative_margin": 0.2, "scale": 20}),
+        ("flagembedding", "cider", {"relative_margin": 0.0, "scale": 1}),
+        ("tevatron", "cbow", {"margin": 0.1, "relative_margin": 0.0, "scale": 1}),
+    ],
+)
+def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
+    small_project: Project, tmp_path: Path, kind: str, label: str, params: dict[str, Any]
+) -> None:
+    folder, _ = exported(small_project, kind, label, count=60, rows_per_shard=40, **params)
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
-    for name, pairs in tables(small_project, "pairs", label, count=60, rows_per_shard=40).items():
-        assert pairs.column_names[:3] == ["sentence1", "sentence2", "score"]
-        first, second = (lookup.rows_of(pairs[f"caption_id{i}"].to_pylist()).tolist() for i in (1, 2))
-        assert pairs["sentence1"].to_pylist() == [corpus.texts[row] for row in first]
-        assert pairs["sentence2"].to_pylist() == [corpus.texts[row] for row in second]
-        expected = lookup.block(first, second, "first", dtype=np.float64).diagonal()
-        np.testing.assert_allclose(pairs["score"].to_numpy(), expected, atol=1e-6)
-        assert {*first, *second} <= set(corpus.splits[name.split("-")[0]])
-        drawn = {frozenset(pair) for pair in zip(first, second, strict=True)}
-        assert len(drawn) == len(pairs) > 15
-        assert {len(pair) for pair in drawn} == {2}
+    loaded, columns = files_of(folder, tmp_path), COLUMNS.get(kind, [])
+    assert {*loaded} == {f"{split}_0000{i}_of_00002" for split in corpus.splits for i in (0, 1)}
+    for file, records in loaded.items():
+        drawn = Counter[frozenset[int]]()
+        assert records.column_names[: len(columns)] == columns
+        for record in records:
+            name, text, others, count = sample_of(record, kind)
+            anchor, rows = corpus.row_of[name], [corpus.row_of[one] for one, _, _ in others]
+            assert [text, *(one for _, one, _ in others)] == [corpus.texts[row] for row in (anchor, *rows)]
+            assert {anchor, *rows} <= set(corpus.splits[file.partition("_")[0]])
+            assert len({anchor, *rows}) == len(rows) + 1
+            drawn[frozenset({anchor, *rows})] += 1
+            scores = [score / params.get("scale", 1) for _, _, score in others]
+            expected = lookup.block([anchor], rows, "first", dtype=np.float64)[0]
+            np.testing.assert_allclose(scores, expected, atol=1e-6)
+            if kind != "pairs":
+                assert 0 < count < len(rows)
+                assert scores == sorted(scores, reverse=True)
+                own = [corpus.image[row] == corpus.image[anchor] for row in rows]
+                assert not any(own[count:])
+                best = max([score for score, mine in zip(scores, own, strict=True) if mine] or scores)
+                margin = max(params.get("margin", 0.0), params.get("relative_margin", 0.0) * abs(best))
+                assert min(scores[:count]) >= best - 1e-12
+                assert scores[count] < best - margin + 1e-12
+        assert len(drawn) > (0 if params.get("margin") == 0.4 else 10)
+        assert kind != "pairs" or set(drawn.values()) == {1}  # in one of its two orders
 
 
-def test_the_seed_alone_decides_the_draws(small_project: Project) -> None:
-    first, other, again = (tables(small_project, "pairs", count=40, seed=seed) for seed in (1, 2, 1))
+def test_the_seed_alone_decides_the_draws(small_project: Project, tmp_path: Path) -> None:
+    def drawn(seed: int) -> list[dict[str, Any]]:
+        return files_of(exported(small_project, "pairs", count=40, seed=seed)[0], tmp_path)[
+            "train_00000_of_00001"
+        ].to_list()
+
+    first, other, again = (drawn(seed) for seed in (1, 2, 1))
     assert first == again != other
 
 
@@ -133,23 +188,7 @@ def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
     assert len(draw_from_bins(np.full(9, 0.5), 4, 5, rng)) == 5
 
 
-def test_tuples_have_the_labels_scores(small_project: Project) -> None:
-    tuples = pa.concat_tables(tables(small_project, "tuples", count=30, negatives=3).values())
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-    names, scores = ["positive", "negative_1", "negative_2", "negative_3"], np.array(tuples["scores"].to_pylist())
-    assert tuples.column_names[:6] == ["anchor", *names, "scores"]
-    assert (scores[:, :1] >= scores[:, 1:]).all()
-    anchors, *others = (lookup.rows_of(tuples[f"{name}_id"].to_pylist()) for name in ("anchor", *names))
-    expected = [lookup.block(anchors, members, "first").diagonal() for members in others]
-    np.testing.assert_allclose(scores.T, expected, atol=1e-6)
-    with pytest.raises(UsageError, match="too few to draw from"):
-        exported(small_project, "tuples", negatives=10**4)
-
-
-MARGINS = [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)]
-
-
-@pytest.mark.parametrize(("margin", "relative"), MARGINS)
+@pytest.mark.parametrize(("margin", "relative"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)])
 def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relative: float) -> None:
     rng = np.random.default_rng(5)
     scores, own = rng.uniform(-1, 1, (300, 7)).round(2), rng.random((300, 7)) < 0.2
@@ -171,68 +210,14 @@ def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relativ
     assert relative not in first or margin or expected[0].tolist() == first[relative]
 
 
-def passages(record: dict[str, Any], kind: str) -> tuple[list[Any], list[Any]]:
-    """Return (id, text, score) of positives and negatives, as the data class of the trainer takes them from a line."""
-    if kind == "tevatron":
-        keys = [record[f"{side}_passages"] for side in ("positive", "negative")]
-        assert not any("title" in one for side in keys for one in side)  # it would be put before the text
-        return tuple([(p["docid"], p["text"], p["score"]) for p in side] for side in keys)  # type: ignore[return-value]
-    return tuple(
-        [(record[f"{side}_ids"][i], text, record[f"{side}_scores"][i]) for i, text in enumerate(record[side])]
-        for side in ("pos", "neg")
-    )  # type: ignore[return-value]
+def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: Project, tmp_path: Path) -> None:
+    def count(kind: str, **params: Any) -> int:
+        """Return the number of samples whose second caption is of another image."""
+        folder, _ = exported(small_project, kind, count=200, candidates=30, **params)
+        ids = ("caption_id1", "caption_id2") if kind == "pairs" else ("anchor_id", "negative_1_id")
+        records = [record for part in files_of(folder, tmp_path).values() for record in part]
+        rows = [[small_project.corpus.row_of[record[name]] for record in records] for name in ids]
+        return int(np.not_equal(*(small_project.corpus.image[row] for row in rows)).sum())
 
-
-@pytest.mark.parametrize(
-    ("kind", "label", "margin", "relative", "scale"),
-    [("flagembedding", "cbow", 0, 0.2, 20), ("flagembedding", "cider", 0, 0, 1), ("tevatron", "cbow", 0.1, 0, 1)],
-)
-def test_lines_of_trainers_hold_positives_negatives_and_scores(
-    small_project: Project, tmp_path: Path, kind: str, label: str, margin: float, relative: float, scale: float
-) -> None:
-    params: dict[str, Any] = {"margin": margin, "relative_margin": relative, "scale": scale}
-    folder, _ = exported(small_project, kind, label, count=40, rows_per_shard=30, **params)
-    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
-    files = sorted((folder / "data").iterdir())
-    assert [file.name for file in files[:2]] == ["test-00000-of-00002.jsonl", "test-00001-of-00002.jsonl"]
-    loaded = pytest.importorskip("datasets").load_dataset(
-        "json", data_files=[str(file) for file in files], split="train", cache_dir=str(tmp_path)
-    )
-    assert len(loaded) > 80
-    for record in loaded:
-        anchor, (positives, negatives) = corpus.row_of[record["query_id"]], passages(record, kind)
-        split = next(rows for rows in corpus.splits.values() if anchor in rows)
-        assert record["query"] == corpus.texts[anchor]
-        assert positives
-        assert negatives
-        rows = [corpus.row_of[name] for name, _, _ in positives + negatives]
-        assert [text for _, text, _ in positives + negatives] == [corpus.texts[row] for row in rows]
-        assert len({anchor, *rows}) == len(rows) + 1
-        assert set(rows) <= set(split)
-        scores = [score / scale for _, _, score in positives + negatives]
-        expected = lookup.block([anchor], rows, "first", dtype=np.float64)[0]
-        np.testing.assert_allclose(scores, expected, atol=1e-6)
-        assert scores == sorted(scores, reverse=True)
-        count, own = len(positives), [corpus.image[row] == corpus.image[anchor] for row in rows]
-        assert not any(own[count:])
-        best = max([s for s, mine in zip(scores, own, strict=True) if mine] or scores)
-        assert min(scores[:count]) >= best - 1e-12
-        assert scores[count] < best - max(margin, relative * abs(best)) + 1e-12
-
-
-def test_margins_part_tuples_and_pairs(small_project: Project) -> None:
-    wide, narrow = (
-        pa.concat_tables(tables(small_project, "tuples", count=60, margin=margin).values()) for margin in (0.4, 0.0)
-    )
-    assert 0 < len(wide) < len(narrow)
-    scores, corpus = np.array(wide["scores"].to_pylist()), small_project.corpus
-    assert (scores[:, 1:] < scores[:, :1] - 0.4).all()
-    anchors, others = ([corpus.row_of[i] for i in wide[f"{name}_id"].to_pylist()] for name in ("anchor", "negative_1"))
-    assert (corpus.image[anchors] != corpus.image[others]).all()
-
-    def apart(**params: Any) -> int:
-        pairs = pa.concat_tables(tables(small_project, "pairs", count=10**4, candidates=30, **params).values())
-        rows = ([corpus.row_of[i] for i in pairs[f"caption_id{n}"].to_pylist()] for n in (1, 2))
-        return int(np.not_equal(*(corpus.image[row] for row in rows)).sum())
-
-    assert 0 < apart(margin=1000) < apart(relative_margin=0.5) < apart()
+    assert 0 < count("pairs", margin=1000) < count("pairs", relative_margin=0.5) < count("pairs")
+    assert 0 < count("tuples", margin=0.4) < count("tuples")

@@ -4,9 +4,9 @@ label without a lookup is refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +14,10 @@ from tests.relabel.export.formats import in_folder, with_captions, with_params
 
 from relabel import stages
 from relabel.config import load_config
+from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
+from relabel.sources.precomputed import PrecomputedParams
 from relabel.stages import Project
 from relabel.store.manifest import open_artefact
 from relabel_train.lookup import Lookup, open_lookup
@@ -36,9 +38,6 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     about, encoding = open_lookup(job.out).about, stages.encode(small_project, label, "all").open()
     assert (about.fingerprint, about.encoding) == (manifest.fingerprint, encoding.fingerprint)
     assert about.corpus == small_project.corpus.digest
-    assert {name: file.sha256 for name, file in manifest.files.items() if name != "lookup.json"} == {
-        f"{name}.npy": entry.sha256 for name, entry in about.arrays.items()
-    }
     assert about.params["source"] == small_project.config.sources[label].source
     assert about.params["encoding"] == encoding.config
     assert (about.neighbours is None) == (label == "same_image")
@@ -74,6 +73,16 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
         lookup.neighbours([val.start, val.stop])
 
 
+def check_blocks(
+    project: Project, label: str, lookup: Lookup, batch: Rows, poolings: Sequence[Pooling], error: float
+) -> None:
+    relevance, corpus = stages.open_label(project, label, "all"), project.corpus
+    for pooling in poolings:
+        references = References.single(batch) if pooling == "first" else corpus.references(corpus.image[batch])
+        expected = relevance.block(references, batch, pooling)
+        np.testing.assert_allclose(lookup.block(batch, pooling=pooling, dtype=np.float64), expected, rtol=0, atol=error)
+
+
 @pytest.mark.slow
 def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, small_project: Project, tmp_path: Path) -> None:
     """Compare blocks of COCO's 25,000 test captions: siblings, repeated texts, repeated words."""
@@ -82,13 +91,26 @@ def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, small_project:
     project = with_captions(small_project, tmp_path, captions)
     stages.encode(project, "cider", "all").run()
     lookup = exported(project, "cider")
-    corpus, relevance = project.corpus, stages.open_label(project, "cider", "all")
     for seed in range(10):
-        batch = np.random.default_rng(seed).integers(0, len(corpus), 128, dtype=np.int32)
-        batch[:20] = np.minimum(batch[20:40] + 1, len(corpus) - 1)
-        of_images = corpus.references(corpus.image[batch])
-        sets: Any = {"set": of_images, "max": of_images, "first": References.single(batch)}
-        for pooling, references in sets.items():
-            expected = relevance.block(references, batch, pooling)
-            block = lookup.block(batch, pooling=pooling, dtype=np.float64)
-            np.testing.assert_allclose(block, expected, rtol=0, atol=1e-9)
+        batch = np.random.default_rng(seed).integers(0, len(project.corpus), 128, dtype=np.int32)
+        batch[:20] = np.minimum(batch[20:40] + 1, len(project.corpus) - 1)
+        check_blocks(project, "cider", lookup, batch, ("set", "max", "first"), 1e-9)
+
+
+def test_blocks_of_vectors_of_images_equal_the_pipeline(small_project: Project, tmp_path: Path) -> None:
+    """Compare vectors that are neither of unit length nor in the corpus's order, also of an image of six captions."""
+    captions = [Caption(f"{m}-{i}", f"{m}", "train", "a dog") for m, n in enumerate((2, 6, 1, 3, 4)) for i in range(n)]
+    project, rng, files = with_captions(small_project, tmp_path, captions), np.random.default_rng(3), {}
+    for side, ids in {"images": project.corpus.image_ids, "captions": project.corpus.caption_ids}.items():
+        np.save(tmp_path / f"{side}.npy", rng.normal(size=(len(ids), 5)))
+        (tmp_path / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
+        files[side] = str(tmp_path / f"{side}.npy")
+    sources = {"clip": PrecomputedParams(**files, pooling="set")}
+    project = replace(project, config=project.config.model_copy(update={"sources": sources}))
+    stages.encode(project, "clip", "all").run()
+    lookup = exported(project, "clip")
+    assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "set")
+    check_blocks(project, "clip", lookup, np.array([15, 0, 7, 3, 9], np.int32), ("set", "first", "max", "mean"), 1e-6)
+    # Images are named by id, and by any of their captions.
+    named = lookup.rows_of_images(["coco:1", "coco:3"])
+    np.testing.assert_array_equal(lookup.block(named), lookup.block(lookup.rows_of(["coco:1-5", "coco:3-2"]), named))

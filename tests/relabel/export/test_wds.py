@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.golden.hostile import _tar as tar_of
 from tests.relabel.export.formats import in_folder, with_captions, with_params
 
 from relabel import stages
@@ -20,7 +22,6 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus.build import Caption
 from relabel.stages import Project
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.sidecar import write_tar
 from relabel_train.webdataset import open_sidecar
 
 
@@ -29,8 +30,7 @@ def write_images(folder: Path, keys: list[str]) -> Path:
     folder.mkdir()
     for i, start in enumerate(range(0, len(keys), 25)):
         names = (f"{key}.{ending}" for key in keys[start : start + 25] for ending in ("jpg", "txt"))
-        with (folder / f"{i:05d}.tar").open("wb") as file:
-            write_tar(file, [(name, b"\xff" * 700) for name in names])
+        (folder / f"{i:05d}.tar").write_bytes(tar_of(*((name, b"\xff" * 700) for name in names)))
     return folder
 
 
@@ -127,12 +127,10 @@ def test_bad_shards_and_missing_inputs_are_named(project: Project, keys: list[st
     images = write_images(tmp_path / "images", keys)
     with pytest.raises(MissingError, match=r"00003.tar"):
         exported(project, images / "{00000..00003}.tar")
-    (images / "00002.tar").write_bytes(b"no tar at all" * 100)
-    with pytest.raises(CheckError, match=r"00002.tar: not a complete tar file"):
-        exported(project, images)
-    (images / "00002.tar").write_bytes(bytes(10240))
-    with pytest.raises(CheckError, match=r"00002.tar: no sample"):
-        exported(project, images)
+    for content, fault in ((b"no tar at all" * 100, "not a complete tar file"), (bytes(10240), "no sample")):
+        (images / "00002.tar").write_bytes(content)
+        with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
+            exported(project, images)
     with pytest.raises(CheckError, match=f"key {keys[0]} comes back in the same shard"):
         exported(project, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
@@ -159,8 +157,9 @@ def test_captions_and_shards_of_two_downloads_join_by_what_they_share(
     given = {"path": tmp_path / "captions.parquet", "format": "img2dataset", "image_id_column": join}
     config = small_project.config.model_copy(update={"ingest": small_project.config.ingest.model_copy(update=given)})
     project = replace(small_project, config=config, labels=tmp_path / "labels")
-    for make in (stages.ingest, *(lambda p, s=s: s(p, "cbow", "all") for s in (stages.encode, stages.export_lookup))):
-        make(project).run()
+    stages.ingest(project).run()
+    for make in (stages.encode, stages.export_lookup):
+        make(project, "cbow", "all").run()
     # The other download has another order, and its keys count from there.
     order = [4, 2, 6, 0]
     samples = [{**names[i], "key": names[i]["key"] if join == "key" else f"{n:05d}"} for n, i in enumerate(order)]
@@ -179,8 +178,5 @@ def test_captions_and_shards_of_two_downloads_join_by_what_they_share(
 
 def write_samples(path: Path, samples: list[dict[str, str]]) -> None:
     """Write a shard as img2dataset does: an image and a JSON per key."""
-    with path.open("wb") as file:
-        for_each = (
-            ((f"{one['key']}.jpg", b"\xff"), (f"{one['key']}.json", json.dumps(one).encode())) for one in samples
-        )
-        write_tar(file, [member for members in for_each for member in members])
+    pairs = ([(f"{one['key']}.jpg", b"\xff"), (f"{one['key']}.json", json.dumps(one).encode())] for one in samples)
+    path.write_bytes(tar_of(*chain.from_iterable(pairs)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,49 +24,37 @@ class Odd(Relevance):
     rows: range
     pooling: Pooling = "max"
     nan: int = -1
-    calls: ClassVar[list[int]] = []
 
     def one(self, reference: Rows, caption: Rows) -> Scores:
         value = ((reference.astype(np.int64) * 7919 + caption.astype(np.int64) * 104729) % 1009) / 1009
         same = self.corpus.image[reference] == self.corpus.image[caption]
-        out = np.asarray(np.where(same, 0.5 + value / 2, np.round(value, 2)), np.float64)
+        out = np.round(np.where(same, 0.5 + value / 2, value), 2)
         out[self.corpus.image[caption] == self.nan] = np.nan
         return out
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        self.calls.append(len(captions))
         partner = np.repeat(captions, np.diff(references.indptr))
         how = pooling or self.pooling
         return pool(self.one(references.rows, partner), references.indptr, "mean" if how == "set" else how)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        rows = [
-            self.pairs(references.take(np.full(len(captions), m)), captions, pooling) for m in range(len(references))
-        ]
-        return np.stack(rows)
+        every = (references.take(np.full(len(captions), m)) for m in range(len(references)))
+        return np.stack([self.pairs(reference, captions, pooling) for reference in every])
 
     def query(self, text: str, captions: Rows) -> Scores:
         return np.zeros(len(captions))
 
 
-@pytest.fixture(scope="session")
-def odd() -> SimpleNamespace:
-    """Return the class Odd."""
-    return SimpleNamespace(Relevance=Odd)
-
-
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
-    (tmp_path / "work" / ".done").mkdir(parents=True)
-    return Work(tmp_path / "work")
+    return Work(tmp_path)
 
 
 def cxc_corpus(split: Split, images: int | None = None) -> Corpus:
     """Make a corpus of CxC's ids with generated texts, of all images or the first `images`."""
     sits, sts = human_scores("sits", split), human_scores("sts", split)
     own_pairs = [(c, i) for c, i, m in zip(sits.left, sits.right, sits.method, strict=True) if m == "c2i_original"]
-    images_kept = sorted({i for _, i in own_pairs})[:images]
-    selected = set(images_kept)
+    selected = set(sorted({i for _, i in own_pairs})[:images])
     assert {*sts.left, *sts.right} == {c for c, _ in own_pairs}
     return Corpus.from_captions(Caption(c, i, split, f"caption {c}") for c, i in own_pairs if i in selected)
 

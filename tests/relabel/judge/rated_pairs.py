@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
@@ -17,13 +19,4 @@ RATED = Judgements(
 )  # fmt: skip
 
 
-def judged(**changed: object) -> EvaluationSet:
-    fields: dict[str, object] = {
-        "name": "mine",
-        "title": "Mine",
-        "dataset": "mine",
-        "protocol": "P.",
-        "read": None,
-        "pair_ids": "n",
-    }
-    return EvaluationSet(**(fields | changed))  # type: ignore[arg-type]
+judged = partial(EvaluationSet, name="mine", title="Mine", dataset="mine", protocol="P.", read=None, pair_ids="n")  # type: ignore[arg-type]

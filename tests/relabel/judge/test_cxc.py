@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.relabel.judge.conftest import Odd
+from tests.relabel.judge.rated_pairs import judged as judged_set
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import pearson, round_relative
@@ -23,7 +24,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import HumanScores, Task, human_scores
-from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
+from relabel.datasets.evaluation_sets import Judgements
 from relabel.judge import JudgeParams, cxc
 from relabel.judge.cxc import read_cxc, score_cxc
 from relabel.judge.cxc_figures import compare
@@ -34,39 +35,14 @@ from relabel.store.workdir import Work
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "set": lambda v: sum(v) / len(v), "first": lambda v: v[0]}
 
 
-@pytest.fixture
-def corpus() -> Corpus:
-    """Return a corpus of images with 1, 2, 5, 6 and 7 captions and CxC's ids."""
-    return Corpus.from_captions(
-        Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
-        for image, count in enumerate((1, 2, 5, 6, 7), 1)
-        for k in range(count)
-    )
-
-
 def judged(task: Task, pairs: list[tuple[str, str]]) -> HumanScores:
     left, right = (list(side) for side in zip(*pairs, strict=True))
     method = {"sts": "c2c_isim", "sits": "c2i_intrasim", "sis": "i2i_csim"}[task]
     return HumanScores(task, "test", left, right, np.linspace(0, 5, len(pairs)), [method] * len(pairs))
 
 
-@pytest.fixture
-def few_pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Task, HumanScores]:
-    images = [f"coco:{i}" for i in range(1, 6)]
-    captions = ["coco:10", "coco:20", "coco:21", "coco:34", "coco:40", "coco:45", "coco:50", "coco:56"]
-    scores_of_task: dict[Task, HumanScores] = {
-        "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
-        "sits": judged("sits", [(c, i) for c in captions for i in images]),
-        "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
-    }
-    monkeypatch.setattr(cxc, "human_scores", lambda task, split: scores_of_task[task])
-    return scores_of_task
-
-
-def by_hand(
-    corpus: Corpus, odd: SimpleNamespace, task: Task, left: str, right: str, pooling: Pooling, own: bool
-) -> float:
-    relevance, reduce = odd.Relevance(corpus, range(len(corpus))), REDUCE[pooling]
+def by_hand(corpus: Corpus, task: Task, left: str, right: str, pooling: Pooling, own: bool) -> float:
+    relevance, reduce = Odd(corpus, range(len(corpus))), REDUCE[pooling]
 
     def captions(image: str) -> list[int]:
         return [r for r, i in enumerate(corpus.image) if corpus.image_ids[i] == image][:5]
@@ -91,31 +67,37 @@ def by_hand(
 @pytest.mark.parametrize("pooling", ["max", "mean", "set", "first"])
 @pytest.mark.parametrize("own", [True, False])
 def test_every_task_equals_its_definition(
-    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work, pooling: Pooling, own: bool
+    work: Work, pooling: Pooling, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relevance = odd.Relevance(corpus, range(len(corpus)), pooling)
-    score_cxc(corpus, relevance, False, "test", work, leave_one_out=not own)
+    corpus = Corpus.from_captions(  # images with 1, 2, 5, 6 and 7 captions
+        Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
+        for image, count in enumerate((1, 2, 5, 6, 7), 1)
+        for k in range(count)
+    )
+    images, captions = corpus.image_ids, [f"coco:{number}" for number in (10, 20, 21, 34, 40, 45, 50, 56)]
+    pairs_of_task: dict[Task, HumanScores] = {
+        "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
+        "sits": judged("sits", [(c, i) for c in captions for i in images]),
+        "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
+    }
+    monkeypatch.setattr(cxc, "human_scores", lambda task, split: pairs_of_task[task])
+    score_cxc(corpus, Odd(corpus, range(len(corpus)), pooling), False, "test", work, leave_one_out=not own)
     for task, pairs in read_cxc(work.folder, "test").items():
-        human = few_pairs[task]
+        human = pairs_of_task[task]
         assert (pairs.human.left, pairs.human.right) == (human.left, human.right)
         assert pairs.human.score.tolist() == human.score.tolist()
-        expected = [
-            by_hand(corpus, odd, task, a, b, pooling, own) for a, b in zip(human.left, human.right, strict=True)
-        ]
+        expected = [by_hand(corpus, task, *pair, pooling, own) for pair in zip(human.left, human.right, strict=True)]
         assert pairs.relevance == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
-    assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
+    assert np.isnan(by_hand(corpus, "sits", "coco:10", "coco:1", pooling, False))
 
 
-def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
+def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, work: Work) -> None:
     encoded = range(0, 500)  # the captions of 100 of the 300 images
-    score_cxc(few, odd.Relevance(few, encoded, nan=0), False, "test", work)
-    reasons = {
-        "caption not in the corpus", "image not in the corpus", "caption not encoded", "image not encoded",
-        "relevance undefined",
-    }  # fmt: skip
+    score_cxc(few, Odd(few, encoded, nan=0), False, "test", work)
+    unscored = {f"{side} not {where}" for side in ("caption", "image") for where in ("in the corpus", "encoded")}
     for pairs in read_cxc(work.folder, "test").values():
         assert [reason is None for reason in pairs.missing] == pairs.scored.tolist()
-        assert {reason for reason in pairs.missing if reason} <= reasons
+        assert {reason for reason in pairs.missing if reason} <= {*unscored, "relevance undefined"}
         assert 0 < pairs.scored.sum() < 1000
     sits = read_cxc(work.folder, "test")["sits"]
     undefined = [i for i, reason in enumerate(sits.missing) if reason == "relevance undefined"]
@@ -131,9 +113,8 @@ def write(path: Path, records: list[dict[str, object]]) -> Path:
 def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     human = human_scores("sits", "test")
     values = [(i * 7919) % 1000 / 1000 for i in range(len(human))]
-    records = [
-        {"left": a, "right": b, "score": s} for a, b, s in zip(human.left, human.right, values, strict=True)
-    ]  # fmt: skip
+    rows = zip(human.left, human.right, values, strict=True)
+    records: list[dict[str, object]] = [{"left": left, "right": right, "score": value} for left, right, value in rows]
     path = write(tmp_path / "clip.jsonl", [*records[:-3], {"left": "x", "right": "y", "score": 0}])
     with pytest.raises(CheckError, match=r"3 of 44,833 CxC's sits pairs of test have no score; first: coco:"):
         read_cxc_scores(path, "test")
@@ -165,7 +146,7 @@ def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], m
     assert str(error.value.where).endswith("s.jsonl:2")
 
 
-SET = EvaluationSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
+SET = judged_set()
 PAIRS = Judgements(
     ids=["p", "q", "r"], references=[["a"], ["b"], ["c"]], candidates=["x", "y", "c"], both_orders=True,
     ratings=np.ones((3, 1)), groups=["all"] * 3, clusters=["0", "1", "2"],

@@ -8,48 +8,32 @@ over the same random numbers.
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from tests.relabel.judge.conftest import Odd
 
 from relabel.core.numeric.statistics import kendall, pearson, round_relative, spearman
 from relabel.corpus import Corpus
-from relabel.datasets.cxc import Split
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import score_cxc
 from relabel.judge.cxc_figures import PairScores, compare, sampled_spearman
-from relabel.judge.report import Judged, JudgedLabel, Record
+from relabel.judge.report import Judged, JudgedLabel
+from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
 
 
-def scored_by(relevance: object, corpus: Corpus, label: str, folder: Path, split: Split = "test") -> PairScores:
-    score_cxc(corpus, relevance, label == "same_image", split, Work(folder))  # type: ignore[arg-type]
-    return PairScores.open(folder, JudgedLabel(label=label, params={"source": label, "pooling": "max"}), split, False)
+def scored_by(relevance: Relevance, corpus: Corpus, label: str, folder: Path) -> PairScores:
+    score_cxc(corpus, relevance, label == "same_image", "test", Work(folder))
+    return PairScores.open(folder, JudgedLabel(label=label, params={"source": label, "pooling": "max"}), "test", False)
 
 
-@pytest.fixture(scope="module")
-def same_image(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+def test_same_image_has_the_known_figures(cxc_test: Corpus, tmp_path: Path) -> None:
     relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
-    return scored_by(relevance, cxc_test, "same_image", tmp_path_factory.mktemp("same"))
-
-
-@pytest.fixture(scope="module")
-def partial_label(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
-    """Return a label that scored the pairs of 300 images only."""
-    return scored_by(odd.Relevance(few, range(len(few))), few, "odd", tmp_path_factory.mktemp("odd"))
-
-
-def records(scored: PairScores, resamples: int = 0, draws: int = 0) -> dict[tuple[str, str], Record]:
-    """Return the records of a label, by task and subset."""
-    judged = compare(scored, JudgeParams(resamples=resamples, draws=draws))
-    return {(record["task"], record["subset"]): record for record in judged.records}
-
-
-def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
-    rows = records(same_image, resamples=200, draws=300)
+    judged = compare(scored_by(relevance, cxc_test, "same_image", tmp_path), JudgeParams(resamples=200, draws=300))
+    rows = {(record["task"], record["subset"]): record for record in judged.records}
     all_pairs = rows["sits", "all"]
     assert all_pairs["n"] == 44_833
     assert all_pairs["pearson"] == pytest.approx(0.7115, abs=5e-5)
@@ -68,10 +52,11 @@ def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
     assert [rows[key]["units"] for key in sampled] == [25_000, None, 5_000, None]
 
 
-def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores, tmp_path: Path) -> None:
+def test_figures_are_those_of_the_scored_pairs(few: Corpus, tmp_path: Path) -> None:
+    partial_label = scored_by(Odd(few, range(len(few))), few, "odd", tmp_path / "pairs")  # of 300 images alone
     judged = compare(partial_label, JudgeParams(resamples=20, draws=5))
-    judged.write(Work(tmp_path))
-    kept = Judged.read(tmp_path)
+    judged.write(Work(tmp_path / "figures"))
+    kept = Judged.read(tmp_path / "figures")
     assert (kept.records, kept.calibration) == (judged.records, judged.calibration)
     assert vars(kept.label) == vars(judged.label) | {"image_vectors": []}
     pairs = partial_label.tasks["sits"]

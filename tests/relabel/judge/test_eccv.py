@@ -5,15 +5,14 @@ gate re-ranks its best candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from tests.relabel.judge.conftest import Odd
 
-from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
 from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, Ranker, read_eccv, read_ranking, score_eccv
 from relabel.judge.report import Record
 from relabel.sources.cosine import VectorRelevance
@@ -29,14 +28,16 @@ def eccv(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Eccv:
 
 @pytest.fixture
 def tiny(few: Corpus) -> Eccv:
-    """Return 40 images and their captions; a query has up to 6 positives, one of them outside the gallery."""
+    """Return 40 images and their captions; a query has its own and some drawn positives, and one lacks one."""
     generator = np.random.default_rng(3)
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)
     queries = {}
     for direction, query_ids, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
         index = np.sort(generator.choice(query_ids, 9, replace=False))
-        positives = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
+        own = (few.image[captions] == q if direction == "i2t" else images == few.image[q] for q in index)
+        drawn = (generator.choice(items, generator.integers(1, 6), replace=False) for _ in index)
+        positives = [np.union1d(np.flatnonzero(of), some) for of, some in zip(own, drawn, strict=True)]
         count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
         queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
     return Eccv(captions, images, queries)
@@ -92,61 +93,37 @@ def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: 
         assert 5 < expected[0] < 60
 
 
-def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction, top: int | None) -> list[list[float]]:
+def by_hand(corpus: Corpus, relevance: Odd, eccv: Eccv, direction: Direction, top: int | None) -> list[list[float]]:
     """Compute the three figures of every query by sorting. The gate is the same label, pooled by mean."""
     queries, gallery, out = eccv.queries[direction], eccv.gallery(direction), []
+    everything = range(len(gallery))
 
-    def order(q: int, items: list[int], pooling: Pooling) -> list[int]:
-        keys = []
-        for j in items:
-            image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
-            r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), pooling)[0]  # type: ignore[attr-defined]
-            own_item = corpus.image[caption] == image
-            keys.append((-np.round(r * 1e5), not own_item, j in queries.items[q], j))
-        return [j for *_, j in sorted(keys)]
+    def score(q: int, j: int, pooling: Pooling) -> tuple[float, bool]:
+        """Return the negated score of an item in steps, and whether it is of another image than the query."""
+        image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
+        r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), pooling)[0]
+        return -np.round(r * 1e5), bool(corpus.image[caption] != image)
+
+    def order(q: int, items: Iterable[int], pooling: Pooling) -> list[int]:
+        return sorted(items, key=lambda j: (*score(q, j, pooling), j in queries.items[q], j))
 
     for q in range(len(queries)):
-        everything = list(range(len(gallery)))
         if top is None:
             ranked = order(q, everything, "max")
         else:
             # The gate orders by (-score, own, column); ties of the remaining items are pessimistic.
-            coarse = order_of_gate(corpus, relevance, eccv, direction, q)[:top]
-            ranked = order(q, coarse, "max") + order(q, [j for j in everything if j not in coarse], "mean")
+            coarse = sorted(everything, key=lambda j, q=q: (*score(q, j, "mean"), j))[:top]  # type: ignore[misc]
+            ranked = order(q, coarse, "max") + order(q, {*everything} - {*coarse}, "mean")
         hits, r = [j in queries.items[q] for j in ranked], int(queries.positives[q])
         ap = sum(sum(hits[:k]) / k for k in range(1, r + 1) if hits[k - 1]) / r
         out.append([ap, sum(hits[:r]) / r, float(hits[0])])
     return out
 
 
-def order_of_gate(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction, q: int) -> list[int]:
-    queries, gallery, keys = eccv.queries[direction], eccv.gallery(direction), []
-    for j in range(len(gallery)):
-        image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
-        r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), "mean")[0]  # type: ignore[attr-defined]
-        keys.append((-np.round(r * 1e5), corpus.image[caption] != image, j))
-    return [j for *_, j in sorted(keys)]
-
-
-@dataclass(frozen=True, eq=False)
-class Always:
-    """Relevance with a fixed pooling."""
-
-    inner: object
-    rows: range
-    pooling: Pooling
-
-    def block(self, references: References, captions: Rows) -> Scores:
-        return self.inner.block(references, captions, self.pooling)  # type: ignore[attr-defined,no-any-return]
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("top", [None, 3, 20, 10_000])
-def test_equal_to_plain_sorting(
-    few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work, direction: Direction, top: int | None
-) -> None:
-    relevance = odd.Relevance(few, range(len(few)))
-    pooled: Any = Always(relevance, relevance.rows, "mean")
+def test_equal_to_plain_sorting(few: Corpus, tiny: Eccv, work: Work, direction: Direction, top: int | None) -> None:
+    relevance, pooled = Odd(few, range(len(few))), Odd(few, range(len(few)), "mean")
     gate = None if top is None else Gate("mean", Ranker(pooled, 1), top)
     score_eccv(few, Ranker(relevance, 1), tiny, work, gate=gate)
     table = read_ranking(work.folder)[direction]

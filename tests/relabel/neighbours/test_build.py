@@ -131,8 +131,6 @@ def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
 def test_an_index_for_other_sources_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
         searched(project, "cider", index="Flat").run()
-    with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
-        searched(project, "cbow", index="Nonsense").run()
     with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
         searched(project, "cbow", index="IVF100000,Flat").run()
 

@@ -12,7 +12,7 @@ from relabel.datasets.cxc import METHODS, HumanScores, Task
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import JudgedLabel
-from relabel.page.captions import Nearest, PageCaptions, choose_captions
+from relabel.page.captions import Nearest, choose_captions
 from relabel.page.charts import JudgedPairs, distribution, headline
 from relabel.page.render import render_page
 
@@ -39,9 +39,15 @@ def nearest_of(count: int) -> dict[str, Nearest]:
     return {"cider": cider, "sbert": sbert}
 
 
-def judged_pairs(captions: PageCaptions, task: Task, count: int = 40) -> JudgedPairs:
-    """Return pairs of a task that three labels have scored."""
-    rng, corpus = np.random.default_rng(0), captions.corpus
+def corpus_of(count: int) -> Corpus:
+    """Return the corpus of these captions, five to an image."""
+    named = (Caption(f"coco:{i:03d}", f"coco:9{i // 5:03d}", "test", text) for i, text in enumerate(texts(count)))
+    return Corpus.from_captions(named)
+
+
+def scored_pairs(corpus: Corpus, task: Task, count: int = 40) -> list[PairScores]:
+    """Return pairs of a task as three labels score them; every third is of one image, which same_image knows alone."""
+    rng = np.random.default_rng(0)
     left, own = corpus.caption_ids[:count], [i % 3 == 0 for i in range(count)]
     other = corpus.image_ids if task == "sits" else corpus.caption_ids
     right = [other[i // 5] for i in range(count)]
@@ -52,14 +58,13 @@ def judged_pairs(captions: PageCaptions, task: Task, count: int = 40) -> JudgedP
         relevance = np.array(own, np.float64) if label == "same_image" else rng.random(count)
         pairs = ScoredPairs(human, relevance, [None] * count, np.arange(count, dtype=np.int32))
         labels.append(PairScores(JudgedLabel(label=label, params={"source": label}), "test", {task: pairs}))
-    return JudgedPairs(labels, task, captions)
+    return labels
 
 
 def example_data(count: int = 60) -> dict[str, Any]:
     """Return the data of a page of three labels."""
-    lines = texts(count)
-    captions = [Caption(f"coco:{i:03d}", f"coco:9{i // 5:03d}", "test", text) for i, text in enumerate(lines)]
-    page = choose_captions(Corpus.from_captions(captions), range(count))
+    corpus = corpus_of(count)
+    page = choose_captions(corpus, range(count))
     colours = {"same_image": "var(--baseline)", "cider": "var(--label-0)", "sbert": "var(--label-1)"}
     kinds = ("same_image", "neighbours", "random")
     rng = np.random.default_rng(1)
@@ -72,11 +77,11 @@ def example_data(count: int = 60) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "labels": {label: [colour, f"about {label}"] for label, colour in colours.items()},
-        "captions": [" ".join(line.split()) for line in lines],
-        "ids": page.corpus.caption_ids,
+        "captions": [" ".join(text.split()) for text in texts(count)],
+        "ids": corpus.caption_ids,
         "starts": page.starts,
         "headline": {"": headline(records, colours)},
-        "judged": {task: judged_pairs(page, task).data(colours) for task in ("sits", "sts")},
+        "judged": {task: JudgedPairs(scored_pairs(corpus, task), task, page).data(colours) for task in ("sits", "sts")},
         "distributions": {
             label: distribution({kind: rng.random(50) for kind in kinds}, colours[label]) for label in LABELS[1:]
         },
@@ -84,10 +89,9 @@ def example_data(count: int = 60) -> dict[str, Any]:
     }
 
 
+ROWS = (("sbert", "0.88"), ("cider", "<b>0.74</b>"))
 TABLES = (
-    Table(
-        "Agreement <of> labels", ("label", "all"), (("sbert", "0.88"), ("cider", "<b>0.74</b>")), ("A note & more.",)
-    ),
+    Table("Agreement <of> labels", ("label", "all"), ROWS, ("A note & more.",)),
     Table("Another table", ("label", "value"), (("sbert", "1"),)),
 )
 

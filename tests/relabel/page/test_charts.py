@@ -1,59 +1,29 @@
-"""Contract: the agreement of labels and people on a page is the rho of Spearman; that of a constant is undefined."""
+"""Contract: the agreement of labels and people on a page is the rho of Spearman over the pairs that it shows; that of a
+constant is undefined.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from tests.relabel.page.page_of_captions import corpus_of, scored_pairs
 
-from relabel.corpus import Corpus
-from relabel.corpus.table import Caption
-from relabel.datasets.cxc import HumanScores, Task
-from relabel.judge.cxc import ScoredPairs
-from relabel.judge.cxc_figures import PairScores
-from relabel.judge.report import JudgedLabel
-from relabel.page.captions import PageCaptions, choose_captions
+from relabel.page.captions import choose_captions
 from relabel.page.charts import JudgedPairs
 
-PAIRS = 300
 
-
-@pytest.fixture(scope="module")
-def captions() -> PageCaptions:
-    captions = [Caption(f"coco:{i}", f"coco:1{i // 5:03d}", "test", f"caption {i}") for i in range(100)]
-    corpus = Corpus.from_captions(captions)
-    return choose_captions(corpus, range(len(corpus)))
-
-
-def scored(label: str, seed: int, missing: int | None = None) -> PairScores:
-    """Scores of caption-image pairs in a random order; the last pair is of an image that no corpus has."""
-    rng, order = np.random.default_rng(5), np.random.default_rng(seed)
-    caption, image = rng.integers(0, 100, PAIRS), rng.integers(0, 20, PAIRS)
-    human = np.round(rng.random(PAIRS) * 5, 1)
-    relevance = np.round(human / 5 + order.normal(0, 0.3, PAIRS), 2)
-    images = [f"coco:1{i:03d}" for i in image]
-    images[-1] = "coco:9999"
-    if missing is not None:
-        relevance[missing] = np.nan
-    method = ["c2i_original" if c // 5 == i else "c2i_intrasim" for c, i in zip(caption, image, strict=True)]
-    pairs = HumanScores("sits", "test", [f"coco:{i}" for i in caption], images, human, method)
-    tasks: dict[Task, ScoredPairs] = {"sits": ScoredPairs(pairs, relevance, [None] * PAIRS, image.astype(np.int32))}
-    return PairScores(JudgedLabel(label=label, params={"source": label, "pooling": "max"}), "test", tasks)
-
-
-def test_agreement_is_spearmans_rho(captions: PageCaptions) -> None:
-    labels = [scored("a", 1), scored("b", 2)]
+def test_agreement_is_spearmans_rho() -> None:
+    corpus = corpus_of(90)
+    labels, page = scored_pairs(corpus, "sits", 90), choose_captions(corpus, range(80))
     pairs = labels[0].tasks["sits"]
-    of_all, of_two = JudgedPairs(labels, "sits", captions).agreement().values()
-    everything = np.arange(PAIRS - 1)
-    for rho, chosen in ((of_all, everything), (of_two, everything[pairs.method[:-1] == "c2i_intrasim"])):
-        series = [one.tasks["sits"].relevance[chosen] for one in labels] + [pairs.human.score[chosen]]
-        for i in range(3):
-            for j in range(3):
-                assert rho[i][j] == pytest.approx(spearmanr(series[i], series[j]).statistic, abs=1e-4)
-    constant = replace(labels[0], tasks={"sits": replace(pairs, relevance=np.ones(PAIRS))})
-    rho = JudgedPairs([constant, labels[1]], "sits", captions).agreement()["All pairs"]
-    assert rho[0] == [None, None, None]
-    assert rho[1][1] == 1
+    shown = np.arange(80)  # the page lacks the captions of the last pairs
+    two_images = shown[pairs.method[:80] == "c2i_intrasim"]
+    for rho, chosen in zip(JudgedPairs(labels, "sits", page).agreement().values(), (shown, two_images), strict=True):
+        series = [*(one.tasks["sits"].relevance[chosen] for one in labels), pairs.human.score[chosen]]
+        for i, j in product(range(4), repeat=2):
+            constant = min(len(set(series[i])), len(set(series[j]))) == 1  # same_image is 0 for pairs of two images
+            expected = None if constant else pytest.approx(spearmanr(series[i], series[j]).statistic, abs=1e-4)
+            assert rho[i][j] == expected

@@ -20,7 +20,6 @@ from relabel.corpus.readers import guess_format, open_input, split_of_name, tabl
     [
         (["a.csv.gz"], "csv"),
         (["a.jsonl"], "jsonl"),
-        (["00000.tar", "00001.tar"], "webdataset"),
         (["state.json", "data-00000-of-00001.arrow"], "arrow"),
         (["dataset_dict.json", "train/data-00000-of-00001.arrow"], "arrow"),
         (["train_caps.txt", "train_ids.txt"], "scan"),
@@ -78,11 +77,12 @@ def test_the_split_of_a_name(name: str, split: str | None) -> None:
 
 
 def test_the_note_names_the_columns_and_splits_that_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "coco_karpathy_test.json"
-    path.write_text('[{"image": "1.jpg", "caption": ["a dog"]}]')
+    path = tmp_path / "coco_karpathy_test.json.gz"  # BLIP's captions
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf \n[{"image": "1.jpg", "caption": ["a dog", "two"]}]'))
     opened = open_input(IngestParams(dataset="d", path=path), Runtime())
     assert opened.note == (
         "format json; images: column image; captions: column caption; caption ids: image and position; "
         "splits: names of files (test)"
     )
-    assert [caption.split for caption in opened.read()] == ["test"]
+    captions = [(caption.caption_id, caption.split, caption.text) for caption in opened.read()]
+    assert captions == [("d:1.jpg#0", "test", "a dog"), ("d:1.jpg#1", "test", "two")]

@@ -21,37 +21,29 @@ def write(folder: Path, split: str, captions: int, ids: list[object] | None = No
     return path
 
 
-def names(path: Path, ids: str = "image", size: int | None = None) -> list[tuple[str, str]]:
-    return [(c.caption_id, c.image_id) for c in read_scan(path, "d", ids, size)]
-
-
-def test_ids_of_images_one_per_image_or_per_caption(tmp_path: Path) -> None:
-    expected = [("d:9#0", "d:9"), ("d:9#1", "d:9"), ("d:4#0", "d:4"), ("d:4#1", "d:4")]
-    assert names(write(tmp_path, "test", 4, [9, 4])) == expected
-    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4])) == expected
-    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4]), size=2) == expected
-    assert names(write(tmp_path, "test", 3, [9, 9, 4])) == expected[:3]
-
-
-def test_ids_of_captions(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 4, [30, 10, 20, 40])
-    expected = [("d:30", "d:test-0"), ("d:10", "d:test-0"), ("d:20", "d:test-1"), ("d:40", "d:test-1")]
-    assert names(path, "caption", 2) == expected
-
-
-def test_ids_of_positions_on_request_only(tmp_path: Path) -> None:
-    path = write(tmp_path, "test", 4)
-    with pytest.raises(MissingError, match=r"test_ids\.txt"):
-        names(path)
-    with pytest.raises(UsageError, match="captions per image is not known"):
-        names(path, "position")
-    expected = [("d:test-0#0", "d:test-0"), ("d:test-0#1", "d:test-0"), ("d:test-1#0", "d:test-1")]
-    assert names(path, "position", 2)[:3] == expected
+@pytest.mark.parametrize(
+    ("ids", "kind", "size", "expected"),
+    [
+        ([9, 4], "image", None, ["9#0 9", "9#1 9", "4#0 4", "4#1 4"]),  # one per image
+        ([9, 9, 4, 4], "image", None, ["9#0 9", "9#1 9", "4#0 4", "4#1 4"]),  # one per caption
+        ([9, 9, 4, 4], "image", 2, ["9#0 9", "9#1 9", "4#0 4", "4#1 4"]),
+        ([9, 9, 9, 4], "image", None, ["9#0 9", "9#1 9", "9#2 9", "4#0 4"]),
+        ([30, 10, 20, 40], "caption", 2, ["30 test-0", "10 test-0", "20 test-1", "40 test-1"]),
+        (None, "position", 2, ["test-0#0 test-0", "test-0#1 test-0", "test-1#0 test-1", "test-1#1 test-1"]),
+    ],
+)
+def test_ids_are_those_that_the_parameter_names(
+    tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, expected: list[str]
+) -> None:
+    captions = [(c.caption_id, c.image_id) for c in read_scan(write(tmp_path, "test", 4, ids), "d", kind, size)]
+    assert captions == [tuple(f"d:{name}" for name in names.split()) for names in expected]
 
 
 @pytest.mark.parametrize(
     ("ids", "kind", "size", "message"),
     [
+        (None, "image", None, "test_ids.txt"),
+        (None, "position", None, "captions per image is not known"),
         ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 3"),
         ([1, 1], "image", None, "test_ids.txt:1: image 1: expected 2 captions, found 4"),
         ([1, 1, 1, 2], "image", 2, "test_ids.txt:1: image 1: expected 2 captions, found 3"),
@@ -61,10 +53,12 @@ def test_ids_of_positions_on_request_only(tmp_path: Path) -> None:
         (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
     ],
 )
-def test_mismatched_lines(tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, message: str) -> None:
-    path = write(tmp_path, "test", 4, ids)
-    with pytest.raises(CheckError, match=re.escape(message)):
-        names(path, kind, size)
+def test_missing_or_mismatched_ids_are_refused(
+    tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, message: str
+) -> None:
+    error = UsageError if "not known" in message else CheckError if ids or size else MissingError
+    with pytest.raises(error, match=re.escape(message)):
+        list(read_scan(write(tmp_path, "test", 4, ids), "d", kind, size))
 
 
 def test_finds_one_file_per_split(tmp_path: Path) -> None:

@@ -112,39 +112,32 @@ def test_hugging_face_datasets_are_read_as_saved_and_as_on_the_hub(tmp_path: Pat
     assert [c.image_id for c in per_row] == ["d:train-0", "d:train-0", "d:train-1"]
 
 
-def test_csv_dialects(tmp_path: Path) -> None:
-    path, cc3m = tmp_path / "a.tsv.gz", tmp_path / "Train_GCC-training.tsv"
-    path.write_bytes(gzip.compress("\ufeffcaption_id\timage_id\ttext\tsplit\r\n\r\n1\t2\ta, b\ttest\r\n".encode()))
-    assert read("csv", path) == [Caption("d:1", "d:2", "test", "a, b", f"{path}:3")]
-    cc3m.write_text('a " dog " runs\thttp://x.org/1\n"two cats\thttp://x.org/2\n')
-    captions = read("csv", cc3m, columns=["caption", "url"], quotes=False)
-    assert [(c.image_id[-1], c.text) for c in captions] == [("1", 'a " dog " runs'), ("2", '"two cats')]
-    with pytest.raises(CheckError, match="--columns caption,url"):
-        read("csv", cc3m, quotes=False)
-    lists = tmp_path / "flickr_annotations_30k.csv"
-    lists.write_text('raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9]",2.jpg\n')
-    expected = [("d:7", "d:1.jpg", "a, b"), ("d:8", "d:1.jpg", "c"), ("d:[9]", "d:2.jpg", '["sic')]
-    assert [(c.caption_id, c.image_id, c.text) for c in read("csv", lists)] == expected
+CC3M = b'a " dog " runs\thttp://x.org/1\n"two cats\thttp://x.org/2\n'
+OF_CC3M = [("http://x.org/1", 'a " dog " runs'), ("http://x.org/2", '"two cats')]
+LISTS = b'raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9]",2.jpg\n'
 
 
-def test_the_header_tells_the_delimiter(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    for delimiter in ",;\t":
-        # A caption may hold any of the others; open_clip's columns.
-        row = delimiter.join(["1.jpg", f'"a, b; c\td{delimiter} e"'])
-        path.write_text(f"\n{delimiter.join(['filepath', 'title'])}\n{row}\n")
-        assert [c[1:4] for c in read("csv", path)] == [("d:1.jpg", "train", f"a, b; c\td{delimiter} e")]
-    path.write_text('image,"caption; of; a"\n1.jpg,x\n')
-    assert read("csv", path, Columns(text="caption; of; a"), delimiter=",")[0].text == "x"
-    with pytest.raises(CheckError, match=r'a.csv:2: expected the columns image,"caption,  of,  a" \(separator'):
-        read("csv", path)
-    path.write_text("image|caption\n1.jpg|x\n")
-    with pytest.raises(CheckError, match=r"no column of captions. There is image\|caption\. .* --set ingest.delimiter"):
-        read("csv", path)
-    assert read("csv", path, delimiter="|")[0].text == "x"
-    # Without a header, the first line is a caption.
-    path.write_text("a; b; c,1.jpg\n")
-    assert read("csv", path, columns=["caption", "image"])[0].text == "a; b; c"
+@pytest.mark.parametrize(
+    ("name", "content", "params", "expected"),
+    [
+        ("a.tsv.gz", gzip.compress(b"\xef\xbb\xbfimage\tcaption\r\n\r\n2\ta, b\r\n"), {}, [("2", "a, b")]),
+        ("Train_GCC-training.tsv", CC3M, {"columns": ["caption", "url"], "quotes": False}, OF_CC3M),
+        ("flickr_annotations_30k.csv", LISTS, {}, [("1.jpg", "a, b"), ("1.jpg", "c"), ("2.jpg", '["sic')]),
+        # The header tells the separator: a caption may hold any of the others.
+        ("a.csv", b'\nfilepath;title\n1.jpg;"a, b; c\td; e"\n', {}, [("1.jpg", "a, b; c\td; e")]),
+        ("a.csv", b'\nfilepath\ttitle\n1.jpg\t"a, b; c\td\t e"\n', {}, [("1.jpg", "a, b; c\td\t e")]),
+        ("a.csv", b'image,caption,"a; b; c"\n1.jpg,x,\n', {"delimiter": ","}, [("1.jpg", "x")]),
+        ("a.csv", b"image|caption\n1.jpg|x\n", {"delimiter": "|"}, [("1.jpg", "x")]),
+        # Without a header, the first line is a caption.
+        ("a.csv", b"a; b; c,1.jpg\n", {"columns": ["caption", "image"]}, [("1.jpg", "a; b; c")]),
+    ],
+)
+def test_csv_dialects(
+    tmp_path: Path, name: str, content: bytes, params: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    captions = read("csv", tmp_path / name, **params)
+    assert [(caption.image_id[2:], caption.text) for caption in captions] == expected
 
 
 @pytest.mark.parametrize(
@@ -163,16 +156,6 @@ def test_usual_names_of_columns(present: tuple[str, ...], image: str, text: str)
     assert (found.image_id, found.text) == (image, text)
 
 
-def test_json_lists_as_of_blip(tmp_path: Path) -> None:
-    train = [{"caption": "A dog. ", "image": "val2014/1.jpg", "image_id": "coco_1"}]
-    path = tmp_path / "coco_karpathy_train.json.gz"
-    path.write_bytes(gzip.compress(b"\xef\xbb\xbf \n" + json.dumps(train).encode()))
-    assert read("json", path) == [Caption("d:coco_1#0", "d:coco_1", "train", "A dog. ", f"{path}: record 0")]
-    test = tmp_path / "coco_karpathy_test.json"
-    test.write_text(json.dumps([{"image": "val2014/2.jpg", "caption": ["x", "y"]}]))
-    assert [c[:2] for c in read("json", test)] == [(f"d:val2014/2.jpg#{k}", "d:val2014/2.jpg") for k in range(2)]
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -182,13 +165,16 @@ def test_json_lists_as_of_blip(tmp_path: Path) -> None:
         (b'[{"image": "1", "caption": ["x", 7]}]', "a.json: record 0: 'caption': expected a string or a list"),
         (b'[{}, {"image": "1", "caption": "x"}]', "a.json: record 0: no column of captions. There are none."),
         (b'["\xff"]', "a.json:1: not UTF-8"),
+        (b'image,"caption; a; b"\n1.jpg,x\n', 'a.csv:2: expected the columns image,"caption,  a,  b" (separator'),
+        (b"\nimage|caption\n1.jpg|x\n", "a.csv:3: no column of captions. There is image|caption. Name the column"),
+        (CC3M, "--columns caption,url. Give a separator other than , ; and tab with --set ingest.delimiter."),
     ],
 )
-def test_faulty_json_lists_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(content)
+def test_faulty_tables_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    form: Format = "json" if content.startswith(b"[") else "csv"
+    (tmp_path / f"a.{form}").write_bytes(content)
     with pytest.raises(CheckError, match=re.escape(fault)):
-        read("json", path)
+        read(form, tmp_path / f"a.{form}", quotes=content != CC3M)
 
 
 def test_failed_img2dataset_rows_are_skipped_and_counted(tmp_path: Path) -> None:

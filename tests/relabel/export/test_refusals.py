@@ -1,0 +1,36 @@
+"""Contract: what a format cannot hold is refused before anything is written, by a line that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.relabel.export.formats import exported, in_folder
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.stages import Project
+
+Case = tuple[str, str, str, dict[str, Any], type[Exception], str]
+CASES: list[Case] = [
+    ("candidates", "cbow", "train", {}, MissingError, "--queries images -k 10"),
+    ("candidates", "cbow", "train", {"k": 0, "cxc": ("sits",)}, UsageError, "not judged train"),
+    ("faiss", "cbow", "all", {"index": "nonsense"}, UsageError, "nonsense"),
+    ("faiss", "cbow", "all", {"index": "IVF5000,Flat"}, UsageError, "IVF5000,Flat"),
+    ("faiss", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
+    ("safetensors", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
+    ("scan", "cbow", "val", {"captions_per_image": 6}, UsageError, "images of val have fewer than 6 .*; first coco:图"),
+    ("scan", "cbow", "test", {"captions_per_image": 0, "max_bytes": "1KiB"}, UsageError, "block of test .* --no-block"),
+    ("trec", "cbow", "all", {"levels": (0.8, 0.5)}, UsageError, "cut points must rise"),
+    ("trec", "cbow", "all", {"queries": "images"}, MissingError, "--label cbow --candidates all --queries images"),
+    ("tuples", "cbow", "all", {"negatives": 10**4}, UsageError, "too few to draw from"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}: {case[-1]}")
+def test_what_a_format_cannot_hold_is_refused(case: Case, small_project: Project, tmp_path: Path) -> None:
+    kind, label, split, params, error, said = case
+    project = in_folder(small_project, tmp_path / "labels", "neighbours")
+    with pytest.raises(error, match=said):
+        exported(project, kind, label, split, **params)
+    assert list(project.folder("exports").rglob("*.json")) == []
