@@ -1,6 +1,7 @@
 """Contract: the stages of `dvc.yaml` run in the order of the data flow, with COCO's test captions at hand and no model;
 they give the table, the figures of `dvc metrics show` and what training reads. A second run does nothing. After an edit
-of one label, relabel repeats that label alone.
+of one label, relabel repeats that label alone. The stages that `init --dvc` writes for captions of the user run outside
+the checkout.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 import yaml
 from tests.golden.today import coco_captions
 
+from relabel.stages.init import init
 from relabel_train.lookup import open_lookup
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +90,19 @@ def test_the_graph_runs_once_and_repeats_what_changed(tmp_path: Path) -> None:
     again = dvc(tmp_path, "repro", "encode")
     assert "encoding cider_lower_split: built" in again
     assert "encoding cbow: up to date" in again
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_init_writes_a_graph_for_captions_without_a_split(tmp_path: Path) -> None:
+    lines = [f"{n // 2},{n} dogs run on a {word} field\n" for n, word in enumerate(["red", "green", "wide", "wet"] * 5)]
+    (tmp_path / "my.csv").write_text("image_id,text\n" + "".join(lines), encoding="utf-8")
+    init(tmp_path, "mine", Path("my.csv"), dvc=True)
+    dvc(tmp_path, "init", "--no-scm", "-q")
+    dvc(tmp_path, "repro", "-q")
+    assert len(open_lookup(tmp_path / "labels/mine/exports/all/lookup/cider")) == 20
+    assert (tmp_path / "labels/mine/page/all/report.html").exists()
+    assert "Data and pipelines are up to date" in dvc(tmp_path, "repro")
 
 
 def test_every_dependency_is_data_or_made_by_a_stage() -> None:
