@@ -39,13 +39,8 @@ LABELS: dict[str, dict[str, Any]] = {
 QUICK = [label for label in LABELS if label != "meteor"]
 # Labels of every kind, whose figures on CxC are frozen.
 JUDGED = ("same_image", "cbow", "clip", "cider", "spice", "bert_sts", "wmd", "fuse")
-QUERIES = (
-    "a dog on a surfboard",
-    "Two people are playing tennis.",
-    "A red double-decker bus in front of a building",
-    "man",
-    "zzz qqq",
-)
+QUERIES = ("a dog on a surfboard", "Two people are playing tennis.", "A red double-decker bus in front of a building")
+QUERIES += ("man", "zzz qqq")
 TUPLES = "spice/coco_test_tuples.parquet"
 # Images of each split of the two projects of all labels; the first split is labelled.
 SIZES = {"small": {"val": 40, "train": 20}, "medium": {"test": 400}}
