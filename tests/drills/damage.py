@@ -13,7 +13,7 @@ from tests.drills.trails import plain
 
 from relabel.core.errors import RelabelError
 from relabel.datasets import load_manifest, locate
-from relabel.store.manifest import MANIFEST, read_manifest
+from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
 from relabel_train.reference.features import open_features
@@ -47,9 +47,9 @@ def damaged(path: Path, mutator: Mutator) -> Iterator[None]:
 
 
 def served(kind: str, folder: Path, verify: bool = True) -> Any:
-    """Return everything that an artefact of READERS serves, or None if it is refused; `verify`: of exports."""
+    """Return all that an artefact serves (its manifest, if not of READERS), None if refused; `verify`: of exports."""
     try:
-        return READERS[kind](folder, verify)
+        return READERS[kind](folder, verify) if kind in READERS else open_artefact(folder, kind)
     except (RelabelError, ValueError, FileNotFoundError):  # those with which the thin package refuses a file
         return None
 

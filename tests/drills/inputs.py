@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save
+from tests.drills.damage import READERS
 from tests.golden.hostile import numpy_file
 
 from relabel import stages
@@ -37,8 +38,7 @@ from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import MANIFEST, read_manifest
-from relabel_train.lookup import LookupFileError, open_lookup
-from relabel_train.precomputed import open_batches
+from relabel_train.lookup import LookupFileError
 from relabel_train.reference.features import open_features
 
 RECORDS = [
@@ -213,36 +213,20 @@ def manifest(project: Project) -> Input:
     return Input({MANIFEST: content}, lambda folder: read_manifest(folder, "corpus"))
 
 
+def exported(kind: str, folder: Path) -> Input:
+    """Return an export that is read completely."""
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return Input(files, lambda folder: READERS[kind](folder, True), errors=REFUSALS)
+
+
 def lookup(label: str, project: Project) -> Input:
-    """Return a lookup that is read by one block and the ids."""
-
-    def read(folder: Path) -> Any:
-        opened = open_lookup(folder, verify=True)
-        rows = np.arange(20)
-        opened.block(rows, rows)
-        opened.caption_ids(rows)
-        return opened
-
-    return exported(project.folder("exports", "all", "lookup", label), read)
+    return exported("lookup", project.folder("exports", "all", "lookup", label))
 
 
 def plan(project: Project) -> Input:
-    """Return precomputed batches that are read completely."""
     job = stages.export_batches(project, "cider", "all", "fuzzed")
     job.run()
-
-    def read(folder: Path) -> Any:
-        opened = open_batches(folder, verify=True)
-        for number in range(len(opened)):
-            opened[number]
-        opened.names(0)
-        return opened
-
-    return exported(job.out, read)
-
-
-def exported(folder: Path, read: Callable[[Path], Any]) -> Input:
-    return Input({path.name: path.read_bytes() for path in sorted(folder.iterdir())}, read, errors=REFUSALS)
+    return exported("batches", job.out)
 
 
 EXPORTS: dict[str, Callable[[Project], Input]] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.golden.today import coco_captions
+from tests.golden.today import Folder, coco_captions
 
 from relabel.stages.init import init
 from relabel_train.lookup import open_lookup
@@ -41,7 +41,6 @@ def dvc(folder: Path, *arguments: str) -> str:
 def write_project(folder: Path) -> None:
     """Write the graph for labels without models, with placeholders of what is fetched and tuned."""
     captions = coco_captions({"test": 5000})
-    (folder / "captions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in captions), encoding="utf-8")
     words = sorted({word for one in captions for word in one["text"].lower().split()})
     values = np.random.default_rng(0).normal(size=(len(words), 8))
     lines = [f"{word} {' '.join(f'{x:.3f}' for x in row)}\n" for word, row in zip(words, values, strict=True)]
@@ -52,7 +51,7 @@ def write_project(folder: Path) -> None:
     params["sources"]["cbow"] |= {"vectors": "words.txt", "tokenizer": "lower_split"}
     params["judge"] |= {"resamples": 0, "draws": 0}
     params["export"]["labels"] = ["cbow"]
-    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    Folder(folder).write(captions, params)
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     names = yaml.safe_load(text)["vars"]
     text = text.replace(names[0]["labels"], ",".join(LABELS)).replace(names[1]["served"], "cbow")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
-SETTINGS = [
-    "ingest={format: jsonl, path: captions.jsonl, namespace: coco, expected: {}}",
-    "judge.gate=near",
-]
+SETTINGS = ["ingest={format: jsonl, path: captions.jsonl, namespace: coco, expected: {}}", "judge.gate=near"]
 SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "same_image": {},
     "cbow": {"vectors": "words.txt"},

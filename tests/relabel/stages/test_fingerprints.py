@@ -7,10 +7,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from types import NoneType, UnionType
@@ -21,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel, ValidationError
+from tests.golden.hostile import _tar as tar_of
 from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTINGS, STRINGS, TEXTS, VALUES
 
 from relabel import stages
@@ -49,12 +48,8 @@ def fake(job: Job) -> None:
 def write_shards(folder: str, keys: str) -> None:
     """Write a webdataset shard whose samples have a text and a JSON with another image id."""
     Path(folder).mkdir()
-    with tarfile.open(f"{folder}/0.tar", "w") as tar:
-        for key in keys:
-            for name, content in ((f"{key}.txt", b"a dog"), (f"{key}.json", b'{"id": "9"}')):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, BytesIO(content))
+    sample = {"txt": b"a dog", "json": b'{"id": "9"}'}
+    Path(folder, "0.tar").write_bytes(tar_of(*((f"{key}.{kind}", sample[kind]) for key in keys for kind in sample)))
 
 
 @pytest.fixture(scope="module")
