@@ -42,7 +42,7 @@ def mistakes(kind: str, folder: Path, path: Path, body: bytes, before: set[str],
     cut_or_extended = body.startswith(now) or now.startswith(body)
     if kind in EXPORTS and cut_or_extended and served(kind, folder, verify=False) not in (None, good):
         yield "the default opening served other values"
-    if kind not in READERS and len(now) != len(body) and served(kind, folder):
+    if kind not in READERS and len(now) != len(body) and served(kind, folder) is not None:
         yield "opened"
 
 
