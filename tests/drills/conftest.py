@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.drills.nursery import Nursery
-from tests.drills.trails import STAGES, Trail, lay_inputs, possible
-
-from relabel.corpus import Corpus
+from tests.drills.nursery import nursery
+from tests.drills.trails import Trail, lay_inputs
 
 
 @pytest.fixture(scope="session")
@@ -22,21 +18,13 @@ def budget(pytestconfig: pytest.Config) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="session")
-def nursery(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path]]:
-    """Start a process that forks a child per run, and write a folder with the inputs of all stages."""
+def trail(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Trail]:
+    """Yield the trail of every stage, undisturbed."""
     pytest.importorskip("gensim")
     pytest.importorskip("accelerate")
     root = tmp_path_factory.mktemp("trail")
-    ids = lay_inputs(coco, root / "here")
-    (root / "ids.json").write_text(json.dumps(ids), encoding="utf-8")
-    process = Nursery(root / "ids.json")
-    yield process, root
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def trail(nursery: tuple[Nursery, Path], pytestconfig: pytest.Config) -> Trail:
-    """Return the trail of every stage, undisturbed."""
-    path = Trail(*nursery, only=tuple(pytestconfig.getoption("drill_stage") or [""]))
-    path.walk(possible(STAGES))
-    return path
+    lay_inputs(root / "here")
+    with nursery() as run_stage:
+        trail = Trail(run_stage, root, tuple(pytestconfig.getoption("drill_stage") or [""]))
+        trail.walk()
+        yield trail

@@ -2,138 +2,86 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.drills.mutation import Mutator
 from tests.drills.trails import plain
 
-from relabel.store.manifest import MANIFEST, read_manifest
+from relabel.core.errors import RelabelError
+from relabel.datasets import load_manifest, locate
+from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
+from relabel_train.lookup import open_lookup
+from relabel_train.precomputed import open_batches
+from relabel_train.reference.features import open_features
 from relabel_train.reference.files import load_checkpoint
 
-WAYS = ("bit", "overwrite", "zeros", "truncate", "extend", "delete")
-REFUSALS = (ValueError, FileNotFoundError)
-"""Errors with which the thin package refuses a damaged file, beside RelabelError."""
 
-
-@dataclass(frozen=True)
-class Target:
-    """An artefact whose files are damaged.
-
-    Attributes
-    ----------
-    kind : str
-        Kind of the manifest; `fetched` and `checkpoint` have none.
-    name : str
-        Path below the folder of the run.
-    """
-
-    kind: str
-    name: str
-
-
-def targets(root: Path) -> list[Target]:
-    """List the artefacts of a folder, the fetched files, and the checkpoints of a training."""
+def targets(root: Path) -> list[tuple[str, Path]]:
+    """List kind and folder of artefacts, fetched files and checkpoints, of which the last two have no manifest."""
     folders = [p.parent for top in ("labels", "data") for p in sorted((root / top).rglob(MANIFEST))]
-    listed = [Target(read_manifest(f).kind, f.relative_to(root).as_posix()) for f in folders]
-    return [*listed, Target("fetched", "data/eccv"), Target("checkpoint", "runs/fit")]
-
-
-def files_of(folder: Path, kind: str) -> list[Path]:
-    """List the files that can be damaged."""
-    if kind == "checkpoint":
-        return sorted(folder.glob("*.pt"))
-    return sorted(p for p in folder.rglob("*") if p.is_file())
+    listed = [(read_manifest(folder).kind, folder) for folder in folders]
+    return [*listed, ("fetched", root / "data/eccv"), ("checkpoint", root / "runs/fit")]
 
 
 @contextmanager
-def damaged(path: Path, way: str, chance: random.Random) -> Iterator[None]:
-    """Damage a file for the duration of the block, then restore its bytes."""
-    body = path.read_bytes()
+def damaged(path: Path, mutator: Mutator) -> Iterator[None]:
+    """Delete, cut, extend or change a file for the duration of the block, then restore its bytes."""
+    body: bytes = path.read_bytes()
+    changed: bytes | None = body
+    while changed == body:
+        bodies = [mutator.change_bytes(body) for _ in range(3)]
+        cut, longer = body[: mutator.rng.randrange(len(body) + 1)], body + mutator.rng.randbytes(9)
+        changed = mutator.rng.choice([None, cut, longer, *bodies])
     try:
-        if way == "delete":
+        if changed is None:
             path.unlink()
         else:
-            path.write_bytes(changed(body, way, chance))
+            path.write_bytes(changed)
         yield
     finally:
         path.write_bytes(body)
 
 
-def changed(body: bytes, way: str, chance: random.Random) -> bytes:
-    """Return changed bytes."""
-    out = bytearray(body)
-    if way == "truncate" and body:
-        return body[: chance.randrange(len(body))]
-    if way in ("extend", "truncate") or not body:
-        return body + chance.randbytes(chance.randint(1, 64))
-    start = chance.randrange(len(body))
-    if way == "bit":
-        out[start] ^= 1 << chance.randrange(8)
-    elif way == "overwrite":
-        part = chance.randbytes(min(16, len(body) - start))
-        out[start : start + len(part)] = part
-    else:
-        stop = min(len(body), start + 512)
-        out[start:stop] = bytes(stop - start)
-    return bytes(out) if out != body else changed(body, "bit", chance)
+def served(kind: str, folder: Path, verify: bool = True) -> Any:
+    """Return all that an artefact serves (its manifest, if not of READERS), None if refused; `verify`: of exports."""
+    try:
+        return READERS[kind](folder, verify) if kind in READERS else open_artefact(folder, kind)
+    except (RelabelError, ValueError, FileNotFoundError):  # those with which the thin package refuses a file
+        return None
 
 
-def read(target: Target, verify: bool = True) -> str:
-    """Return a digest of everything that an artefact of the thin package, a checkpoint or a fetched file serves.
-
-    `verify`: of the readers of exports.
-    """
-    folder = Path(target.name)
-    readers: dict[str, Callable[[], Any]] = {
-        "lookup": lambda: _lookup(folder, verify),
-        "batches": lambda: _plan(folder, verify),
-        "proxy_features": lambda: _features(folder, verify),
-        "checkpoint": lambda: _checkpoints(folder),
-        "fetched": lambda: _fetched(folder),
-    }
-    return hashlib.sha256(repr(readers[target.kind]()).encode()).hexdigest()
-
-
-def _lookup(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.lookup import open_lookup
-
+def _lookup(folder: Path, verify: bool) -> Any:
     lookup = open_lookup(folder, verify)
     rows = np.asarray(lookup.rows)
-    served: list[Any] = [lookup.block(rows, dtype=np.float64).tobytes(), lookup.same_image(rows).tobytes()]
     names = lookup.caption_ids(rows)
-    served += [names, lookup.image_ids(rows), lookup.rows_of(names).tobytes(), lookup.about.bounds]
+    parts = [lookup.block(rows, dtype=np.float64), lookup.same_image(rows), lookup.rows_of(names)]
     if lookup.about.neighbours is not None:
-        near = np.arange(*lookup.about.neighbours["rows"])
-        served += [part.tobytes() for part in lookup.neighbours(near)]
-    return served
+        parts += lookup.neighbours(np.arange(*lookup.about.neighbours["rows"]))
+    return [names, lookup.image_ids(rows), lookup.about.bounds, [part.tobytes() for part in parts]]
 
 
-def _plan(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.precomputed import open_batches
-
+def _batches(folder: Path, verify: bool) -> Any:
     plan = open_batches(folder, verify)
-    batches = [[part.tobytes() for part in plan[i]] for i in range(len(plan))]
-    return [batches, [plan.names(i) for i in range(len(plan))]]
+    return [([part.tobytes() for part in plan[i]], plan.names(i)) for i in range(len(plan))]
 
 
-def _features(folder: Path, verify: bool) -> list[Any]:
-    from relabel_train.reference.features import open_features
-
+def _features(folder: Path, verify: bool) -> Any:
     features = open_features(folder, verify=verify)
-    return [features.image_ids, *(part.tobytes() for part in features.take(np.arange(len(features))))]
+    return [features.image_ids, [part.tobytes() for part in features.take(np.arange(len(features)))]]
 
 
-def _checkpoints(folder: Path) -> list[str]:
-    return [repr(plain(load_checkpoint(folder / name))) for name in ("best.pt", "last.pt")]
-
-
-def _fetched(folder: Path) -> list[bytes]:
-    from relabel.datasets import load_manifest, locate
-
+def _fetched(folder: Path, _: bool) -> Any:
     return [locate(folder.name, file.name, folder.parent).read_bytes() for file in load_manifest(folder.name).files]
+
+
+def _checkpoints(folder: Path, _: bool) -> Any:
+    return [plain(load_checkpoint(folder / name)) for name in ("best.pt", "last.pt")]
+
+
+# Kinds whose reader compares the bytes only with `verify=True`, and all that are read without the pipeline.
+EXPORTS = {"lookup": _lookup, "batches": _batches, "proxy_features": _features}
+READERS = EXPORTS | {"fetched": _fetched, "checkpoint": _checkpoints}

@@ -9,7 +9,7 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save
-from tests.drills.mutation import numpy_file
+from tests.drills.damage import READERS
+from tests.golden.hostile import numpy_file
 
 from relabel import stages
 from relabel.core.errors import RelabelError
@@ -36,9 +37,8 @@ from relabel.sources.precomputed.files import read_vector_file
 from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
-from relabel.store.manifest import FileEntry, Manifest, Spec, read_manifest
-from relabel_train.lookup import LookupFileError, open_lookup
-from relabel_train.precomputed import open_batches
+from relabel.store.manifest import MANIFEST, read_manifest
+from relabel_train.lookup import LookupFileError
 from relabel_train.reference.features import open_features
 
 RECORDS = [
@@ -47,28 +47,18 @@ RECORDS = [
     for j in range(2)
 ]
 VECTORS = np.random.default_rng(0).normal(size=(len(RECORDS), 6)).astype(np.float32)
+REFUSALS = (LookupFileError, FileNotFoundError)  # those of the thin package
 NAMES = [f"n{i}" for i in range(len(VECTORS))]
 
 
 @dataclass(frozen=True)
 class Input:
-    """A reader, the files it reads, and the errors that it may raise.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        Good files by name.
-    read : callable
-        Reads a folder of them.
-    fixed : tuple of str
-        Files that are never changed.
-    errors : tuple of exception types
-    """
+    """Good files by name, what reads a folder of them, files that are never changed, and errors that it may raise."""
 
     files: dict[str, bytes]
     read: Callable[[Path], Any]
     fixed: tuple[str, ...] = ()
-    errors: tuple[type[Exception], ...] = field(default=(RelabelError,))
+    errors: tuple[type[Exception], ...] = (RelabelError,)
 
 
 def dumped(value: Any) -> bytes:
@@ -92,9 +82,8 @@ def coco() -> Input:
 def karpathy() -> Input:
     sentences = [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS]
     images = [{"filename": f"{i}.jpg", "split": "train", "sentences": sentences[2 * i : 2 * i + 2]} for i in range(4)]
-    return Input(
-        {"a.json": dumped({"images": images})}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d"))
-    )
+    content = dumped({"images": images})
+    return Input({"a.json": content}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d")))
 
 
 def table(name: str, content: bytes, form: Format) -> Input:
@@ -151,8 +140,7 @@ def zipped(name: str, content: bytes) -> bytes:
 def scan_features() -> Input:
     arrays = {f"{split}_ims.npy": numpy_file(VECTORS[:, None].repeat(3, 1)) for split in ("train", "test")}
     ids = {f"{s}_ids.txt": "".join(f"{s}{n}\n" for n in NAMES).encode() for s in ("train", "test")}
-    errors = (LookupFileError, FileNotFoundError)
-    return Input(arrays | ids, lambda f: open_features(f, namespace="d"), errors=errors)
+    return Input(arrays | ids, lambda f: open_features(f, namespace="d"), errors=REFUSALS)
 
 
 def proxy_features() -> Input:
@@ -162,33 +150,24 @@ def proxy_features() -> Input:
         "a.npy": numpy_file(VECTORS[:, None].repeat(3, 1).astype(np.float16)),
         "lengths.npy": numpy_file(np.full(len(NAMES), 2)),
     }
-    return Input(files, open_features, errors=(LookupFileError, FileNotFoundError))
+    return Input(files, open_features, errors=REFUSALS)
 
 
 def model_folder() -> Input:
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
+    part = "sentence_transformers.models"
     config = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 8, "num_hidden_layers": 1}
-    tokenizer = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
     files = {
-        "modules.json": dumped(modules),
+        "modules.json": dumped(
+            [
+                {"idx": 0, "name": "0", "path": "", "type": f"{part}.Transformer"},
+                {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{part}.Pooling"},
+            ]
+        ),
         "config.json": dumped(config),
-        "tokenizer_config.json": dumped(tokenizer),
+        "tokenizer_config.json": dumped({"do_lower_case": True, "tokenizer_class": "BertTokenizer"}),
         "model.safetensors": save({"x": VECTORS}),
     }
     return Input(files, check_model_folder, fixed=("model.safetensors",))
-
-
-def manifest() -> Input:
-    artefact = Spec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
-    metadata, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
-    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100)}
-    manifest_object = Manifest(
-        artefact.kind, artefact.name, artefact.fingerprint, artefact.config, artefact.inputs, metadata, runtime, entry
-    )
-    return Input({"manifest.json": manifest_object.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
 
 
 JSONL = b"\n".join(map(dumped, RECORDS)) + b"\n"
@@ -226,44 +205,32 @@ INPUTS: dict[str, Input] = {
     "scan features": scan_features(),
     "proxy features": proxy_features(),
     "model folder": model_folder(),
-    "manifest.json": manifest(),
 }
 
 
+def manifest(project: Project) -> Input:
+    content = (project.folder("corpus") / MANIFEST).read_bytes()
+    return Input({MANIFEST: content}, lambda folder: read_manifest(folder, "corpus"))
+
+
+def exported(kind: str, folder: Path) -> Input:
+    """Return an export that is read completely."""
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return Input(files, lambda folder: READERS[kind](folder, True), errors=REFUSALS)
+
+
 def lookup(label: str, project: Project) -> Input:
-    """Return a lookup that is read by one block and the ids."""
-
-    def read(folder: Path) -> Any:
-        opened = open_lookup(folder, verify=True)
-        rows = np.arange(20)
-        opened.block(rows, rows)
-        opened.caption_ids(rows)
-        return opened
-
-    return exported(project.folder("exports", "all", "lookup", label), read)
+    return exported("lookup", project.folder("exports", "all", "lookup", label))
 
 
 def plan(project: Project) -> Input:
-    """Return precomputed batches that is read by its first block."""
     job = stages.export_batches(project, "cider", "all", "fuzzed")
     job.run()
-
-    def read(folder: Path) -> Any:
-        opened = open_batches(folder, verify=True)
-        for number in range(len(opened)):
-            opened[number]
-        opened.names(0)
-        return opened
-
-    return exported(job.out, read)
-
-
-def exported(folder: Path, read: Callable[[Path], Any]) -> Input:
-    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-    return Input(files, read, errors=(LookupFileError, FileNotFoundError))
+    return exported("batches", job.out)
 
 
 EXPORTS: dict[str, Callable[[Project], Input]] = {
+    "manifest.json": manifest,
     "lookup of vectors": partial(lookup, "cbow"),
     "lookup of features": partial(lookup, "cider"),
     "batches": plan,

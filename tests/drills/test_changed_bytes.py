@@ -6,40 +6,17 @@ Opening an artefact refuses a file that was cut, extended or lost. What is read 
 from __future__ import annotations
 
 import os
-import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.drills.damage import REFUSALS, WAYS, Target, damaged, files_of, read, targets
-from tests.drills.trails import MORE
+from tests.drills.damage import EXPORTS, READERS, damaged, served, targets
+from tests.drills.mutation import Mutator
+from tests.drills.trails import MORE, Trail
 
-from relabel.core.errors import RelabelError
 from relabel.stages.verify import verify
-from relabel.store.manifest import MANIFEST, open_artefact
-
-EXPORTS = ("lookup", "batches", "proxy_features")
-"""Kinds whose reader compares the bytes only with `verify=True`."""
-READ = (*EXPORTS, "checkpoint", "fetched")
-"""Kinds that are read without the pipeline."""
-RESIZED = ("truncate", "extend", "delete")
-
-
-def outcome(target: Target, served: str, **options: Any) -> str:
-    """Read a damaged artefact: `refused`, `same` values, or `changed` ones; other errors are raised."""
-    try:
-        return "same" if read(target, **options) == served else "changed"
-    except (RelabelError, *REFUSALS):
-        return "refused"
-
-
-def opened(target: Target) -> str:
-    """Open a damaged artefact by its manifest and the sizes of its files."""
-    try:
-        open_artefact(Path(target.name), target.kind)
-    except RelabelError:
-        return "refused"
-    return "opened"
+from relabel.store.manifest import MANIFEST
 
 
 def problems() -> set[str]:
@@ -47,41 +24,47 @@ def problems() -> set[str]:
     return {problem.file for problem in verify([Path("labels"), Path("data")]).problems}
 
 
-def named(target: Target, path: Path, before: set[str]) -> list[str]:
-    """Return mistakes of `verify` on a damaged file; `before` are the problems that it reported without damage."""
-    if target.kind == "checkpoint" or (target.kind == "fetched" and not path.exists()):
-        return []  # no manifest requires these files
-    if path.name == MANIFEST and not path.exists() and not any(path.parent.glob("part-*.parquet")):
-        return []  # without a manifest, only shards tell that there was an artefact
-    files = problems() - before
-    return [] if files == {str(path)} else [f"verify named {sorted(files)}"]
+def required(kind: str, path: Path) -> bool:
+    """Return whether a manifest requires the file, or only shards tell that there was an artefact."""
+    if kind == "checkpoint" or path.exists():
+        return kind != "checkpoint"
+    return kind != "fetched" and (path.name != MANIFEST or any(path.parent.glob("part-*.parquet")))
+
+
+def mistakes(kind: str, folder: Path, path: Path, body: bytes, before: set[str], good: Any) -> Iterator[str]:
+    """Yield what is wrong with a damaged file that held `body`, beside problems `before` and readers' `good` values."""
+    named = problems() - before
+    if required(kind, path) and named != {str(path)}:
+        yield f"verify named {sorted(named)}"
+    now = path.read_bytes() if path.exists() else b""
+    if kind in READERS and served(kind, folder) not in (None, good):
+        yield "the reader served other values"
+    cut_or_extended = body.startswith(now) or now.startswith(body)
+    if kind in EXPORTS and cut_or_extended and served(kind, folder, verify=False) not in (None, good):
+        yield "the default opening served other values"
+    if kind not in READERS and len(now) != len(body) and served(kind, folder) is not None:
+        yield "opened"
 
 
 @pytest.mark.slow
+@pytest.mark.java
 @pytest.mark.timeout(2400)
-def test_a_changed_file_is_named_and_refused(trail: Any, budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = next(step.before for step in trail.steps if step.stage == MORE)
-    trail.lay(complete)
+def test_a_changed_file_is_named_and_refused(trail: Trail, budget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trail.lay(next(step.before for step in trail.steps if step.stage == MORE))
     monkeypatch.chdir(trail.here)
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    chance, faults, all_targets = random.Random(budget.seed), [], targets(Path())
+    mutator, faults, all_targets = Mutator(str(budget.seed)), [], targets(Path())
     before = problems()
-    served = {target: read(target) for target in all_targets if target.kind in READ}
+    good = {folder: served(kind, folder) for kind, folder in all_targets if kind in READERS}
+    assert None not in good.values()
     for number in range(budget.flips):
-        target, way = all_targets[number % len(all_targets)], chance.choice(WAYS)
-        path = chance.choice(files_of(Path(target.name), target.kind))
-        times = path.stat()
-        with damaged(path, way, chance):
-            if way != "delete" and chance.random() < 0.5:  # as a faulty disk does, without a new time of modification
-                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            wrong = named(target, path, before)
-            if target.kind in READ:
-                found = outcome(target, served[target])
-                wrong += ["the reader served other values"] if found == "changed" else []
-            if target.kind in EXPORTS and way in RESIZED:
-                default = outcome(target, served[target], verify=False)
-                wrong += ["the default opening served other values"] if default == "changed" else []
-            elif target.kind not in READ and way in RESIZED and opened(target) != "refused":
-                wrong += [f"opened after {way}"]
-        faults += [(str(path), way, line) for line in wrong]
+        kind, folder = all_targets[number % len(all_targets)]
+        files = folder.glob("*.pt") if kind == "checkpoint" else folder.rglob("*")
+        path = mutator.rng.choice(sorted(file for file in files if file.is_file()))
+        state, body = path.stat(), path.read_bytes()
+        with damaged(path, mutator):
+            if path.exists() and mutator.rng.random() < 0.5:  # as a faulty disk does: the times stay
+                os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+            wrong = list(mistakes(kind, folder, path, body, before, good.get(folder)))
+        faults += [(str(path), line) for line in wrong]
     assert faults == []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.drills.nursery import Nursery, RunResult
+from tests.drills.nursery import Fault, Run, RunResult
+from tests.golden.today import coco_captions
+from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
 from tests.relabel_cli.runner import one_thread
 
-from relabel.corpus import Corpus
+from relabel.datasets.cxc import human_scores
 from relabel.sources.spice.parse_cache import FILE as CACHE
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST
@@ -48,100 +51,58 @@ sources:
 EXPERIMENTS = """
 proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny}
 fit_table:
-  train_labels: [sbert]
-  judge: sbert
-  ncs: cider
-  rows: {one: {loss: [bcls]}}
-  models: {vsepp: {embed_dim: 8}}
-  lrs: [0.001, 0.002]
-  extend: 0
-  search_seeds: [0]
-  seeds: [1]
-  epochs: 1
-  batch_size: 8
-  neighbours: 10
-  graded: 4
+  {train_labels: [sbert], judge: sbert, ncs: cider, rows: {one: {loss: [bcls]}}, models: {vsepp: {embed_dim: 8}},
+   lrs: [0.001, 0.002], extend: 0, search_seeds: [0], seeds: [1], epochs: 1, batch_size: 8, neighbours: 10, graded: 4}
 """
-JAVA = ("cider_ptb", "meteor")
-"""Labels of which a stage starts Java."""
-_ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
-_FIT = ("fit", "--features", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--lookup")
-_FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out", "runs/fit", "--epochs", "3")
-_FIT += (
-    "--batch-size",
-    "8",
-    *(f"--set={one}" for one in ("embed_dim=8", "word_dim=8", "save_every=2", "log_every=1", "min_count=1")),
+FIT = (
+    "fit --features labels/drill/proxy --captions labels/drill_proxy/corpus"
+    " --lookup labels/drill_proxy/exports/all/lookup/sbert --loss bcls --out runs/fit --epochs 3 --batch-size 8"
+    " --set embed_dim=8 --set word_dim=8 --set save_every=2 --set log_every=1 --set min_count=1"
 )
-_INDEX = ("--set", "neighbours.index=IVF4,Flat")
-MORE = ("ingest", "--path", "more.jsonl", "--replace")
-_OF_MORE = ("--set", "ingest.path=more.jsonl")
-STAGES: tuple[tuple[str, ...], ...] = (
-    ("fetch", "eccv"),
-    ("ingest",),
-    ("tune", "cbow"),
-    *(("encode", "--label", label, "--split", "all") for label in _ENCODED),
-    ("tune", "bert_sts"),
-    ("encode", "--label", "bert_sts", "--split", "all"),
-    ("tune", "sbert", "--out", "data/tuned"),
-    ("tune", "fuse"),
-    *(("encode", "--label", label, "--split", "all") for label in ("tuned", "fuse")),
-    *(("neighbours", "--label", label) for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
-    ("neighbours", "--label", "cider", "--queries", "images"),
-    ("neighbours", "--label", "cbow", *_INDEX),
-    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "spice", "fuse")),
-    ("export", "lookup", "--label", "cbow", "--split", "all", *_INDEX),
-    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90", *_INDEX),
-    ("export", "batches", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
-    ("export", "batches", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
-    ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
-    ("correlate", "--cxc", "--split", "val", "--label", "cider,same_image"),
-    ("experiments.proxy_features", "--experiments", "experiments.yaml"),
-    ("experiments.fit_table", "--experiments", "experiments.yaml"),
-    _FIT,
+INDEX = "--set neighbours.index=IVF4,Flat"
+MORE = "ingest --path more.jsonl --replace"
+ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
+# The last five bring encodings and neighbours up to date after captions were added.
+STAGES = (
+    "fetch eccv",
+    "ingest",
+    "tune cbow",
+    *(f"encode --label {label} --split all" for label in ENCODED),
+    "tune bert_sts",
+    "encode --label bert_sts --split all",
+    "tune sbert --out data/tuned",
+    "tune fuse",
+    *(f"encode --label {label} --split all" for label in ("tuned", "fuse")),
+    *(f"neighbours --label {label}" for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
+    "neighbours --label cider --queries images",
+    f"neighbours --label cbow {INDEX}",
+    *(f"export lookup --label {label} --split all" for label in ("cider", "spice", "fuse")),
+    f"export lookup --label cbow --split all {INDEX}",
+    f"export wds --label cbow --split all --captions-per-shard 90 {INDEX}",
+    "export batches --label cider --split train --batch-size 8 --sampler neighbour",
+    "export batches --label meteor --split train --batch-size 16 --name pairs",
+    "encode --label same_image --split val",  # `tune fuse` has made that of cider
+    "correlate --cxc --split val --label cider,same_image",
+    "experiments.proxy_features --experiments experiments.yaml",
+    "experiments.fit_table --experiments experiments.yaml",
+    FIT,
     MORE,
-    *(("encode", "--label", label, "--split", "all", *_OF_MORE) for label in ("sbert", "spice")),
-    *(("neighbours", "--label", label, *_OF_MORE) for label in ("sbert", "spice")),
+    *(f"encode --label {label} --split all --set ingest.path=more.jsonl" for label in ("sbert", "spice")),
+    *(f"neighbours --label {label} --set ingest.path=more.jsonl" for label in ("sbert", "spice")),
 )
-"""All stages; the last five bring encodings and neighbours up to date after captions were added."""
-
-
-def possible(stages: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Skip the stages that need Java if there is none."""
-    return stages if has_java() else tuple(stage for stage in stages if not any(word in JAVA for word in stage))
-
-
-def has_java() -> bool:
-    """Return whether Java is found."""
-    from relabel.core.errors import MissingError
-    from relabel.core.java import find_java
-
-    try:
-        return bool(find_java())
-    except MissingError:
-        return False
-
-
-def title(stage: tuple[str, ...]) -> str:
-    """Name a stage by its words and labels, without numbers."""
-    words = [w for w in stage if not (w.startswith("-") or w.isdigit() or set(w) & set("/=."))]
-    return " ".join(words[:1] if stage[0] == "fit" else [w for w in words if w not in ("all", "train", "val")])
+EACH = 2  # runs that are disturbed per stage, at least
+IN_A_ROW = 6  # runs that are disturbed before a stage is let finish, at most
 
 
 @dataclass(frozen=True)
 class Step:
     """A stage that ran undisturbed.
 
-    Attributes
-    ----------
-    stage : tuple of str
-    before, after : Path
-        The folder before and after it; tests must not change them.
-    calls : int
-        Number of calls that changed the disk.
-    seconds : float
+    `before`, `after`: the folder before and after it, which tests must not change.
+    `calls`: number of calls that changed the disk.
     """
 
-    stage: tuple[str, ...]
+    stage: str
     before: Path
     after: Path
     calls: int
@@ -149,115 +110,122 @@ class Step:
 
     @property
     def title(self) -> str:
-        """Name of the stage."""
-        return title(self.stage)
+        """Name of the stage: its words and labels, without numbers."""
+        words = [w for w in self.stage.split() if not (w.startswith("-") or w.isdigit() or set(w) & set("/=."))]
+        return " ".join(words[:1] if self.stage == FIT else [w for w in words if w not in ("all", "train", "val")])
 
 
 @dataclass
 class Trail:
-    """All stages, undisturbed, in a process that forks a child per run.
+    """All stages, undisturbed.
 
-    Attributes
-    ----------
-    nursery : Nursery
-    root : Path
-        Folder of `steps`; disturbed runs take place in `root/here`, under the same path as the undisturbed ones.
-    steps : list of Step
-    only : tuple of str
-        Beginnings of the titles of the steps that `shares` selects.
+    `run_stage`: runs one in a forked process.
+    `root`: folder of what `steps` kept; runs take place in `root/here`, disturbed or not.
+    `only`: beginnings of the titles of the steps that are disturbed.
     """
 
-    nursery: Nursery
+    run_stage: Run
     root: Path
+    only: tuple[str, ...]
     steps: list[Step] = field(default_factory=list)
-    only: tuple[str, ...] = ("",)
 
     @property
     def here(self) -> Path:
         """Return the folder in which all runs take place."""
         return self.root / "here"
 
-    def walk(self, stages: tuple[tuple[str, ...], ...]) -> None:
-        """Run stages, each of which must succeed, and keep the folder after each."""
-        for stage in stages:
-            before = self.root / f"after-{len(self.steps)}"
-            if not self.steps:
-                shutil.copytree(self.here, before)
-            end = self.nursery.run(self.here, self.arguments(stage))
+    def walk(self) -> None:
+        """Run every stage, which must succeed, and keep the folder after each."""
+        after = shutil.copytree(self.here, self.root / "inputs")
+        for number, stage in enumerate(STAGES):
+            before, end = after, self.run(stage)
             assert end.code == 0, (stage, end.output)
-            assert end.orphans == [], stage
-            after = self.root / f"after-{len(self.steps) + 1}"
-            shutil.copytree(self.here, after)
+            after = shutil.copytree(self.here, self.root / f"after-{number}")
             self.steps.append(Step(stage, before, after, end.calls, end.seconds))
 
-    def shares(self, budget: int, each: int, chance: random.Random) -> Iterator[tuple[Step, int]]:
-        """Distribute cases over the steps, at least `each` per selected step; slow steps get fewer.
-
-        If the budget does not suffice for all steps, a random sample of them is selected.
-        """
-        steps = [step for step in self.steps if step.title.startswith(self.only)]
-        if budget < each * len(steps):
-            steps = chance.sample(steps, max(1, budget // each))
-        weights = [1 / (0.1 + step.seconds) for step in steps]
-        left = max(0, budget - each * len(steps))
-        for step, weight in zip(steps, weights, strict=True):
-            yield step, each + round(left * weight / sum(weights))
+    def run(self, stage: str, fault: Fault | None = None) -> RunResult:
+        """Run a stage in the folder, disturbed or not; no process may outlive it."""
+        end = self.run_stage(self.here, one_thread(stage.split()), fault)
+        assert end.orphans == [], (stage, fault, end.orphans)
+        return end
 
     def lay(self, tree: Path) -> None:
         """Restore the folder to the state of a step."""
         shutil.rmtree(self.here, ignore_errors=True)
         shutil.copytree(tree, self.here)
 
-    def run(self, step: Step, fault: object = None) -> RunResult:
-        """Run a stage in the folder, disturbed or not; no process may outlive it."""
-        end = self.nursery.run(self.here, self.arguments(step.stage), fault)  # type: ignore[arg-type]
-        assert end.orphans == [], (step.title, fault, end.orphans)
-        return end
+    def disturb(
+        self,
+        budget: int,
+        seed: int,
+        draw: Callable[[Step, random.Random], Fault],
+        check: Callable[[Fault, RunResult], None],
+    ) -> list[tuple[str, list[Fault], str]]:
+        """Disturb stages a few times in a row, then let each finish with the files of its undisturbed run.
 
-    def finish(self, step: Step) -> None:
-        """Run a stage undisturbed; compare its result with the undisturbed run."""
-        end = self.run(step)
-        assert end.code == 0, (step.title, end.output)
+        `budget`: number of disturbed runs.
+        `draw`: draws a fault. `check`: checks how a disturbed run ended.
+
+        Returns title, faults in a row and message of what went wrong.
+        """
+        chance, wrong = random.Random(seed), []
+        for step, left in self._shares(budget, chance):
+            while left > 0:
+                self.lay(step.before)
+                drawn: list[Fault] = []
+                try:
+                    for _ in range(min(left, IN_A_ROW)):
+                        drawn.append(draw(step, chance))
+                        left -= 1
+                        end = self.run(step.stage, drawn[-1])
+                        check(drawn[-1], end)
+                        if end.code == 0:
+                            break
+                    self._finish(step)
+                except AssertionError as error:
+                    wrong.append((step.title, drawn, str(error)[-2000:]))
+                    print(wrong[-1])
+                    break
+            print(f"{step.title}: {len(wrong)} faults so far")
+        return wrong
+
+    def _shares(self, budget: int, chance: random.Random) -> Iterator[tuple[Step, int]]:
+        """Distribute runs over the steps; slow ones get fewer. A small budget is spent on a sample of the steps."""
+        steps = [step for step in self.steps if step.title.startswith(self.only)]
+        if budget < EACH * len(steps):
+            steps = chance.sample(steps, max(1, budget // EACH))
+        weights = [1 / (0.1 + step.seconds) for step in steps]
+        left = max(0, budget - EACH * len(steps))
+        for step, weight in zip(steps, weights, strict=True):
+            yield step, EACH + round(left * weight / sum(weights))
+
+    def _finish(self, step: Step) -> None:
+        end = self.run(step.stage)
+        assert end.code == 0, end.output
         results, expected = comparable(self.here), comparable(step.after)
-        other = [name for name in sorted({*results, *expected}) if results.get(name) != expected.get(name)]
-        assert other == [], (step.title, other)
-
-    def arguments(self, stage: tuple[str, ...]) -> list[str]:
-        """Return the command line of a stage."""
-        return one_thread(stage)
-
-
-def finals(folder: Path) -> dict[str, bytes]:
-    """Return every final file; of manifests everything except `runtime`, which holds timings, and its digest.
-
-    The cache of parses is left out: its bytes depend on the order of the entries.
-    """
-    results = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK and p.name != CACHE.name):
-        body = path.read_bytes()
-        if path.name == MANIFEST:
-            facts = {k: v for k, v in json.loads(body).items() if k not in ("provenance", "digest")}
-            body = json.dumps(facts, sort_keys=True).encode()
-        results[path.relative_to(folder).as_posix()] = body
-    return results
+        assert [name for name in sorted({*results, *expected}) if results.get(name) != expected.get(name)] == []
 
 
 def comparable(folder: Path) -> dict[str, Any]:
-    """Return every final file without times.
+    """Return every final file without times: checkpoints by their tensors, manifests without their provenance.
 
-    Checkpoints are compared by their tensors. Logs, which contain the seconds of steps, are excluded.
+    Left out: logs of trainings, which hold seconds, and the cache of parses, whose bytes follow the order of entries.
     """
     results: dict[str, Any] = {}
-    for name, body in finals(folder).items():
-        path, training = folder / name, "runs" in Path(name).parts
-        if training and (path.suffix == ".jsonl" or ".tfevents." in name):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        place = path.relative_to(folder)
+        training = "runs" in place.parts
+        if path.parent.name == WORK or path.name == CACHE.name:
             continue
-        if training and path.suffix == ".pt":
-            results[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
+        if path.name == MANIFEST:
+            facts = json.loads(path.read_bytes())
+            results[str(place)] = {k: v for k, v in facts.items() if k not in ("provenance", "digest")}
+        elif training and path.suffix == ".pt":
+            results[str(place)] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
         elif training and path.suffix == ".json":
-            results[name] = plain(json.loads(body))
-        else:
-            results[name] = body
+            results[str(place)] = plain(json.loads(path.read_bytes()))
+        elif not (training and (path.suffix == ".jsonl" or ".tfevents." in path.name)):
+            results[str(place)] = path.read_bytes()
     return results
 
 
@@ -270,29 +238,23 @@ def plain(value: Any) -> Any:
     return (str(value.dtype), value.numpy().tobytes()) if hasattr(value, "numpy") else value
 
 
-def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
-    """Write captions of COCO, parameters, a tiny encoder and sentence pairs; return the numbers of the ids of val.
+def lay_inputs(folder: Path) -> None:
+    """Write captions of COCO, parameters, a tiny encoder and sentence pairs.
 
-    The val images are ones that people compared with each other, so that few images have many judged pairs.
+    The images of val are one image and those that people compared with it, so that few images have many judged pairs.
     """
-    from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
-
-    folder.mkdir(parents=True)
+    folder.mkdir()
     (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
-    images = {"train": list(corpus.images(["train"]))[:12], "test": list(corpus.images(["test"]))[:8]}
-    images["val"] = [corpus.image_of[f"coco:{number}"] for number in _compared(30)]
     (folder / "experiments.yaml").write_text(EXPERIMENTS, encoding="utf-8")
-    lines, numbers = [], {"caption": [], "image": []}  # type: tuple[list[str], dict[str, list[int]]]
-    for split in ("train", "val", "test"):
-        for image in images[split]:
-            for row in range(int(corpus.indptr[image]), int(corpus.indptr[image]) + 5):
-                ids = [str(x).removeprefix("coco:") for x in (corpus.caption_ids[row], corpus.image_ids[image])]
-                line = {"caption_id": ids[0], "image_id": ids[1], "split": split, "text": corpus.texts[row]}
-                lines.append(json.dumps(line) + "\n")
-                if split == "val":
-                    numbers["caption"].append(int(ids[0]))
-            if split == "val":
-                numbers["image"].append(int(ids[1]))
+    human = human_scores("sis", "val")
+    pairs = list(zip(human.left, human.right, strict=True))
+    ((hub, _),) = Counter(chain.from_iterable(pairs)).most_common(1)
+    compared = list(dict.fromkeys(chain.from_iterable(pair for pair in pairs if hub in pair)))[:30]
+    images: dict[str, list[str]] = defaultdict(list)
+    for one in coco_captions({"train": 12, "val": 5000, "test": 8}):
+        if one["split"] != "val" or f"coco:{one['image_id']}" in compared:
+            images[one["image_id"]].append(json.dumps(one) + "\n")
+    lines = [line for captions in images.values() for line in captions[:5]]
     (folder / "more.jsonl").write_text("".join(lines), encoding="utf-8")
     (folder / "captions.jsonl").write_text("".join(lines[:-15]), encoding="utf-8")
     shutil.copytree(tiny_encoder(folder.parent / "encoder", layers=2), folder / "models" / "tiny")
@@ -300,29 +262,3 @@ def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
         first, second, chance = texts(count, 1), texts(count, 2), random.Random(count)
         rows = [f"{a},{b},{chance.randint(0, 50) / 10}\n" for a, b in zip(first, second, strict=True)]
         (folder / f"stsb-{split}.csv").write_text("".join(rows), encoding="utf-8")
-    return numbers
-
-
-def _compared(count: int) -> list[int]:
-    """Select images of val, each compared with an earlier one."""
-    from relabel.datasets import cxc
-
-    near: dict[int, list[int]] = defaultdict(list)
-    table = cxc._read("sis", "val")
-    for left, right in zip(table["left"].to_pylist(), table["right"].to_pylist(), strict=True):
-        near[left].append(right)
-        near[right].append(left)
-
-    def reach() -> Iterator[int]:
-        reached: set[int] = set()
-        for start in sorted(near, key=lambda image: (-len(near[image]), image)):
-            todo = [start]
-            while todo:
-                image = todo.pop(0)
-                if image not in reached:
-                    reached.add(image)
-                    todo += near[image]
-                    yield image
-
-    images = reach()
-    return sorted(next(images) for _ in range(count))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -21,42 +20,39 @@ from tests.golden.today import Skip
 from tests.golden.units import all_units
 
 
-def computed(root: Path, quick: bool, only: str) -> Iterator[tuple[str, Values | Exception, str]]:
-    """Yield the name of each unit that can hold an entry of the pattern, its values or the reason, and its cost."""
+def computed(root: Path, quick: bool, only: str) -> Iterator[tuple[str, Values | Exception]]:
+    """Yield the name of each unit that can hold an entry of the pattern, and its values or why there are none."""
     for name, (in_quick, unit) in all_units().items():
         entries = [f"{name}/{key}" for key in store.read(name)]
         if (quick and not in_quick) or not any(fnmatchcase(entry, only) for entry in (*entries, f"{name}/")):
             continue
-        started = time.perf_counter(), time.process_time()
         try:
-            found: Values | Exception = unit(root)
+            yield name, unit(root)
         except Exception as error:  # the other units are of use without this one
             if not isinstance(error, Skip):
                 traceback.print_exc()
-            found = error
-        spent = time.perf_counter() - started[0], time.process_time() - started[1]
-        yield name, found, "{:.1f} s, CPU {:.1f} s".format(*spent)
+            yield name, error
 
 
 def freeze(root: Path, quick: bool = False, only: str = "*") -> int:
     """Write the values of units; return 1 if one failed."""
     code = 0
-    for name, found, spent in computed(root, quick, only):
+    for name, found in computed(root, quick, only):
         if isinstance(found, Exception):
             print(f"not frozen: {name}: {type(found).__name__}: {found}", flush=True)
             code = code if isinstance(found, Skip) else 1
             continue
         kept = {key: value for key, value in store.read(name).items() if not fnmatchcase(f"{name}/{key}", only)}
         store.write(name, kept | {key: value for key, value in found.items() if fnmatchcase(f"{name}/{key}", only)})
-        print(f"{name}: {len(found)} entries, {spent}", flush=True)
+        print(f"{name}: {len(found)} entries", flush=True)
     versions.record()
     return code
 
 
-def compare(root: Path, quick: bool = False, only: str = "*", verbose: bool = False) -> int:
+def compare(root: Path, quick: bool = False, only: str = "*") -> int:
     """Print every entry that differs; return 4 if there is one, else 0."""
     tolerances, compared, wrong, skipped = store.read_tolerances(), 0, 0, 0
-    for name, found, spent in computed(root, quick, only):
+    for name, found in computed(root, quick, only):
         if isinstance(found, Skip):
             skipped += 1
             print(f"skipped {name}: {found}", flush=True)
@@ -67,7 +63,7 @@ def compare(root: Path, quick: bool = False, only: str = "*", verbose: bool = Fa
         if not isinstance(found, Exception):
             lines = list(store.differences(name, frozen, found, tolerances, only))
         wrong += len(lines)
-        for line in (*lines, *([f"{name}: {spent}"] if verbose else ())):
+        for line in lines:
             print(line, flush=True)
     print(f"{compared:,} frozen values compared, {wrong:,} differ, {skipped} units skipped", flush=True)
     return 4 if wrong else 0
@@ -79,14 +75,10 @@ def main() -> int:
     parser.add_argument("action", choices=["freeze", "compare"])
     parser.add_argument("--only", default="*", metavar="PATTERN", help="entries, as in 'small/cider/pairs/*'")
     parser.add_argument("--quick", action="store_true", help="the part that takes less than a minute")
-    parser.add_argument("--work", type=Path, help="folder of labels, kept and used again; by default a fresh one")
-    parser.add_argument("--verbose", action="store_true", help="print the seconds of every unit")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="golden-") as fresh:
-        root = Path(fresh) if given.work is None else given.work.absolute()
-        if given.action == "freeze":
-            return freeze(root, given.quick, given.only)
-        return compare(root, given.quick, given.only, given.verbose)
+    action = {"freeze": freeze, "compare": compare}[given.action]
+    with tempfile.TemporaryDirectory(prefix="golden-") as root:
+        return action(Path(root), given.quick, given.only)
 
 
 if __name__ == "__main__":

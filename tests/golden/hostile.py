@@ -29,7 +29,8 @@ def _parquet(**columns: Any) -> bytes:
     return body.getvalue()
 
 
-def _npy(array: Any, allow_pickle: bool = False) -> bytes:
+def numpy_file(array: Any, allow_pickle: bool = False) -> bytes:
+    """Return an array as the bytes of a .npy file."""
     body = io.BytesIO()
     np.save(body, array, allow_pickle=allow_pickle)
     return body.getvalue()
@@ -51,6 +52,7 @@ def _karpathy(**changed: Any) -> bytes:
     return json.dumps({"images": [image], "dataset": "mine"}).encode()
 
 
+# Case to the captions' file, its content, and the name at fault.
 INGEST: dict[str, tuple[str, bytes, str]] = {
     "empty": ("a.jsonl", b"\n\n", "a.jsonl"),
     "not json": ("a.jsonl", b"{\n", "a.jsonl:1"),
@@ -77,29 +79,35 @@ INGEST: dict[str, tuple[str, bytes, str]] = {
     "image without caption": ("a.tar", _tar(("1.jpg", b"x")), "a.tar"),
     "json of a list": ("a.tar", _tar(("1.jpg", b"x"), ("1.json", b"[1]")), "a.tar"),
 }
-"""Case to the captions' file, its content, and the name at fault."""
 
-VECTORS: dict[str, tuple[bytes, str]] = {
-    "pickle": (_npy(np.array([{}, {}], object), allow_pickle=True), "v.npy"),
-    "nan": (_npy(np.array([[1.0, np.nan], [1.0, 0.0]], np.float32)), "v.npy"),
-    "zero": (_npy(np.zeros((2, 2), np.float32)), "v.npy"),
-    "too few": (_npy(np.ones((1, 2), np.float32)), "v.npy"),
-    "texts": (_npy(np.array([["a"], ["b"]])), "v.npy"),
-    "cut": (_npy(np.ones((2, 200), np.float32))[:-5], "v.npy"),
-    "header": (b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + b"\n", "v.npy"),
-}
-"""Case to the content of a file of vectors, and the name at fault."""
-WORDS: dict[str, tuple[bytes, str]] = {
-    "infinite": (b"a 1 2\ndog inf 1\n", "w.txt, line 2"),
-    "shorter line": (b"a 1 2\ndog 1\n", "w.txt, line 2"),
-    "no vectors": (b"", "w.txt"),
-}
-JUDGED: dict[str, tuple[bytes, str]] = {
-    "no human": (b'{"reference": "a", "candidate": "b"}\n', "j.jsonl:1"),
-    "nan": (b'{"reference": "a", "candidate": "b", "human": NaN}\n', "j.jsonl:1"),
-    "empty reference": (b'{"reference": [], "candidate": "b", "human": 1}\n', "j.jsonl:1"),
-    "empty": (b"", "j.jsonl"),
-}
+ENCODE = ("encode", "--dataset", "two", "--split", "test", "--label", "given", "--set")
+CIDER = "sources={given: {source: cider, tokenizer: lower_split}}"
+VECTORS = (*ENCODE, "sources={given: {source: precomputed, captions: v.npy}}")
+WORDS = (*ENCODE, "sources={given: {source: cbow, vectors: w.txt, tokenizer: lower_split}}")
+JUDGED = ("correlate", "--dataset", "two", "--on", "j.jsonl", "--label", "given", "--set", CIDER)
+# Group to the file that a command reads, the command, and case to content and name at fault.
+READ: dict[str, tuple[str, tuple[str, ...], dict[str, tuple[bytes, str]]]] = {
+    "vectors": ("v.npy", VECTORS, {
+        "pickle": (numpy_file(np.array([{}, {}], object), allow_pickle=True), "v.npy"),
+        "nan": (numpy_file(np.array([[1.0, np.nan], [1.0, 0.0]], np.float32)), "v.npy"),
+        "zero": (numpy_file(np.zeros((2, 2), np.float32)), "v.npy"),
+        "too few": (numpy_file(np.ones((1, 2), np.float32)), "v.npy"),
+        "texts": (numpy_file(np.array([["a"], ["b"]])), "v.npy"),
+        "cut": (numpy_file(np.ones((2, 200), np.float32))[:-5], "v.npy"),
+        "header": (b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + b"\n", "v.npy"),
+    }),
+    "words": ("w.txt", WORDS, {
+        "infinite": (b"a 1 2\ndog inf 1\n", "w.txt, line 2"),
+        "shorter line": (b"a 1 2\ndog 1\n", "w.txt, line 2"),
+        "no vectors": (b"", "w.txt"),
+    }),
+    "judged": ("j.jsonl", JUDGED, {
+        "no human": (b'{"reference": "a", "candidate": "b"}\n', "j.jsonl:1"),
+        "nan": (b'{"reference": "a", "candidate": "b", "human": NaN}\n', "j.jsonl:1"),
+        "empty reference": (b'{"reference": [], "candidate": "b", "human": 1}\n', "j.jsonl:1"),
+        "empty": (b"", "j.jsonl"),
+    }),
+}  # fmt: skip
 
 
 def run_all(relabel: Callable[..., Any], folder: Path) -> dict[str, dict[str, Any]]:
@@ -120,28 +128,19 @@ def run_all(relabel: Callable[..., Any], folder: Path) -> dict[str, dict[str, An
     (folder / "two.csv").write_bytes(HEAD + b"1,1,a dog,test\n2,2,the dog,test\n")
     relabel("ingest", "--dataset", "two", "--path", "two.csv")
     (folder / "v.ids.txt").write_text("1\n2\n")
-    encode = ("encode", "--dataset", "two", "--split", "test", "--label", "given", "--set")
-    for name, (body, fault) in VECTORS.items():
-        (folder / "v.npy").write_bytes(body)
-        case(f"vectors/{name}", fault, *encode, "sources={given: {source: precomputed, captions: v.npy}}")
-    source = "sources={given: {source: cbow, vectors: w.txt, tokenizer: lower_split}}"
-    for name, (body, fault) in WORDS.items():
-        (folder / "w.txt").write_bytes(body)
-        case(f"words/{name}", fault, *encode, source)
-    cider = "sources={given: {source: cider, tokenizer: lower_split}}"
-    for name, (body, fault) in JUDGED.items():
-        (folder / "j.jsonl").write_bytes(body)
-        given = ("--dataset", "two", "--on", "j.jsonl", "--label", "given", "--set", cider)
-        case(f"judged/{name}", fault, "correlate", *given)
+    for group, (file, command, cases) in READ.items():
+        for name, (body, fault) in cases.items():
+            (folder / file).write_bytes(body)
+            case(f"{group}/{name}", fault, *command)
     # An exported file with one changed byte, and a model folder with pickled weights.
-    relabel(*encode, cider)
-    relabel("export", "lookup", "--dataset", "two", "--split", "test", "--label", "given", "--set", cider)
+    relabel(*ENCODE, CIDER)
+    relabel("export", "lookup", *ENCODE[1:], CIDER)
     for file in sorted((folder / "labels/two/exports/test/lookup/given").glob("*.npy"))[:1]:
         file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
         case("verify/changed byte", file.name, "verify", "labels/two")
     model = folder / "model"
-    model.mkdir(exist_ok=True)
+    model.mkdir()
     (model / "config.json").write_text('{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}')
     (model / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    case("model/code and pickle", "model", *encode, "sources={given: {source: sbert, model: model}}")
+    case("model/code and pickle", "model", *ENCODE, "sources={given: {source: sbert, model: model}}")
     return found

@@ -12,9 +12,6 @@ import itertools
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from tests.golden.store import leaves
 
 Arrays = dict[str, Any]
 
@@ -91,7 +89,7 @@ class Folder:
     def inside(self) -> Iterator[None]:
         """Work in the folder for a while, to which paths of parameters are relative, with a stand-in for a parser."""
         before = Path.cwd()
-        parser = partial(_Parser, self.parses)
+        parser = partial(StandInParser, self.parses)
         os.chdir(self.path)
         try:
             with (
@@ -127,8 +125,15 @@ class Folder:
             raise RuntimeError(f"relabel {' '.join(arguments)}: exit code {result.code}: {result.err.strip()}")
         return result.out
 
+    def possible(self, *arguments: str) -> bool:
+        """Run a command; return whether the label's source has what it makes."""
+        result = self.relabel(*arguments)
+        if result.code not in (0, 2):
+            raise RuntimeError(result.err)
+        return result.code == 0
+
     def write(self, captions: Sequence[dict[str, str]], params: dict[str, Any]) -> None:
-        """Write captions and parameters, unless a kept folder has them already."""
+        """Write captions and parameters."""
         self.path.mkdir(parents=True, exist_ok=True)
         if captions:
             body = "".join(json.dumps(caption) + "\n" for caption in captions)
@@ -178,19 +183,17 @@ class Folder:
             values |= {"ngram": text[order], "count": counts[order], "caption_of_ngram": caption[order]}
             values |= {"df": known["df"].to_numpy()[ids][order], "distinct": np.array(len(known))}
             values["words"] = chosen["words"].to_numpy()
+        elif "words" in table.column_names and pa.types.is_string(table["words"].type):
+            values["words"] = hashes(chosen["words"].to_pylist())
         if "tuples" in table.column_names:
             values["tuples"] = hashes([json.dumps(tuples) for tuples in chosen["tuples"].to_pylist()])
-        if "words" in table.column_names and pa.types.is_string(table["words"].type):
-            values["words"] = hashes(chosen["words"].to_pylist())
         return values
 
     def neighbours(self, name: str, of: str, k: int) -> Arrays | None:
         """Return ids (as rows) and scores of neighbours of all captions or images; None where a source has none."""
-        result = self.relabel("neighbours", "--label", name, "--candidates", self.split, "--queries", of, "-k", str(k))
-        if result.code == 2:
+        command = ("neighbours", "--label", name, "--candidates", self.split, "--queries", of, "-k", str(k))
+        if not self.possible(*command):
             return None
-        if result.code:
-            raise RuntimeError(result.err)
         table = _read_tables(self.path / f"labels/coco/neighbours/{self.split}/{of}/{name}")
         lists = {"ids": "neighbours", "scores": "scores", "same_image": "same_image"}
         return {key: np.array(table[column].to_pylist()) for key, column in lists.items()}
@@ -199,11 +202,8 @@ class Folder:
         """Export a lookup, and open it; None where a source has none."""
         from relabel_train.lookup import open_lookup
 
-        result = self.relabel("export", "lookup", "--label", name, "--split", self.split)
-        if result.code == 2:
+        if not self.possible("export", "lookup", "--label", name, "--split", self.split):
             return None
-        if result.code:
-            raise RuntimeError(result.err)
         return open_lookup(self.path / f"labels/coco/exports/{self.split}/lookup/{name}")
 
     def plan(self, name: str, label: str, *options: str) -> dict[str, Any]:
@@ -219,11 +219,10 @@ class Folder:
 
     def export(self, kind: str, label: str, *options: str) -> dict[str, Any]:
         """Write an export and return the content of its data files, by file and column."""
-        out = self.path / f"labels/coco/exports/{self.split}"
         self.done("export", kind, "--label", label, "--split", self.split, *options)
-        folder = (
-            out / kind / (options[-1] if "--queries" in options else "captions") if kind == "neighbours" else out / kind
-        )
+        folder = self.path / f"labels/coco/exports/{self.split}" / kind
+        if kind == "neighbours":
+            folder /= options[-1] if options else "captions"
         return {f"{file}/{column}": values for file, column, values in _contents(folder / label)}
 
     def figures(self, labels: Sequence[str], on: str, *options: str) -> dict[str, dict[str, Any]]:
@@ -239,7 +238,6 @@ class Folder:
         settings = ["lr=1e-4", "embed_dim=16", "word_dim=8", "min_count=1", "log_every=1", f"val={self.split}"]
         sizes = [*(f"--set={setting}" for setting in settings), "--batch-size", "16", "--threads", "1"]
         own = ["--split", self.split, "--lookup", labels, "--epochs", "2"]
-        shutil.rmtree(self.path / f"runs/{name}", ignore_errors=True)
         self.done("fit", "--out", f"runs/{name}", *given, *sizes, *own, *options)
         log = (self.path / f"runs/{name}/log.jsonl").read_text(encoding="utf-8").splitlines()
         steps = [line for line in map(json.loads, log) if "loss" in line]
@@ -259,8 +257,8 @@ class OpenLabel:
         self.relevance, self.corpus = opened.relevance, opened.corpus
         self.source = opened.project.config.source(opened.name)
         self.rows, default = self.relevance.rows, self.relevance.pooling
+        # Image of each caption.
         self.images = self.corpus.image[self.rows.start : self.rows.stop] - self.corpus.image[self.rows.start]
-        """Image of each caption."""
         self.poolings = (default, *(pooling for pooling in self.source.spec.poolings if pooling != default))
         self.scores_texts = self.source.supports("query") is None
 
@@ -275,7 +273,7 @@ class OpenLabel:
 
 
 @dataclass(frozen=True)
-class _Parser:
+class StandInParser:
     """Stand-in for SPICE's parser, without Java."""
 
     parses: Callable[[str], list[list[str]]]
@@ -357,8 +355,7 @@ def write_fuse(folder: Folder) -> None:
         "set": linear_head({cbow: 0.3, mean: 0.2, Feature("cider_lower_split", "set"): 0.03}, 0.05),
         "single": linear_head({cbow: 0.5, Feature("cider_lower_split", "max"): 0.05}, 0.1),
     }
-    if not (folder.path / "fuse").exists():
-        write_fuse_model(folder.path / "fuse", FuseModel(parts, heads))
+    write_fuse_model(folder.path / "fuse", FuseModel(parts, heads))
 
 
 def write_vectors(folder: Path, captions: Sequence[dict[str, str]], random: np.random.Generator) -> None:
@@ -409,25 +406,20 @@ def _columns(name: str, bodies: list[bytes]) -> dict[str, Any]:
 
         return load(body)
     if name.endswith((".qrels", ".run")):
-        columns = {str(i): list(c) for i, c in enumerate(zip(*map(str.split, body.decode().splitlines()), strict=True))}
-        return {k: list(map(float, v)) if _is_number(v[0]) else v for k, v in columns.items()}
+        columns = zip(*map(str.split, body.decode().splitlines()), strict=True)
+        return {str(i): _numbers_or_texts(column) for i, column in enumerate(columns)}
     if name.endswith(".json") and not name.endswith(("manifest.json", "sidecar.json")):
-        leaves = list(_leaves(json.loads(body)))
-        texts = [leaf for leaf in leaves if isinstance(leaf, str)]
-        return {"texts": texts, "numbers": [float(leaf) for leaf in leaves if isinstance(leaf, int | float)]}
+        values = [value for _, value in leaves(json.loads(body))]
+        texts = [value for value in values if isinstance(value, str)]
+        return {"texts": texts, "numbers": [float(value) for value in values if isinstance(value, int | float)]}
     return {"line": body.decode().splitlines()} if name.endswith(".txt") else {}
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the texts and numbers of JSON, in order."""
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _leaves(inner)
-    if not isinstance(value, dict | list):
-        yield value
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).replace("e-", "", 1).lstrip("-").isdigit()
+def _numbers_or_texts(texts: Sequence[str]) -> list[Any]:
+    try:
+        return list(map(float, texts))
+    except ValueError:
+        return list(texts)
 
 
 def _as_array(values: Any) -> Any:
@@ -466,6 +458,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
+# Every loss with its main variants.
 LOSSES: dict[str, list[dict[str, Any]]] = {
     "TripletLoss": [{}, {"negatives": "sum"}, {"negatives": "soft"}, {"reduction": "mean", "directions": "mean"}],
     "KendallLoss": [{}],
@@ -481,7 +474,6 @@ LOSSES: dict[str, list[dict[str, Any]]] = {
     "LogRatioLoss": [{}],
     "DenseTripletLoss": [{}],
 }
-"""Every loss with its main variants."""
 
 
 def losses() -> Iterator[tuple[str, Any, str]]:
@@ -492,11 +484,8 @@ def losses() -> Iterator[tuple[str, Any, str]]:
         for i, chosen in enumerate(variants):
             loss = getattr(all_losses, name)(**chosen)
             reads = "unit" if (getattr(loss, "label_bounds", None) or (-1,))[0] == 0 else "cosine"
-            yield (
-                f"{name}{i - 1 if i else ''}",
-                loss,
-                "embeddings" if isinstance(loss, all_losses.DistanceLoss) else reads,
-            )
+            reads = "embeddings" if isinstance(loss, all_losses.DistanceLoss) else reads
+            yield f"{name}{i - 1 if i else ''}", loss, reads
 
 
 def retrieval_figures(scores: Any, image: Any, labels: Any, found: Sequence[Any], ties: str) -> Any:
@@ -510,20 +499,3 @@ def retrieval_figures(scores: Any, image: Any, labels: Any, found: Sequence[Any]
     settings = ReportSettings(ties=ties, ndcg_ks=(None, 5), one_caption=True, label_low=0.0)  # type: ignore[arg-type]
     more = {"relevance": labels, "positives": {"eccv": positives, "cxc": positives}, "folds": 4}
     return _plain(retrieval_report(scores, image, **more, settings=settings).to_json()["figures"])
-
-
-def cost(folder: Path, *arguments: str) -> dict[str, float]:
-    """Run a command in a process of its own; return its CPU seconds and the peak of its memory in MiB."""
-    # The peak of `getrusage` is that of the parent, if that is larger.
-    code = (
-        "import re, resource, sys; from relabel_cli.main import main\n"
-        "try: main()\n"
-        "finally:\n"
-        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    peak = re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1]\n"
-        "    print('COST', used.ru_utime + used.ru_stime, int(peak) / 1024, file=sys.stderr)"
-    )
-    run = [sys.executable, "-c", code, *arguments, "--quiet"]
-    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True)
-    seconds, memory = map(float, done.stderr.rpartition("COST")[2].split())
-    return {"seconds": round(seconds, 1), "MiB": round(memory)}

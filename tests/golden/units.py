@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -18,6 +17,7 @@ from tests.golden import hostile, today
 from tests.golden.store import Values
 from tests.golden.today import Folder, Skip, hashes, sample
 
+# Every source, and its main variants.
 LABELS: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
     "sbert": {"source": "sbert", "model": "sentence-transformers/all-MiniLM-L6-v2"},
@@ -35,21 +35,15 @@ LABELS: dict[str, dict[str, Any]] = {
     "fuse": {"source": "fuse", "model": "fuse"},
     "scores": {"source": "scores", "file": "scores.csv", "missing": "cbow"},
 }
-"""Every source, and its main variants."""
+# Labels of the quick part: METEOR takes ten seconds to read its tables.
 QUICK = [label for label in LABELS if label != "meteor"]
-"""Labels of the quick part: METEOR takes ten seconds to read its tables."""
+# Labels of every kind, whose figures on CxC are frozen.
 JUDGED = ("same_image", "cbow", "clip", "cider", "spice", "bert_sts", "wmd", "fuse")
-"""Labels of every kind, whose figures on CxC are frozen."""
-QUERIES = (
-    "a dog on a surfboard",
-    "Two people are playing tennis.",
-    "A red double-decker bus in front of a building",
-    "man",
-    "zzz qqq",
-)
+QUERIES = ("a dog on a surfboard", "Two people are playing tennis.", "A red double-decker bus in front of a building")
+QUERIES += ("man", "zzz qqq")
 TUPLES = "spice/coco_test_tuples.parquet"
+# Images of each split of the two projects of all labels; the first split is labelled.
 SIZES = {"small": {"val": 40, "train": 20}, "medium": {"test": 400}}
-"""Images of each split of the two projects of all labels; the first split is labelled."""
 
 
 @cache
@@ -73,8 +67,7 @@ def project(root: Path, size: str) -> Folder:
     given = dict(zip(pairs, random.random(len(pairs)).round(4), strict=True))
     lines = ["image_id,caption_id,score", *(f"{image},{caption},{score}" for (image, caption), score in given.items())]
     (folder.path / "scores.csv").write_text("\n".join(lines) + "\n")
-    if not (folder.path / "pairs").exists():
-        today.write_cross_encoder(folder.path / "pairs")
+    today.write_cross_encoder(folder.path / "pairs")
     today.write_fuse(folder)
     return folder
 
@@ -138,9 +131,10 @@ def lookup_values(lookup: Any) -> Values:
     return {"lookup/cells": np.stack(cells), "lookup/sums": np.array(sums), "lookup/same_image": np.array(same)}
 
 
+# Labels whose scores do not depend on the processor: kept in float64.
 EXACT = ("same_image", "cider", "cider_lower_split", "cider_plain", "spice", "meteor")
-"""Labels whose scores do not depend on the processor: kept in float64."""
 
+# Every format but precomputed batches and candidates: the verb's name, a label, and options.
 EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "hf": ("hf", "vectors", ()),
     "hf of features": ("hf", "cider", ()),
@@ -155,26 +149,23 @@ EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "neighbours": ("neighbours", "cider", ()),
     "neighbours of images": ("neighbours", "cider", ("--queries", "images")),
 }
-"""Every format but precomputed batches and candidates: the verb's name, a label, and options."""
+FOUR = ("--batches-per-epoch", "4")
+# Every sampler: a label and options.
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "random": ("cider", ("--batch-size", "32", "--epochs", "2", "--batches-per-epoch", "4")),
-    "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", "--batches-per-epoch", "4")),
-    "graded": (
-        "wmd",
-        ("--sampler", "graded", "--neighbours", "cider", "--batch-size", "32", "--batches-per-epoch", "4"),
-    ),
+    "random": ("cider", ("--batch-size", "32", "--epochs", "2", *FOUR)),
+    "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", *FOUR)),
+    "graded": ("wmd", ("--sampler", "graded", "--neighbours", "cider", "--batch-size", "32", *FOUR)),
 }
-"""Every sampler: a label and options."""
 
 
 def export_values(folder: Folder) -> Values:
     """Return the content of every export format."""
-    for label in ("cider", "cider_plain", "vectors", "clip", "wmd"):
+    folder.label("wmd")
+    for label in ("cider", "cider_plain", "vectors", "clip"):
         folder.label(label)
-        if label != "wmd":
-            for of in ("captions", "images"):
-                folder.neighbours(label, of, 20)
-            folder.lookup(label)
+        for of in ("captions", "images"):
+            folder.neighbours(label, of, 20)
+        folder.lookup(label)
     values: Values = {}
     for name, (kind, label, options) in EXPORTS.items():
         # Neighbours of images are exported for a split that starts at row 0 alone.
@@ -259,7 +250,7 @@ def fit_values(folder: Folder) -> Values:
     corpus = folder.corpus.filter(pc.equal(folder.corpus["split"], folder.split))
     images = corpus["image_id"].unique().to_pylist()
     data = folder.path / "features"
-    data.mkdir(exist_ok=True)
+    data.mkdir()
     regions = np.random.default_rng(8).normal(size=(len(images), 5, 12))
     np.save(data / f"{folder.split}_ims.npy", regions.astype(np.float32))
     (data / f"{folder.split}_ids.txt").write_text("".join(f"{image.partition(':')[2]}\n" for image in images))
@@ -270,6 +261,7 @@ def fit_values(folder: Folder) -> Values:
     return values
 
 
+# Every model: label and options of a run.
 FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vsepp": ("clip", ("--loss", "bcls")),
     "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
@@ -277,7 +269,6 @@ FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
     "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "triplet_epochs=1")),
 }
-"""Every model: label and options of a run."""
 
 
 def hostile_values(root: Path) -> Values:
@@ -288,8 +279,8 @@ def hostile_values(root: Path) -> Values:
 
 
 GLOVE = "vectors/glove.6B.100d.captions-vocabulary.txt.gz"
+# Labels of COCO's test captions.
 FULL = ("same_image", "cider", "cider_lower_split", "sbert", "word2vec", "glove", "fuse")
-"""Labels of COCO's test captions."""
 
 
 @cache
@@ -316,45 +307,29 @@ def full_values(folder: Folder, label: str) -> Values:
     if label == "word2vec":
         folder.done("tune", "cbow")
     values = label_values(folder, label, 20_000, 100)
-    return values | {
-        f"figures/{on}": folder.figures([label], on)[label] for on in ("cxc", "eccv") if (label, on) != ("fuse", "eccv")
-    }
+    judged_by = ("cxc",) if label == "fuse" else ("cxc", "eccv")
+    return values | {f"figures/{on}": folder.figures([label], on)[label] for on in judged_by}
 
 
-SETS = {"stsb": "stsb", "sick": "sick", "flickr8k-expert": "flickr8k", "vsts": "vsts", "pascal-50s": "pascal-50s"}
-SETS |= {"sugarcrepe-pp": "sugarcrepe-pp"}
-"""Evaluation sets of texts, each with the dataset that is fetched for it."""
+# Evaluation sets of texts.
+SETS = ("stsb", "sick", "flickr8k-expert", "vsts", "pascal-50s", "sugarcrepe-pp")
 
 
 def set_figures(folder: Folder, label: str, count: int) -> Values:
     """Return the figures of a label on the first evaluation sets of texts."""
     today.mirror("judged")
-    for dataset in SETS.values():
-        folder.done("fetch", dataset)
-    return {name: folder.figures([label], name)[label] for name in list(SETS)[:count]}
+    for name in SETS[:count]:
+        folder.done("fetch", name.removesuffix("-expert"))
+    return {name: folder.figures([label], name)[label] for name in SETS[:count]}
 
 
-def other_corpora(root: Path) -> Values:
+def flickr30k_values(root: Path) -> Values:
     """Return the content of Flickr30K."""
     folder = Folder(root / "flickr30k")
     path = today.mirror("flickr30k/dataset_flickr30k.json.gz")
     params = {"dataset": "coco", "format": "karpathy", "path": str(path), "expected": {}}
     folder.write([], {"ingest": params})
     return corpus_values(folder.corpus)
-
-
-def costs(folder: Folder) -> Values:
-    """Return CPU seconds and peak memory of a few commands that start from nothing."""
-    shutil.rmtree(folder.path / "cost", ignore_errors=True)
-    label, wide = ("--label", "cider_lower_split"), ("--set", "neighbours.k=100")
-    commands = {
-        "ingest": ("ingest",),
-        "encode": ("encode", *label, "--split", "test"),
-        "neighbours": ("neighbours", *label, "--candidates", "test", *wide),
-        "lookup": ("export", "lookup", *label, "--split", "test", *wide),
-    }
-    found = {name: today.cost(folder.path, *command, "--labels", "cost") for name, command in commands.items()}
-    return {f"{name}/{what}": number for name, spent in found.items() for what, number in spent.items()}
 
 
 Unit = Callable[[Path], Values]
@@ -367,7 +342,7 @@ def all_units() -> dict[str, tuple[bool, Unit]]:
         "metrics": (True, metric_values),
         "scores": (True, score_values),
         "hostile": (True, hostile_values),
-        "flickr30k": (False, other_corpora),
+        "flickr30k": (False, flickr30k_values),
     }
     projects: dict[str, Callable[[Path], Folder]] = {size: partial(project, size=size) for size in SIZES}
     projects["full"] = full_project
@@ -399,5 +374,4 @@ def all_units() -> dict[str, tuple[bool, Unit]]:
         add(f"full/{label}", False, full_values, label)
     for label, count in (("cider_lower_split", 6), ("glove", 6), ("sbert", 2)):
         add(f"full/sets/{label}", False, set_figures, label, count)
-    add("full/costs", False, costs)
     return units

@@ -17,8 +17,8 @@ from tests.golden.units import LABELS, SIZES
 from relabel.store.manifest import version_of
 
 FILE = store.VALUES / "versions.json"
+# Source to its version and the digest of its frozen values.
 Versions = dict[str, tuple[int | None, str]]
-"""Source to its version and the digest of its frozen values."""
 
 
 def read() -> Versions:

@@ -1,6 +1,7 @@
 """Contract: the stages of `dvc.yaml` run in the order of the data flow, with COCO's test captions at hand and no model;
 they give the table, the figures of `dvc metrics show` and what training reads. A second run does nothing. After an edit
-of one label, relabel repeats that label alone.
+of one label, relabel repeats that label alone. The stages that `init --dvc` writes for captions of the user run outside
+the checkout.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.golden.today import coco_captions
+from tests.golden.today import Folder, coco_captions
 
+from relabel.stages.init import init
 from relabel_train.lookup import open_lookup
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +41,6 @@ def dvc(folder: Path, *arguments: str) -> str:
 def write_project(folder: Path) -> None:
     """Write the graph for labels without models, with placeholders of what is fetched and tuned."""
     captions = coco_captions({"test": 5000})
-    (folder / "captions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in captions), encoding="utf-8")
     words = sorted({word for one in captions for word in one["text"].lower().split()})
     values = np.random.default_rng(0).normal(size=(len(words), 8))
     lines = [f"{word} {' '.join(f'{x:.3f}' for x in row)}\n" for word, row in zip(words, values, strict=True)]
@@ -50,7 +51,7 @@ def write_project(folder: Path) -> None:
     params["sources"]["cbow"] |= {"vectors": "words.txt", "tokenizer": "lower_split"}
     params["judge"] |= {"resamples": 0, "draws": 0}
     params["export"]["labels"] = ["cbow"]
-    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    Folder(folder).write(captions, params)
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     names = yaml.safe_load(text)["vars"]
     text = text.replace(names[0]["labels"], ",".join(LABELS)).replace(names[1]["served"], "cbow")
@@ -88,6 +89,19 @@ def test_the_graph_runs_once_and_repeats_what_changed(tmp_path: Path) -> None:
     again = dvc(tmp_path, "repro", "encode")
     assert "encoding cider_lower_split: built" in again
     assert "encoding cbow: up to date" in again
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_init_writes_a_graph_for_captions_without_a_split(tmp_path: Path) -> None:
+    lines = [f"{n // 2},{n} dogs run on a {word} field\n" for n, word in enumerate(["red", "green", "wide", "wet"] * 5)]
+    (tmp_path / "my.csv").write_text("image_id,text\n" + "".join(lines), encoding="utf-8")
+    init(tmp_path, "mine", Path("my.csv"), dvc=True)
+    dvc(tmp_path, "init", "--no-scm", "-q")
+    dvc(tmp_path, "repro", "-q")
+    assert len(open_lookup(tmp_path / "labels/mine/exports/all/lookup/cider")) == 20
+    assert (tmp_path / "labels/mine/page/all/report.html").exists()
+    assert "Data and pipelines are up to date" in dvc(tmp_path, "repro")
 
 
 def test_every_dependency_is_data_or_made_by_a_stage() -> None:

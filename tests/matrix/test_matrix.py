@@ -12,26 +12,24 @@ from tests.golden.units import project as project_of_all_labels
 from relabel.sources import SOURCES
 
 pytestmark = pytest.mark.slow
+# Verb to its command and the folder that it fills.
+NEIGHBOURS = "neighbours --label LABEL --candidates val"
 VERBS: dict[str, tuple[str, str]] = {
     "encode": ("encode --label LABEL --split val", "encodings/val/LABEL"),
-    "neighbours of captions": ("neighbours --label LABEL --candidates val", "neighbours/val/captions/LABEL"),
-    "neighbours of images": (
-        "neighbours --label LABEL --candidates val --queries images",
-        "neighbours/val/images/LABEL",
-    ),
+    "neighbours of captions": (NEIGHBOURS, "neighbours/val/captions/LABEL"),
+    "neighbours of images": (f"{NEIGHBOURS} --queries images", "neighbours/val/images/LABEL"),
     "export lookup": ("export lookup --label LABEL --split val", "exports/val/lookup/LABEL"),
     "correlate --cxc": ("correlate --cxc --label LABEL", "judgements/val/LABEL"),
 }
-"""Verb to its command and the folder that it fills."""
 PAIRS = "it scores pair by pair; precomputed batches have its labels."
 ALL_PAIRS = "it scores pair by pair, and all pairs are too many."
 IDS = "it knows image ids alone."
+# Verb to label to what the one line says; every other cell works.
 REFUSED: dict[str, dict[str, str]] = {
     "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},
     "neighbours of images": {"same_image": IDS, "meteor": ALL_PAIRS},
     "export lookup": {"meteor": PAIRS, "bert_sts": PAIRS, "wmd": PAIRS},
 }
-"""Verb to label to what the one line says; every other cell works."""
 
 
 @pytest.fixture(scope="module")

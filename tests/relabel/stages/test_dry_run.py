@@ -11,13 +11,8 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel.stages.run import PlannedStep, plan_run, run
+from relabel.stages.run import plan_run, run
 from relabel.store.artefact import work_folder
-
-
-def plan(split: str, labels: list[str], *settings: str, data: str = "data") -> dict[tuple[str, str], PlannedStep]:
-    project = Project(load_config(None, list(settings)), Runtime(data=Path(data)))
-    return {(step.stage, step.name): step for step in plan_run(project, split, labels)}  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +21,8 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
-    steps = plan("train", ["cider"])
-    assert {key: step.rows for key, step in steps.items()} == {
+    steps = plan_run(Project(load_config(None), Runtime(data=Path("data"))), "train", ["cider"])
+    assert {(step.stage, step.name): step.rows for step in steps} == {
         ("fetch", "coco-captions"): None,
         ("ingest", "coco"): 616_767,
         ("encode", "cider"): 566_747,

@@ -7,21 +7,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from io import BytesIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTINGS, TEXTS, VALUES
+from tests.golden.hostile import _tar as tar_of
+from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTINGS, STRINGS, TEXTS, VALUES
 
 from relabel import stages
 from relabel.config import Config, load_config
@@ -29,9 +28,7 @@ from relabel.core.errors import CheckError, RelabelError
 from relabel.core.runtime import Progress, Runtime
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
-from relabel.sources.bert_sts import tune as cross_tuning
 from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, Part, without_rows
-from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
@@ -51,12 +48,8 @@ def fake(job: Job) -> None:
 def write_shards(folder: str, keys: str) -> None:
     """Write a webdataset shard whose samples have a text and a JSON with another image id."""
     Path(folder).mkdir()
-    with tarfile.open(f"{folder}/0.tar", "w") as tar:
-        for key in keys:
-            for name, content in ((f"{key}.txt", b"a dog"), (f"{key}.json", b'{"id": "9"}')):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, BytesIO(content))
+    sample = {"txt": b"a dog", "json": b'{"id": "9"}'}
+    Path(folder, "0.tar").write_bytes(tar_of(*((f"{key}.{kind}", sample[kind]) for key in keys for kind in sample)))
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +62,14 @@ def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("relabel.sources.cbow.tagger_version", lambda name: f"{name} 1")
-        patch.setattr("relabel.sources.sbert.Sbert._files", lambda self, runtime: Model(self.params.model))
-        patch.setattr("relabel.sources.bert_sts.BertSts._files", lambda self, runtime: Model(self.params.model))
-        patch.setattr("relabel.sources.models.files.find_model", lambda name, *_: Model(name))
-        patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
-        patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
+        for source in ("sbert.Sbert", "bert_sts.BertSts"):
+            patch.setattr(f"relabel.sources.{source}._files", lambda self, runtime: Model(self.params.model))
+        for module in ("models.files", "bert_sts.tune", "sbert.tune"):
+            patch.setattr(f"relabel.sources.{module}.find_model", lambda name, *_: Model(name))
         files = {"stsb": Path("words.txt"), "sick": Path("others.jsonl")}
         patch.setattr("relabel.sources.sbert.tune_data.find_sentence_pairs", lambda name, _: files[name])
-        patch.setattr(
-            cross_tuning, "find_stsb_files", lambda _: dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
-        )
+        three = dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
+        patch.setattr("relabel.sources.bert_sts.tune.find_stsb_files", lambda _: three)
         _make()
         yield folder
 
@@ -167,136 +158,136 @@ def with_value(config: Config, place: str, field: str, value: Any) -> Config:
     return changed_config
 
 
-def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[Any]:
-    """Return all other values of a small type, or one other value of a large one."""
-    if (place, field) in VALUES:
-        return VALUES[place, field]
-    if (place, field) == ("ingest", "url"):
-        return [Path("others.jsonl").absolute().as_uri()]
-    kind = info.annotation
-    if get_origin(kind) in (Union, UnionType):
-        kind = next(a for a in get_args(kind) if a is not type(None))
-    if get_origin(kind) is Literal:
-        return [v for v in get_args(kind) if v != value]
-    if kind is bool:
-        return [not value]
-    if kind is int and value is not None:
-        return [value + 1]
-    if kind is float:
-        return [value * 1.5 or 0.5]
-    raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
-
-
-def corpus_spec(project_of: Project) -> Spec:
-    """Return the spec of the corpus that would be ingested."""
-    return stages.ingest(project_of).spec
+def other_values(kind: Any, value: Any) -> Iterator[Any]:
+    """Yield values of a type, those of a small type completely; some are invalid in some situations."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        yield from inner
+    elif origin in (Union, UnionType):
+        yield from chain.from_iterable(other_values(each, value) for each in inner)
+    elif origin is Annotated:
+        yield from other_values(inner[0], value)
+    elif origin is tuple:
+        for last in other_values(inner[0], None):
+            yield from ((last,), (*value[:-1], last))
+    elif kind is bool:
+        yield not value
+    elif kind is int:
+        yield from (value + 1 if isinstance(value, int) else 5, 1, 2, 3, 20)
+    elif kind is float:
+        yield from (value * 1.5 if isinstance(value, float) else 2.0, 0.5)
+    elif kind is str:
+        yield from (*STRINGS, Path("others.jsonl").absolute().as_uri())
+    elif kind is Path:
+        yield Path("others.jsonl")
+    elif kind is NoneType:
+        yield None
+    else:
+        raise AssertionError(f"say to what a parameter of type {kind} can be changed")
 
 
 Make = Callable[[Project], Spec]
+# Parameters to the artefact that they belong to, where one situation suffices.
+MADE: dict[str, Make] = {
+    "tune.cbow": lambda p: stages.tune_cbow(p).spec,
+    "tune.bert_sts": lambda p: stages.tune_bert_sts(p).spec,
+    "tune.sbert": lambda p: stages.tune_sbert(p, Path("tuned")).spec,
+    "tune.fuse": lambda p: stages.tune_fuse(p, Path("fuse3")).spec,
+    "encode": lambda p: stages.encode(p, "cider", "train").spec,
+    "neighbours": lambda p: stages.neighbours(p, "near").spec,
+    "export": lambda p: stages.export_lookup(p, "near", "train").spec,
+    "export.lookup": lambda p: stages.export_lookup(p, "near", "train").spec,
+}
 
 
-def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:
+def makers(place: str) -> list[tuple[Config, Make]]:
     """Return the artefact that a model's parameters belong to, in every situation in which some of them matter."""
     config = base()
+
+    def each(field: str, *values: Any) -> list[Config]:
+        return [with_value(config, place, field, value) for value in values]
+
     if place == "ingest":
-        formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan", "parquet": "captions.parquet"}
-        each = [with_value(with_value(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
-        url = Path("captions.jsonl").absolute().as_uri()
-        each.append(with_value(with_value(config, place, "path", None), place, "url", url))
-        return [(one, lambda p: corpus_spec(p)) for one in each]
-    if place == "tune.cbow":
-        return [(config, lambda p: stages.tune_cbow(p).spec)]
-    if place == "tune.bert_sts":
-        return [(config, lambda p: stages.tune_bert_sts(p).spec)]
+        files = [Path("captions.jsonl"), Path("captions.csv"), Path("scan"), Path("captions.parquet")]
+        read = [with_value(one, place, "format", one.ingest.path.suffix[1:] or "scan") for one in each("path", *files)]
+        of_url = with_value(*each("path", None), place, "url", Path("captions.jsonl").absolute().as_uri())
+        return [(one, lambda p: stages.ingest(p).spec) for one in (*read, of_url)]
     if place == "tune.sbert":
-        each = [config, with_value(config, place, "folds", 3)]
-        return [(one, lambda p: stages.tune_sbert(p, Path("tuned")).spec) for one in each]
-    if place == "tune.fuse":
-        return [(config, lambda p: stages.tune_fuse(p, Path("fuse3")).spec)]
-    if place == "encode":
-        return [(config, lambda p: stages.encode(p, "cider", "train").spec)]
+        return [(one, MADE[place]) for one in (config, *each("folds", 3))]
+    if place in MADE:
+        return [(config, MADE[place])]
     if place == "judge":
         for label in ("cider", "meteor"):
             fake(stages.judge(project(config), label))
         kept = (stages.judge, stages.figures, stages.ranking)
-        each = [(make, name) for make in kept for name in ("cider", "meteor")]
-        return [(config, partial(lambda make, name, p: make(p, name).spec, *one)) for one in each]
-    if place == "neighbours":
-        return [(config, lambda p: stages.neighbours(p, "near").spec)]
-    if place == "export":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
-    if place == "export.lookup":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").spec)]
+        return [(config, lambda p, m=make, of=of: m(p, of).spec) for make in kept for of in ("cider", "meteor")]
     if place == "export.batches":
         fake(stages.neighbours(project(with_value(config, "neighbours", "candidates", "train")), "cider"))
-        samplers = [with_value(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
-        return [(each, lambda p: stages.export_batches(p, "cider", "train").spec) for each in samplers]
+        samplers = each("sampler", "random", "neighbour", "graded")
+        return [(one, lambda p: stages.export_batches(p, "cider", "train").spec) for one in samplers]
     if place == "export.wds":
         fake(stages.export_lookup(project(config), "near", "train"))
-        each = [config, with_value(config, place, "shards", "shards")]
-        return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in each]
+        layouts = (config, *each("shards", "shards"))
+        return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in layouts]
     if (kind := place.removeprefix("export.")) in EXPORTS:
         split = "val" if kind == "candidates" else "train"  # people have judged val
         within = with_value(config, "neighbours", "candidates", split)
         for of in ("captions", "images"):
             fake(stages.neighbours(project(with_value(within, "neighbours", "queries", of)), "near"))
         if kind == "scan":  # images of two captions
-            config = with_value(config, place, "captions_per_image", 2)
+            (config,) = each("captions_per_image", 2)
         if kind == "candidates":  # the tables have a width of 8
-            config = with_value(config, place, "k", 2)
+            (config,) = each("k", 2)
         return [(config, lambda p: stages.export(p, kind, "near", split).spec)]
     label = place.removeprefix("sources.")
-    labels = [label, "ladder"] if label == "cbow" else [label]
-    return [(config, partial(lambda name, p: stages.encode(p, name, "train").spec, name)) for name in labels]
+    return [(config, lambda p: stages.encode(p, label, "train").spec)]
 
 
-def models() -> dict[str, type[BaseModel]]:
-    """Return every parameter model by its location in params.yaml."""
-    models_by_place: dict[str, type[BaseModel]] = {}
-
-    def walk(place: str, model: type[BaseModel]) -> None:
-        inner = {n: i.annotation for n, i in model.model_fields.items()}
-        own_fields = [n for n, kind in inner.items() if not (isinstance(kind, type) and issubclass(kind, BaseModel))]
-        if own_fields and place:
-            models_by_place[place] = model
-        for name, kind in inner.items():
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                walk(f"{place}.{name}".lstrip("."), kind)
-
-    walk("", Config)
-    return models_by_place | {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
+def fields(place: str, model: type[BaseModel]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the parameters of a model and those inside it: location in params.yaml, name and type."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from fields(f"{place}.{name}".lstrip("."), info.annotation)
+        elif place:
+            yield place, name, info.annotation
 
 
-def fields() -> Iterator[tuple[str, str, FieldInfo]]:
-    for place, model in models().items():
-        for name, info in model.model_fields.items():
-            if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
-                yield place, name, info
+FIELDS = [*fields("", Config)]
+FIELDS += [one for name in SOURCES for one in fields(f"sources.{name}", source_class(name).spec.params)]
+
+
+def value_of(config: Config, place: str, field: str) -> Any:
+    model: Any = config
+    for name in place.split("."):
+        model = model[name] if isinstance(model, Mapping) else getattr(model, name)
+    return getattr(model, field)
+
+
+def moves(config: Config, make: Make, place: str, field: str, values: Iterable[Any]) -> bool:
+    """Return whether a value changes the fingerprint."""
+    before = make(project(config)).fingerprint
+    assert make(project(config)).fingerprint == before
+    for value in values:
+        with suppress(ValidationError, RelabelError):  # invalid in this situation
+            if make(project(with_value(config, place, field, value))).fingerprint != before:
+                return True
+    return False
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "field", "info"), [pytest.param(*f, id=f"{f[0]}.{f[1]}") for f in fields()])
-def test_a_parameter_changes_the_fingerprint_or_is_listed(
-    place: str, field: str, info: FieldInfo, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("place", "field", "kind"), [pytest.param(*f, id=f"{f[0]}.{f[1]}") for f in FIELDS])
+def test_a_parameter_changes_the_fingerprint_or_is_listed(place: str, field: str, kind: Any, folder: Path) -> None:
     if place.startswith("sources.") and field == "pooling":
         return
-    moved = 0
-    for config, make in makers(place, monkeypatch):
-        before = make(project(config)).fingerprint
-        assert make(project(config)).fingerprint == before
-        labels = [place, "sources.ladder"] if place == "sources.cbow" else [place]
-        for at in labels:
-            model: Any = config
-            for name in at.split("."):
-                model = model[name] if isinstance(model, Mapping) else getattr(model, name)
-            for value in other_values(place, field, info, getattr(model, field)):
-                try:
-                    now = make(project(with_value(config, at, field, value))).fingerprint
-                except (ValidationError, RelabelError):  # invalid in this situation
-                    continue
-                moved += now != before
-    assert bool(moved) != ((place, field) in SAME), SAME.get((place, field), "not listed as changing nothing")
+    situations = [(place, *one) for one in makers(place)]
+    if place == "sources.cbow":
+        situations += [("sources.ladder", *one) for one in makers("sources.ladder")]
+    moved = False
+    for at, config, make in situations:
+        values = VALUES.get((place, field)) or other_values(kind, value_of(config, at, field))
+        moved = moved or moves(config, make, at, field, values)
+    one_value = get_origin(kind) is Literal and len(get_args(kind)) == 1
+    assert moved != (one_value or (place, field) in SAME), SAME.get((place, field), "not listed as changing nothing")
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -306,38 +297,28 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "first", "set") if p not in refused and p != now)
-    before, after = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
-    assert stages.encode(before, name, "train").spec == stages.encode(after, name, "train").spec
-    assert stages.judge(before, name).spec.fingerprint != stages.judge(after, name).spec.fingerprint
-    if before.config.source(name).supports("neighbours") is None:
-        one, two = (stages.neighbours(p, name).spec.fingerprint for p in (before, after))
-        assert one != two
-    if before.config.source(name).supports("lookup") is None:
-        one, two = (stages.export_lookup(p, name, "train").spec.fingerprint for p in (before, after))
-        assert one != two
+    both = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
+    source = config.source(name)
+    assert len({stages.encode(p, name, "train").spec.fingerprint for p in both}) == 1
+    assert len({stages.judge(p, name).spec.fingerprint for p in both}) == 2
+    if source.supports("neighbours") is None:
+        assert len({stages.neighbours(p, name).spec.fingerprint for p in both}) == 2
+    if source.supports("lookup") is None:
+        assert len({stages.export_lookup(p, name, "train").spec.fingerprint for p in both}) == 2
 
 
-RUNTIME: dict[str, Any] = {
-    "data": Path("elsewhere"),
-    "device": "cuda",
-    "threads": 7,
-    "memory": 1 << 30,
-    "workers": 3,
-    "scheduler": "tcp://127.0.0.1:8786",
-    "shard": (2, 8),
-    "progress": Progress(),
-    "replace": True,
-    "kept": {},
-}
+OTHER = Runtime(data=Path("elsewhere"), device="cuda", threads=7, memory=1 << 30, workers=3, shard=(2, 8), replace=True)
+OTHER = dataclasses.replace(OTHER, scheduler="tcp://127.0.0.1:8786", progress=Progress())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Runtime)])
-def test_resources_change_no_fingerprint(field: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in models():
-        for config, make in makers(place, monkeypatch):
-            plain, other = project(config), project(config, **{field: RUNTIME[field]})
-            assert make(plain).fingerprint == make(other).fingerprint, place
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Runtime) if field.name != "kept"])
+def test_resources_change_no_fingerprint(field: str, folder: Path) -> None:
+    other = {field: getattr(OTHER, field)}
+    assert other != {field: getattr(Runtime(), field)}
+    for place in dict.fromkeys(place for place, *_ in FIELDS):
+        for config, make in makers(place):
+            assert make(project(config)).fingerprint == make(project(config, **other)).fingerprint, place
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Contract: init writes the repository's params.yaml for a dataset, and on request those stages of its dvc.yaml that
-the dataset has, which DVC resolves outside the checkout. It replaces nothing.
+"""Contract: init writes the repository's params.yaml for a dataset and replaces nothing. Its dvc.yaml is held by
+tests/matrix.
 
 Contract: doctor changes nothing, reports the state of the machine, and gives the cost and the fix of each
 gap.
@@ -7,10 +7,6 @@ gap.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,7 +17,6 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import doctor
 from relabel.stages.init import init
-from relabel_train.lookup import open_lookup
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,30 +43,6 @@ def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["dvc.yaml"]
     with pytest.raises(UsageError, match="dataset"):
         init(tmp_path, "../mine")
-
-
-@pytest.mark.slow
-@pytest.mark.java
-@pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
-def test_dvc_repro_builds_the_lookup_of_captions_without_a_split(tmp_path: Path) -> None:
-    lines = [f"{n // 2},{n} dogs run on a {word} field\n" for n, word in enumerate(["red", "green", "wide", "wet"] * 5)]
-    (tmp_path / "my.csv").write_text("image_id,text\n" + "".join(lines), encoding="utf-8")
-    init(tmp_path, "mine", Path("my.csv"), dvc=True)
-    # DVC runs the command that is installed beside this Python.
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-    def dvc(*arguments: str) -> str:
-        command = [sys.executable, "-m", "dvc", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    dvc("init", "--no-scm", "-q")
-    dvc("repro", "-q")
-    lookup = open_lookup(tmp_path / "labels/mine/exports/all/lookup/cider")
-    assert len(lookup) == 20
-    assert (tmp_path / "labels/mine/page/all/report.html").exists()
-    assert "Data and pipelines are up to date" in dvc("repro")
 
 
 def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:

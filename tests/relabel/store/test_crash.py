@@ -23,10 +23,10 @@ from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MANIFEST, open_artefact
 from relabel.store.workdir import Work, part_name
 
+# The calls of `os` through which everything becomes visible or durable.
 CALLS = ("fsync", "rename", "replace", "unlink", "remove", "rmdir", "mkdir")
-"""The calls of `os` through which everything becomes visible or durable."""
+# Paths below the root with their contents; None for a folder.
 State = frozenset[tuple[str, bytes | None]]
-"""Paths below the root with their contents; None for a folder."""
 
 
 def names_in(folder: Path) -> dict[str, int]:
