@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from relabel.core.errors import MissingError
+from relabel.sources.wordnet import find_meteor_jar
+
 MakeModel = Callable[..., Path]
 
 
@@ -29,6 +32,15 @@ def multiplies_bfloat16() -> bool:
 
     # Without its telemetry, which starts a process at every conversion.
     return "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@pytest.fixture(scope="session")
+def meteor_jar() -> Path:
+    """Return METEOR's jar, which holds the synonym sets."""
+    try:
+        return find_meteor_jar()
+    except MissingError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
