@@ -1,4 +1,4 @@
-"""Small corpora, and encodings and searches of them, made in this process."""
+"""Small corpora and word vectors, and encodings and searches of them, made in this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.core.types import Pooling, Rows, Scores
@@ -19,6 +20,8 @@ from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Work, make_step
+
+Vectors = dict[str, NDArray[np.float64]]
 
 
 class Counted(Progress):
@@ -42,6 +45,13 @@ def corpus_of(images: Iterable[Sequence[str]], split: str = "test") -> Corpus:
     records = [(row, f"c:{m}-{p}", f"c:{m}", m, split, p, text) for row, (m, p, text) in enumerate(places)]
     table = pa.table(dict(zip(SCHEMA.names, map(list, zip(*records, strict=True)), strict=True)), schema=SCHEMA)
     return replace(Corpus.from_table(table), tokenize=lambda corpus: corpus.texts)
+
+
+def write_vectors(path: Path, words: Sequence[str], seed: int = 0) -> Vectors:
+    """Draw a vector of width 7 per word, and write them in GloVe's format."""
+    vectors = np.random.default_rng(seed).normal(size=(len(words), 7)).round(4)
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors.tolist(), strict=True)))
+    return dict(zip(words, vectors.astype(np.float32).astype(np.float64), strict=True))
 
 
 def make_steps(steps: Iterable[Step], work: Work) -> None:

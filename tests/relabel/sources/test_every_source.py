@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.sources.encodings import assert_same, best_by_pairs, corpus_of, encode, find
+from tests.relabel.sources.encodings import assert_same, best_by_pairs, corpus_of, encode, find, write_vectors
 from tests.relabel.sources.fuse.fixtures import Table, linear_head, small_model
 from tests.relabel.sources.spice.recorded import drawn, open_recorded
 
@@ -56,15 +56,15 @@ def relevance(request: pytest.FixtureRequest, corpus: Corpus, tmp_path_factory: 
     if label == "spice":
         request.getfixturevalue("meteor_jar")
         tuples = {text: drawn(rng) if i % 20 else None for i, text in enumerate(dict.fromkeys(corpus.texts))}
-        return open_recorded(corpus, tuples.get, folder / "encoding", rows)
+        return open_recorded(corpus, tuples.get, folder / "encoding", rows, threads=2)
     if label == "clip":
         for side, ids in (("captions", corpus.caption_ids), ("images", corpus.image_ids)):
             np.save(folder / f"{side}.npy", rng.normal(size=(len(ids), 6)))
             (folder / f"{side}.ids.txt").write_text("\n".join(ids))
         files = {side: str(folder / f"{side}.npy") for side in ("captions", "images")}
         return encode(Precomputed(PrecomputedParams(**files)), corpus, folder / "encoding", rows)[0]  # type: ignore[no-any-return]
-    words = {word: rng.normal(0.1, 1, 6).round(4) for text in corpus.texts for word in text.split() if "z" not in word}
-    (folder / "words.txt").write_text("".join(f"{w} {' '.join(map(str, v.tolist()))}\n" for w, v in words.items()))
+    words = sorted({word for text in corpus.texts for word in text.split() if "z" not in word})
+    write_vectors(folder / "words.txt", words)
     vectors = settings | {"vectors": str(folder / "words.txt")}
     sources: dict[str, Any] = {
         "cider": Cider(CiderParams(**settings)),
@@ -72,7 +72,7 @@ def relevance(request: pytest.FixtureRequest, corpus: Corpus, tmp_path_factory: 
         "wmd": Wmd(WmdParams(**vectors)),
     }
     source = sources.get(label, Cbow(CbowParams(**vectors)))
-    opened: Relevance = encode(source, corpus, folder / "encoding", rows)[0]
+    opened: Relevance = encode(source, corpus, folder / "encoding", rows, runtime=Runtime(threads=2))[0]
     if "fuse" not in label:
         return opened
     model, far = small_model(), Table(corpus)
