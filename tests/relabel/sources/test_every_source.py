@@ -30,6 +30,7 @@ from relabel.sources.precomputed import Precomputed, PrecomputedParams
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.sources.spice import relevance as spice_relevance
 from relabel.sources.wmd import Wmd, WmdParams
+from relabel.sources.wmd import relevance as wmd_relevance
 
 POOLINGS: tuple[Pooling, ...] = ("first", "max", "mean", "set")
 OF_TEXTS = ("cbow", "cider", "cider_plain", "wmd")
@@ -55,7 +56,7 @@ def relevance(request: pytest.FixtureRequest, corpus: Corpus, tmp_path_factory: 
     rows, settings = range(int(corpus.indptr[2]), int(corpus.indptr[38])), {"tokenizer": "lower_split"}
     if label == "spice":
         request.getfixturevalue("meteor_jar")
-        tuples = {text: drawn(rng) if i % 20 else None for i, text in enumerate(dict.fromkeys(corpus.texts))}
+        tuples = {text: drawn(rng) if i % 10 else None for i, text in enumerate(dict.fromkeys(corpus.texts))}
         return open_recorded(corpus, tuples.get, folder / "encoding", rows, threads=2)
     if label == "clip":
         for side, ids in (("captions", corpus.caption_ids), ("images", corpus.image_ids)):
@@ -100,6 +101,7 @@ def test_neighbours_equal_a_sort_of_all_candidates(
     if small:
         monkeypatch.setattr(finders, "_SMALLEST", 7)
         monkeypatch.setattr(spice_relevance, "_QUERIES", 3)
+        monkeypatch.setattr(wmd_relevance, "_BATCH", 3)
         runtime = Runtime(threads=2, device="cpu", memory=1 << 15)
     rows, sets = every_row(relevance), images_of(relevance)
     candidates, exclude = rows[rows % 3 > 0], np.where(np.arange(36) % 3, -1, sets.rows[sets.indptr[:-1]])
