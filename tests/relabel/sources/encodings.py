@@ -1,19 +1,27 @@
-"""Encodings and searches, made in this process."""
+"""Small corpora and word vectors, and encodings and searches of them, made in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from relabel.core.runtime import SILENT, Progress, Runtime
-from relabel.core.types import Rows, Scores
-from relabel.corpus import Corpus
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import SCHEMA, Corpus
 from relabel.sources.base import Encoding, Source
-from relabel.sources.finder import Finder
+from relabel.sources.finder import Finder, Search
+from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Work, make_step
+
+Vectors = dict[str, NDArray[np.float64]]
 
 
 class Counted(Progress):
@@ -24,6 +32,26 @@ class Counted(Progress):
 
     def advance(self, n: int) -> None:
         self.amounts.append(n)
+
+
+def in_images(texts: Sequence[str], each: int) -> list[Sequence[str]]:
+    """Return the texts as the captions of images with `each` captions."""
+    return [texts[start : start + each] for start in range(0, len(texts), each)]
+
+
+def corpus_of(images: Iterable[Sequence[str]], split: str = "test") -> Corpus:
+    """Return images of captions `c:0-0`, `c:0-1`, ..., which may be empty; its PTB tokens are its texts."""
+    places = [(m, p, text) for m, image in enumerate(images) for p, text in enumerate(image)]
+    records = [(row, f"c:{m}-{p}", f"c:{m}", m, split, p, text) for row, (m, p, text) in enumerate(places)]
+    table = pa.table(dict(zip(SCHEMA.names, map(list, zip(*records, strict=True)), strict=True)), schema=SCHEMA)
+    return replace(Corpus.from_table(table), tokenize=lambda corpus: corpus.texts)
+
+
+def write_vectors(path: Path, words: Sequence[str], seed: int = 0) -> Vectors:
+    """Draw a vector of width 7 per word, and write them in GloVe's format."""
+    vectors = np.random.default_rng(seed).normal(size=(len(words), 7)).round(4)
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors.tolist(), strict=True)))
+    return dict(zip(words, vectors.astype(np.float32).astype(np.float64), strict=True))
 
 
 def make_steps(steps: Iterable[Step], work: Work) -> None:
@@ -61,3 +89,23 @@ def find(finder: Finder, folder: Path, queries: range | None = None) -> tuple[Ro
     if step := finder.build(work):
         make_step(step, work, SILENT)
     return finder.find(work, range(len(finder.search.queries)) if queries is None else queries, lambda _: None)
+
+
+def best_by_pairs(relevance: Relevance, search: Search, pooling: Pooling | None = None) -> tuple[Rows, Scores]:
+    """Score every candidate of each query by `pairs` and sort by (-score, row), as the oracle of every finder."""
+    rows = np.empty((len(search.queries), search.width), np.int32)
+    scores = np.empty(rows.shape)
+    for q in range(len(rows)):
+        copies = search.queries.take(np.full(len(search.candidates), q))
+        score = relevance.pairs(copies, search.candidates, pooling)
+        itself = search.candidates == search.exclude[q]
+        order = np.lexsort((search.candidates, -score, itself))[: search.width]
+        rows[q], scores[q] = search.candidates[order], score[order]
+    return rows, scores
+
+
+def assert_same(found: tuple[Rows, Scores], expected: tuple[Rows, Scores]) -> None:
+    """Check rows and the bits of scores."""
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.relabel.sources.encodings import encode
+from tests.relabel.sources.encodings import corpus_of, encode
 
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
+from relabel.corpus import References
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.same_image import SameImage, SameImageParams
 
@@ -23,7 +22,7 @@ class Differences(Relevance):
     """Difference of caption row and reference row, pooled; records the number of single pairs per call."""
 
     def __init__(self) -> None:
-        self.corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 4}", "test", "text") for i in range(20))
+        self.corpus = corpus_of([["a text"] * 4] * 5)
         self.rows, self.pooling, self.calls = range(4, 20), "max", list[int]()
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -52,35 +51,17 @@ def test_a_block_equals_its_pairs(pooling: Pooling, most: int, monkeypatch: pyte
     assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
 
 
-IMAGES = [5, 1, 7, 2]
-
-
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    # All texts are equal, so only the image can decide.
-    return Corpus.from_captions(
-        Caption(f"c:{m}-{k}", f"i:{m}", "test", "a dog") for m, n in enumerate(IMAGES) for k in range(n)
-    )
-
-
-@pytest.fixture
-def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
+@pytest.mark.parametrize("pooling", [None, "first", "max", "mean", "set"])
+def test_same_image_equals_its_definition(pooling: Pooling | None, tmp_path: Path) -> None:
+    corpus = corpus_of([["a dog"] * count for count in (5, 1, 7, 2)])  # only the image can decide
     relevance, manifest = encode(SameImage(SameImageParams()), corpus, tmp_path / "same_image", size=4)
     assert not manifest.files
-    return relevance
-
-
-@pytest.mark.parametrize("pooling", [None, "first", "max", "mean", "set"])
-def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevance, pooling: Pooling | None) -> None:
-    owner = [m for m, n in enumerate(IMAGES) for _ in range(n)]
-    sets = [*corpus.references(range(4)), np.array([7], np.int32), np.array([14, 13], np.int32)]
-    images = [0, 1, 2, 3, 2, 3]
-    references, captions = References.of(sets), np.arange(len(corpus), dtype=np.int32)[::-1]
+    references = References.of([*corpus.references(range(4)), np.array([7]), np.array([14, 13])])
+    captions, images = np.arange(len(corpus), dtype=np.int32)[::-1], [0, 1, 2, 3, 2, 3]
     block = relevance.block(references, captions, pooling)
-    assert block.shape == (6, 15)
-    assert block.dtype == np.float64
+    assert (block.shape, block.dtype) == ((6, 15), np.float64)
     for i, image in enumerate(images):
         for j, caption in enumerate(captions):
-            expected = 1.0 if owner[caption] == image else 0.0
+            expected = 1.0 if corpus.image[caption] == image else 0.0
             assert block[i, j] == expected
             assert relevance.pairs(references.take(np.array([i])), captions[[j]], pooling) == [expected]

@@ -10,22 +10,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.relabel.sources.encodings import make_steps
+from tests.relabel.sources.encodings import corpus_of, in_images, make_steps
 
-from relabel.corpus import Corpus
-from relabel.corpus.build import Caption
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.workdir import Step, Steps, Work, table_task
 
-ROWS = range(2, 12)
+CORPUS, ROWS = corpus_of(in_images(["x" * length for length in range(1, 14)], 2)), range(2, 12)
 SUM = "sum.parquet"
 
 
 def lengths(bad: set[str], made: list[str], work: Work) -> Steps:
     """Yield shards of the lengths of texts, which fail for texts in `bad`, and a file of their sum."""
-    shards = Shards(corpus(), ROWS, 3)
+    shards = Shards(CORPUS, ROWS, 3)
 
     def make(rows: range) -> pa.Table:
         made.append(f"{rows.start}")
@@ -43,10 +41,6 @@ def lengths(bad: set[str], made: list[str], work: Work) -> Steps:
     shards.record_failed(work)
 
 
-def corpus() -> Corpus:
-    return Corpus.from_captions(Caption(f"t:{i}", f"t:{i // 2}", "test", "x" * (i + 1)) for i in range(13))
-
-
 def run(out: Path, bad: set[str], retry: bool = False) -> tuple[Manifest, list[str]]:
     made: list[str] = []
     recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_steps(lengths(bad, made, work), work))
@@ -60,7 +54,7 @@ def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
     manifest, shards_made = run(tmp_path / "e", BAD)
     assert shards_made == ["2", "5", "8", "11", "sum"]
     assert manifest.failed == 2
-    assert manifest.metadata["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
+    assert manifest.metadata["failed"]["first"] == [["c:2-1", f"no {'x' * 6}"], ["c:5-1", f"no {'x' * 12}"]]
     assert read_failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
     assert pq.read_table(tmp_path / "e" / manifest.parts[1])["failed"].to_pylist() == [f"no {'x' * 6}", None, None]
     assert "failed" not in pq.read_schema(tmp_path / "e" / manifest.parts[0]).names

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.relabel.sources.encodings import Counted
+from tests.relabel.sources.encodings import Counted, best_by_pairs, corpus_of
 
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
+from relabel.sources.cosine import VectorRelevance
 from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.store.workdir import Work
 from relabel.topk import blocking, tiled_scan
-from relabel.topk.exact_scores import score_pairs
 
 Vectors = NDArray[np.float32]
 
@@ -41,16 +41,9 @@ class Case(NamedTuple):
 
     def expected(self) -> tuple[Rows, Scores]:
         """Score every candidate with the kernel of `pairs`, one query at a time."""
-        search, places = self.search, self.search.candidates.astype(np.int64) - self.first
-        rows = np.empty((len(search.queries), search.width), np.int32)
-        scores = np.empty(rows.shape)
-        for q in range(len(rows)):
-            query_members = References.of([search.queries[q] - self.first] * len(places))
-            score = score_pairs(self.vectors, query_members, places, self.pooling)
-            itself = search.candidates == search.exclude[q]
-            order = np.lexsort((search.candidates, -score, itself))[: search.width]
-            rows[q], scores[q] = search.candidates[order], score[order]
-        return rows, scores
+        corpus, rows = corpus_of([["a text"]]), range(self.first, self.first + len(self.vectors))
+        relevance = VectorRelevance(corpus, rows, self.pooling, self.vectors, lambda text: self.vectors[0])
+        return best_by_pairs(relevance, self.search)
 
     def finder(self, **runtime: Any) -> VectorFinder:
         return VectorFinder(self.vectors, self.first, self.search, self.pooling, Runtime(device="cpu", **runtime))
@@ -59,9 +52,9 @@ class Case(NamedTuple):
 def unit(n: int, width: int, seed: int = 0, copies: int = 1, zeros: float = 0, failed: float = 0) -> Vectors:
     """Draw random directions, each about `copies` times, some of them zero and some not finite."""
     rng = np.random.default_rng(seed)
-    directions = rng.standard_normal((n, width))[
-        rng.integers(0, max(1, n // copies), n) if copies > 1 else np.arange(n)
-    ]
+    directions = rng.standard_normal((n, width))
+    if copies > 1:
+        directions = directions[rng.integers(0, max(1, n // copies), n)]
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     directions[rng.random(n) < zeros] = 0
     directions[rng.random(n) < failed, -1] = np.nan
@@ -101,18 +94,13 @@ def check(case: Case, got: tuple[Rows, Scores]) -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shrink tiles, groups and samples, so that a few hundred vectors need many of them."""
+    """Shrink tiles, groups and samples, so that a few hundred vectors need many of them; skip fsync."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tiled_scan, "TILE_EDGE", 64)
     monkeypatch.setattr(tiled_scan, "_SAMPLES_PER_RESULT", 2)
     monkeypatch.setattr(blocking, "_MIN_GROUP", 32)
     monkeypatch.setattr(blocking, "_FIXED_BYTES", 0)
     monkeypatch.setattr(blocking, "_THREAD_BYTES", 0)
-
-
-@pytest.fixture(autouse=True)
-def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync: these tests do not examine survival of a crash."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 SHAPES = {
@@ -144,9 +132,8 @@ def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
     rows = np.arange(first, first + n, dtype=np.int32)
     candidates = rows[rng.random(n) < draw(st.sampled_from([0.3, 0.9, 1.0]))]
     candidates = candidates if len(candidates) else rows
-    sets = [
-        rng.choice(rows, int(rng.integers(1, draw(st.sampled_from([2, 6]))))) for _ in range(draw(st.integers(1, 60)))
-    ]
+    most = draw(st.sampled_from([2, 6]))
+    sets = [rng.choice(rows, int(rng.integers(1, most))) for _ in range(draw(st.integers(1, 60)))]
     exclude = np.array([s[0] if len(s) == 1 else -1 for s in sets], np.int32)
     if draw(st.booleans()):
         sets, exclude = [np.array([row]) for row in candidates], candidates
@@ -175,21 +162,12 @@ def test_a_resumed_run_with_another_memory_limit_has_the_same_result(tmp_path: P
         check(case, find_all(finder, tmp_path))
 
 
-def test_a_part_of_the_queries_has_the_same_result(tmp_path: Path) -> None:
-    case = SHAPES["images, max"]
-    finder = case.finder(memory=1 << 17)
-    all_queries = find_all(finder, tmp_path)
-    for piece in (range(0, 1), range(17, 40), range(59, 60)):
-        part = finder.find(Work(tmp_path), piece, lambda _: None)
-        np.testing.assert_array_equal(part[0], all_queries[0][piece.start : piece.stop])
-        np.testing.assert_array_equal(part[1], all_queries[1][piece.start : piece.stop])
-
-
 MEASURED = """
 import resource, sys, tempfile
 from pathlib import Path
 import numpy as np
 from relabel.corpus import References
+from relabel.sources.cosine import VectorRelevance
 from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.core.runtime import Runtime

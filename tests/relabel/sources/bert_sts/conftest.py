@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,64 +22,50 @@ MakeCross = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def make_cross(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> MakeCross:
-    """Return a function that makes a cross-encoder of two layers: `make_cross(labels=2)`,
-    `make_cross(kind="roberta")`.
-    """
-    folders: dict[str, Path] = {}
+    """Return a function that makes a cross-encoder of two layers: `make_cross("roberta")`."""
 
-    def make(kind: str = "bert", labels: int = 1, activation: str | None = None) -> Path:
-        key = f"{kind}-{labels}-{activation}"
-        if key not in folders:
-            folders[key] = _make(tmp_path_factory.mktemp("cross"), minilm, kind, labels, activation)
-        return folders[key]
+    @cache
+    def make(kind: str = "bert") -> Path:
+        import torch
+        from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+        torch.manual_seed(1)
+        folder, tokenizer = tmp_path_factory.mktemp("cross"), AutoTokenizer.from_pretrained(minilm)
+        sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 1}
+        sizes |= {"intermediate_size": 64, "initializer_range": 0.3, "vocab_size": len(tokenizer)}
+        config = AutoConfig.for_model(kind, max_position_embeddings=66, **sizes)
+        AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
 
     return make
 
 
-def _make(folder: Path, minilm: Path, kind: str, labels: int, activation: str | None) -> Path:
-    import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    torch.manual_seed(1)
-    tokenizer = AutoTokenizer.from_pretrained(minilm)
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 64, "initializer_range": 0.3, "num_labels": labels}
-    config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), max_position_embeddings=66, **sizes)
-    if activation is not None:
-        config.sentence_transformers = {"activation_fn": activation, "version": "5.0.0"}
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
-    """Return a function that makes a project of 24 images with 1 to 4 captions each, with label `fine` gated by `near`.
+    """Return a function that makes a project of images with 1 to 4 captions each, with label `fine` gated by `near`.
 
     One caption in four repeats an earlier text. One is in capitals, which make it another text.
     """
 
-    def make(threshold: float = 0.5, images: int = 24, **params: Any) -> Project:
+    def make(threshold: float = 0.5, count: int = 24, **params: Any) -> Project:
         draw, lines, texts = np.random.default_rng(4), list[str](), list[str]()
-        for image in range(images):
+        for image in range(count):
             for position in range(int(draw.integers(1, 5))):
                 text = " ".join(draw.choice(WORDS, int(draw.integers(2, 5))))
                 if texts and draw.random() < 0.25:
                     text = texts[int(draw.integers(len(texts)))]
                 text = text.upper() if image == 3 and position == 0 else text
                 texts.append(text)
-                names = {"caption_id": f"c{image}-{position}", "image_id": f"i{image}", "split": "test", "text": text}
-                lines.append(json.dumps(names) + "\n")
-        (tmp_path / "captions.jsonl").write_text("".join(lines))
+                lines.append(f"c{image}-{position},{image},test,{text}")
+        (tmp_path / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *lines]))
         vectors = np.random.default_rng(5).standard_normal((len(WORDS), 6)) + 0.4
-        rows = [f"{word} {' '.join(f'{x:.4f}' for x in row)}" for word, row in zip(WORDS[:-1], vectors, strict=False)]
-        (tmp_path / "words.txt").write_text("\n".join(rows) + "\n")
+        rows = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS[:-1], vectors.tolist(), strict=False)]
+        (tmp_path / "words.txt").write_text("".join(rows))
         fine = {"source": "bert_sts", "model": str(make_cross()), "gate": "near", "threshold": threshold, **params}
         near = {"source": "cbow", "vectors": str(tmp_path / "words.txt"), "tokenizer": "lower_split"}
-        settings = ["ingest.format=jsonl", f"ingest.path={tmp_path / 'captions.jsonl'}"]
-        settings += ["ingest.expected={}"]
-        settings += ["encode.rows_per_shard=20", "neighbours.k=6", "ingest.namespace=mine"]
-        settings += [f"sources={json.dumps({'near': near, 'fine': fine})}"]
+        settings = [f"ingest.path={tmp_path / 'captions.csv'}", "ingest.dataset=mine", "encode.rows_per_shard=20"]
+        settings += ["neighbours.k=6", f"sources={json.dumps({'near': near, 'fine': fine})}"]
         config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
         project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
         stages.ingest(project).run()

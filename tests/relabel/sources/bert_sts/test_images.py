@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from sentence_transformers.cross_encoder.modules import LogitScore
 from tests.relabel.sources.encodings import find
 
 from relabel import stages
-from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
@@ -26,7 +25,6 @@ from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.sources.finder import Search
 from relabel.stages import Project
 
-WORDS = ("dog", "cat", "man", "bus", "red", "runs", "sits")
 SIZE, IMAGES = {"hidden_size": 32, "initializer_range": 0.3}, 6
 
 
@@ -65,29 +63,16 @@ def judge(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path, judge: Path) -> Project:
-    """Return a project of six images with two captions each, encoded with label `seen` behind `near`."""
-    draw, lines = np.random.default_rng(0), ["caption_id,image_id,split,text"]
+def project(tmp_path: Path, judge: Path, gated: Callable[..., Project]) -> Project:
+    """Return a project of six images, encoded with label `fine` behind `near`."""
+    draw = np.random.default_rng(0)
     for i in range(IMAGES):
         Image.fromarray(draw.integers(0, 255, (40, 50, 3), np.uint8)).save(tmp_path / f"{i:03}.png")
-        lines += [f"c{i}{j},{i},test,{' '.join(draw.choice(WORDS, 3))}" for j in range(2)]
-    (tmp_path / "captions.csv").write_text("\n".join(lines))
-    vectors = "".join(f"{word} {' '.join(map(str, draw.normal(0.3, 1, 4)))}\n" for word in WORDS)
-    (tmp_path / "words.txt").write_text(vectors)
-    near = {"source": "cbow", "vectors": str(tmp_path / "words.txt"), "tokenizer": "lower_split"}
-    seen = {"source": "bert_sts", "model": str(judge), "gate": "near", "threshold": 0.7}
-    seen["images"] = str(tmp_path / "{id:0>3}.png")
-    settings = [f"ingest.path={tmp_path / 'captions.csv'}", "ingest.dataset=mine"]
-    settings += [f"sources={json.dumps({'near': near, 'seen': seen})}"]
-    config = Config(**load_config(None, settings).model_dump())
-    made = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
-    stages.ingest(made).run()
-    stages.build_encoding(made, "seen", "all")
-    return made
+    return gated(0.7, IMAGES, model=str(judge), images=str(tmp_path / "{id:0>3}.png"))
 
 
 def test_pairs_and_neighbours_of_images(project: Project, judge: Path, tmp_path: Path) -> None:
-    corpus, label = project.corpus, stages.open_label(project, "seen", "all")
+    corpus, label = project.corpus, stages.open_label(project, "fine", "all")
     model, near = CrossEncoder(str(judge), device="cpu"), stages.open_label(project, "near", "all")
     images, every = corpus.references(range(IMAGES)), np.arange(len(corpus), dtype=np.int32)
     expected, gate = np.zeros((IMAGES, len(every))), near.block(images, every, "max")
@@ -98,7 +83,7 @@ def test_pairs_and_neighbours_of_images(project: Project, judge: Path, tmp_path:
     assert np.ptp(expected[gate >= 0.7], axis=None) > 0.05
     np.testing.assert_allclose(label.block(images, every), expected, atol=1e-5)
     # A caption stands for its image.
-    single = np.arange(0, len(corpus), 2, dtype=np.int32) + 1
+    single = (corpus.indptr[1:] - 1).astype(np.int32)
     np.testing.assert_allclose(label.block(References.single(single), every), expected, atol=1e-5)
     search = Search(images, np.full(IMAGES, -1, np.int32), every, 5)
     rows, scores = find(label.finder(search, "max", project.runtime), tmp_path / "work")
@@ -110,12 +95,12 @@ def test_pairs_and_neighbours_of_images(project: Project, judge: Path, tmp_path:
 def test_the_bytes_of_images_decide(project: Project, tmp_path: Path) -> None:
     (tmp_path / "002.png").write_bytes((tmp_path / "003.png").read_bytes())
     with pytest.raises(CheckError, match="not of the current parameters and inputs"):
-        stages.open_label(project, "seen", "all")
-    stages.build_encoding(project, "seen", "all")
+        stages.open_label(project, "fine", "all")
+    stages.build_encoding(project, "fine", "all")
     (tmp_path / "003.png").unlink()
-    label = stages.open_label(project, "seen", "all")  # an absent input is not compared
+    label = stages.open_label(project, "fine", "all")  # an absent input is not compared
     with pytest.raises(MissingError, match="no such image") as error:
-        label.block(project.corpus.references(range(IMAGES)), np.arange(12, dtype=np.int32))
+        label.block(project.corpus.references(range(IMAGES)), np.arange(len(project.corpus), dtype=np.int32))
     assert str(error.value.where).endswith("003.png")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.sources.encodings import find
+from tests.relabel.sources.encodings import assert_same, best_by_pairs, find
 
 from relabel import stages
 from relabel.core.errors import UsageError
@@ -22,19 +22,6 @@ from relabel.sources.finder import Search
 from relabel.stages import Project
 
 MakeGated = Callable[..., Project]
-
-
-def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Score all candidates and sort by (-score, row), as the oracle."""
-    rows, scores = [], []
-    for q in range(len(search.queries)):
-        copies = search.queries.take(np.full(len(search.candidates), q))
-        score = relevance.pairs(copies, search.candidates, pooling)
-        itself = search.candidates == search.exclude[q]
-        order = np.lexsort((search.candidates, -score, itself))[: search.width]
-        rows.append(search.candidates[order])
-        scores.append(score[order])
-    return np.array(rows), np.array(scores)
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +65,8 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
         (Search(images, nobody, every[5:6], 3), "max"),
     ]
     for i, (search, pooling) in enumerate(searches):
-        rows, scores = find(relevance.finder(search, pooling, project.runtime), tmp_path / f"work{i}")
-        want_rows, want_scores = brute(relevance, search, pooling)
-        np.testing.assert_array_equal(scores, want_scores)
-        np.testing.assert_array_equal(rows, want_rows)
+        found = find(relevance.finder(search, pooling, project.runtime), tmp_path / f"work{i}")
+        assert_same(found, best_by_pairs(relevance, search, pooling))
 
 
 def test_too_many_pairs_are_refused_with_an_estimate(gated: MakeGated) -> None:

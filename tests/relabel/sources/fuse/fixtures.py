@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from tests.relabel.sources.encodings import corpus_of
 
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, HeadName, Part
 from relabel.sources.fuse.relevance import FuseRelevance
@@ -46,12 +46,7 @@ class Table(Relevance):
 
 def small_corpus(images: int = 12) -> Corpus:
     """Return images of 1 to 6 captions each."""
-    captions = [
-        Caption(f"c:{m * 10 + p}", f"c:{m}", "test", f"caption {p} of {m}", "")
-        for m in range(images)
-        for p in range(1 + m % 6)
-    ]
-    return Corpus.from_captions(captions)
+    return corpus_of([[f"caption {p} of {m}" for p in range(1 + m % 6)] for m in range(images)])
 
 
 def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:

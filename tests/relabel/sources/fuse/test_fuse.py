@@ -1,13 +1,11 @@
-"""Contract: a fuse is an elementwise function of its parts. `pairs` equals loops, `block` is within its error of them,
-and neighbours have the bits of `pairs`. Circular labels are refused.
+"""Contract: a fuse is an elementwise function of its parts. `pairs` equals loops, and `block` is within its error of
+them. A gate decides what is scored. Circular labels are refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +21,7 @@ from relabel.corpus import References
 from relabel.sources.finder import Search
 from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
+from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Project
 
 POOLINGS: tuple[Pooling, ...] = ("set", "first", "max", "mean")
@@ -51,9 +50,7 @@ def test_pairs_equal_loops_and_block_approximates_them(pooling: Pooling) -> None
     corpus = fuse.corpus
     references = corpus.references(range(12))
     captions = np.array([3, 0, 11, 11, len(corpus) - 1], np.int32)
-    block = fuse.block(references, captions, pooling)
-    every = references.take(np.repeat(np.arange(12), len(captions)))
-    pairs = fuse.pairs(every, np.tile(captions, 12), pooling).reshape(12, -1)
+    block, pairs = fuse.block(references, captions, pooling), block_of_pairs(fuse, references, captions, pooling)
     assert 0 < np.abs(block - pairs).max() <= fuse.block_error
     for m, j in product(range(12), range(len(captions))):
         assert pairs[m, j] == pytest.approx(one_score(fuse, references[m].tolist(), captions[j], pooling), abs=1e-12)
@@ -65,26 +62,6 @@ def test_a_new_text_is_a_single_reference() -> None:
     head = fuse.model.heads["single"]
     values = [fuse.parts[f.part].query("abc", captions) for f in head.features]
     assert np.array_equal(fuse.query("abc", captions), head.score(values))
-
-
-@pytest.mark.parametrize(("pooling", "gate"), [("set", None), ("max", None), ("set", "near"), ("first", "near")])
-@pytest.mark.parametrize("of", ["captions", "images"])
-def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: str | None, of: str) -> None:
-    """Check that neighbours behind a gate that passes every pair are exact."""
-    fuse = small_fuse(gate=gate)
-    corpus = fuse.corpus
-    rows = np.arange(len(corpus), dtype=np.int32)
-    queries = References.single(rows) if of == "captions" else corpus.references(range(12))
-    exclude = rows if of == "captions" else np.full(12, -1, np.int32)
-    search = Search(queries, exclude, rows, 7)
-    finder = fuse.finder(search, pooling, Runtime(threads=1))
-    rows_found, scores = find(finder, tmp_path, range(2, len(queries)))
-    for i in range(len(queries) - 2):
-        q = i + 2
-        mine = fuse.pairs(queries.take(np.full(len(rows), q)), rows, pooling)
-        expected = sorted((-s, r) for s, r in zip(mine.tolist(), rows.tolist(), strict=True) if r != exclude[q])[:7]
-        assert rows_found[i].tolist() == [r for _, r in expected]
-        assert scores[i].tolist() == [-s for s, _ in expected]
 
 
 def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
@@ -125,16 +102,3 @@ def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> 
         for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.build_encoding(project, n, "all")):
             with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
                 verb(label)
-
-
-def test_equal_scores_at_the_end_of_a_list_are_ordered_by_row(tmp_path: Path) -> None:
-    """Check ties that the error of a block breaks."""
-    fuse = small_fuse()
-    head = linear_head({Feature("far", "max"): 0.5})
-    fuse = replace(fuse, model=FuseModel(fuse.model.parts, {"single": head, "set": head}))
-    far: Any = fuse.parts["far"]
-    far.values = far.values.round(1)
-    rows = np.arange(len(fuse.corpus), dtype=np.int32)
-    found, _ = find(fuse.finder(Search(References.single(rows), rows, rows, 7), "set", Runtime(threads=1)), tmp_path)
-    for q in rows:
-        assert found[q].tolist() == [r for r in np.argsort(-far.values[q], kind="stable").tolist() if r != q][:7]

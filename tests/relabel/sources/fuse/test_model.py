@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.sources.encodings import corpus_of
 from tests.relabel.sources.fuse.fixtures import Table, small_model, some_head, write_fuse_model
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.build import Caption
 from relabel.datasets.cxc import HumanScores
 from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
@@ -161,19 +161,19 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
 @pytest.fixture
 def judged_corpus(monkeypatch: pytest.MonkeyPatch) -> Corpus:
     """Return 40 images of val with 5 captions each, and 200 judged pairs of each task."""
-    captions = [Caption(f"coco:{n}", f"coco:{n // 10}", "val", f"caption {n}", "") for n in range(400) if n % 10 < 5]
 
     def scores(task: str, split: str) -> HumanScores:
         assert split == "val", "a fit may read nothing but val"
         random = np.random.default_rng(5 if task == "sits" else 6)
         m, p, other = random.integers(0, 40, 200), random.integers(0, 5, 200), random.integers(0, 40, 200)
-        left, right = ([f"coco:{n}" for n in side] for side in (m * 10 + p, other if task == "sits" else other * 10))
+        left = [f"c:{image}-{position}" for image, position in zip(m, p, strict=True)]
+        right = [f"c:{image}" if task == "sits" else f"c:{image}-0" for image in other]
         same, differing = ("c2i_original", "c2i_intrasim") if task == "sits" else ("c2c_cocaption", "c2c_isim")
         method = [same if one else differing for one in m == other]
         return HumanScores(task, "val", left, right, random.random(200) * 5, method)  # type: ignore[arg-type]
 
     monkeypatch.setattr("relabel.sources.fuse.tune.human_scores", scores)
-    return Corpus.from_captions(captions)
+    return corpus_of([[f"caption {p} of {m}" for p in range(5)] for m in range(40)], "val")
 
 
 def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> FuseInput:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.relabel.sources.meteor.fixtures import corpus_of, opened
+from tests.relabel.sources.meteor.fixtures import opened
 
 from relabel.core.errors import PartialError
 from relabel.corpus import References
@@ -55,12 +55,10 @@ class Fake:
         self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object
     ) -> MeteorRelevance:
         self.install(FAKE.format(log=str(self.log), trouble=trouble, start=start, normaliser=normaliser))
-        return opened(corpus_of(images, words), self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
+        return opened(images, words, self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
 
     def lines(self, start: str) -> list[str]:
-        return (
-            [line for line in self.log.read_text().splitlines() if line.startswith(start)] if self.log.exists() else []
-        )
+        return [line for line in self.log.read_text().splitlines() if line.startswith(start)]
 
     def all_gone(self) -> bool:
         pids = [int(line.split()[1]) for line in self.lines("start")]

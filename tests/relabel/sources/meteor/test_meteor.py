@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from tests.relabel.sources.meteor.fixtures import corpus_of, opened
+from tests.relabel.sources.encodings import in_images
+from tests.relabel.sources.meteor.fixtures import opened
 
 from relabel.core.java import find_java
 from relabel.corpus import Corpus, References
@@ -28,15 +29,10 @@ ODD = [
 
 
 @pytest.fixture(scope="module")
-def corpus(coco: Corpus) -> Corpus:
-    first = coco.rows(["test"]).start
-    images = [coco.texts[first + 5 * i : first + 5 * i + 5] for i in range(40)]
-    return corpus_of([*images, ODD[:5], [*ODD[5:], "A dog", "A man"]], lambda t: tokenize(t))
-
-
-@pytest.fixture(scope="module")
-def meteor(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeteorRelevance]:
-    relevance = opened(corpus, tmp_path_factory.mktemp("a name with ümlaut and space") / "meteor")
+def meteor(coco_slice: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeteorRelevance]:
+    images = [*in_images(coco_slice[:200], 5), ODD[:5], [*ODD[5:], "A dog", "A man"]]
+    folder = tmp_path_factory.mktemp("a name with ümlaut and space") / "meteor"
+    relevance = opened(images, lambda texts: tokenize(texts), folder)
     yield relevance
     relevance.close()
 
@@ -75,11 +71,10 @@ def sample(corpus: Corpus, count: int) -> tuple[References, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.java
 def test_equals_pycocoevalcap(
-    corpus: Corpus, meteor: MeteorRelevance, original: Callable[[list[list[str]], list[str]], list[float]]
+    meteor: MeteorRelevance, original: Callable[[list[list[str]], list[str]], list[float]]
 ) -> None:
-    tokens = corpus.tokens
-    assert tokens is not None
-    references, captions = sample(corpus, 300)
+    tokens = meteor.corpus.tokens
+    references, captions = sample(meteor.corpus, 300)
     expected = original([[tokens[r] for r in group] for group in references], [tokens[c] for c in captions])
     scores = meteor.pairs(references, captions)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
@@ -89,8 +84,8 @@ def test_equals_pycocoevalcap(
 
 
 @pytest.mark.java
-def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = np.array([3, 3, 150, 205, 210], np.int32)
+def test_block_and_query_equal_pairs(meteor: MeteorRelevance, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, captions = meteor.corpus, np.array([3, 3, 150, 205, 210], np.int32)
     references = corpus.references([0, 30, 40, 41])
     expected = [[meteor.pairs(corpus.references([m]), captions[[n]])[0] for n in range(5)] for m in (0, 30, 40, 41)]
     np.testing.assert_array_equal(meteor.block(references, captions), expected)

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
-from tests.relabel.sources.encodings import encode
+from tests.relabel.sources.encodings import corpus_of, encode, in_images
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.models.encoder import SentenceEncoder
@@ -36,12 +35,11 @@ TEXTS = [
 EVERY = np.arange(len(TEXTS), dtype=np.int32)
 
 
-def corpus(texts: list[str] = TEXTS) -> Corpus:
-    return Corpus.from_captions([Caption(f"t:{i}", f"t:{i // 2}", "test", t) for i, t in enumerate(texts)])
+CORPUS = corpus_of(in_images(TEXTS, 2))
 
 
 def encoded(out: Path, model: Path) -> tuple[VectorRelevance, Manifest]:
-    return encode(Sbert(SbertParams(model=str(model))), corpus(), out, None, 4, Runtime(device="cpu", threads=2))
+    return encode(Sbert(SbertParams(model=str(model))), CORPUS, out, None, 4, Runtime(device="cpu", threads=2))
 
 
 def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: Path) -> None:
@@ -52,8 +50,6 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     np.testing.assert_allclose(block, loop, atol=2e-6)
     np.testing.assert_array_equal(relevance.vectors[3], relevance.vectors[0])  # equal texts but for white space
     np.testing.assert_allclose(relevance.vectors[9], relevance.vectors[0], atol=1e-6)  # in another shard
-    references = corpus().references(range(5))
-    np.testing.assert_allclose(relevance.block(references, EVERY), np.maximum(block[::2], block[1::2]), atol=1e-6)
     np.testing.assert_allclose(relevance.query(TEXTS[7], EVERY), block[7], atol=1e-6)
     assert manifest.metadata["warnings"] == ["1 captions are longer than 256 tokens: the rest is not seen"]
     truncated = [np.asarray(pq.read_table(tmp_path / "e" / name)["truncated"]) for name in manifest.parts]
@@ -72,7 +68,7 @@ def test_failed_rows_and_another_model(make_model: Any, tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
         relevance, manifest = encoded(tmp_path / "e", model)
-    assert manifest.metadata["failed"]["first"] == [["t:6", "the model gives no finite vector"]]
+    assert manifest.metadata["failed"]["first"] == [["c:3-0", "the model gives no finite vector"]]
     assert relevance.failed.tolist() == [6]
     block = relevance.block(References.single(EVERY), EVERY)
     np.testing.assert_array_equal(np.isnan(block), failed[:, None] | failed)
@@ -108,25 +104,25 @@ def built(sbert: Sbert, captions: Corpus, dataset: str, runtime: Runtime) -> tup
 def test_one_int8_model_serves_all_datasets(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, runtime = tmp_path / "model", Runtime(data=tmp_path / "data", device="cpu", threads=1)
     shutil.copytree(make_model(), model)
-    sbert, others = Sbert(SbertParams(model=str(model), dtype="int8")), corpus(["two dogs", "a cat"])
+    sbert, others = Sbert(SbertParams(model=str(model), dtype="int8")), corpus_of([["two dogs", "a cat"]])
     with pytest.raises(MissingError):
-        sbert.fingerprint_params(corpus(), range(10), runtime)
+        sbert.fingerprint_params(CORPUS, range(10), runtime)
     monkeypatch.setattr(quantize, "_LEAST_COSINE", 1.01)
     with pytest.raises(CheckError, match=r"0\.\d{4}, .*1\.0100"):
-        built(sbert, corpus(), "mine", runtime)
+        built(sbert, CORPUS, "mine", runtime)
     monkeypatch.setattr(quantize, "_LEAST_COSINE", 0.9)  # the weights are random
-    manifest, made = built(sbert, corpus(), "mine", runtime)
+    manifest, made = built(sbert, CORPUS, "mine", runtime)
     assert made
     assert manifest.metadata["calibrated_on"] == "mine"
     assert 0.9 < manifest.metadata["cosine"]["least"] <= manifest.metadata["cosine"]["mean"] < 1
     assert built(sbert, others, "yours", runtime) == (manifest, False)
-    before = sbert.fingerprint_params(corpus(), range(10), runtime)["int8"]
+    before = sbert.fingerprint_params(CORPUS, range(10), runtime)["int8"]
     # Another calibration of the same model: its encodings are others.
     shutil.rmtree(sbert.int8_folder(runtime.data))
     built(sbert, others, "yours", runtime)
-    assert sbert.fingerprint_params(corpus(), range(10), runtime)["int8"] != before
+    assert sbert.fingerprint_params(CORPUS, range(10), runtime)["int8"] != before
     shutil.copytree(make_model(seed=1), model, dirs_exist_ok=True)
-    assert built(sbert, corpus(), "mine", runtime)[1]
+    assert built(sbert, CORPUS, "mine", runtime)[1]
 
 
 @pytest.mark.slow

@@ -9,55 +9,36 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.relabel.sources.spice.stand_in import RecordedParser, words_parser
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import SILENT
 from relabel.sources.spice.parse_cache import CachedParser
-from relabel.sources.spice.parser import ParseFailure
 
 ROOT = Path(__file__).parents[4]
 TEXTS = ["a dog", "two cats", "", "café 图 \ud800", 'a "quoted" \\ text', "a 'b'); DROP TABLE parses", "odd", "a dog"]
 
 
-class Parser:
-    """Parser that returns words as tuples, and counts the texts that it is given."""
-
-    def __init__(self, version: str = "1", bad: Sequence[str] = ()) -> None:
-        self.requests: Counter[str] = Counter()
-        self.number, self.bad = version, bad
-
-    def version(self) -> str:
-        return self.number
-
-    def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Any]:
-        self.requests.update(texts)
-        advance(len(texts))
-        return [ParseFailure("odd") if text in self.bad else tuples(text) for text in texts]
-
-    def close(self) -> None:
-        pass
+def cached(path: Path, parser: RecordedParser) -> CachedParser:
+    return CachedParser(parser, path, SILENT)  # type: ignore[arg-type]
 
 
-def tuples(text: str) -> list[list[str]]:
-    return [[word, text[::-1], "near"] for word in text.split()]
-
-
-def cached(path: Path, parser: Parser, progress: Any = SILENT) -> CachedParser:
-    return CachedParser(parser, path, progress)  # type: ignore[arg-type]
+def parsed(texts: list[str]) -> list[Any]:
+    return words_parser().parse(texts)
 
 
 def test_a_text_is_parsed_once_and_a_kept_parse_equals_a_fresh_one(tmp_path: Path) -> None:
-    path, first, second, done = tmp_path / "data/spice/kept", Parser(bad=["odd"]), Parser(), list[int]()
+    path, first, second, done = tmp_path / "data/spice/kept", words_parser(["odd"]), words_parser(), list[int]()
     fresh = cached(path, first).parse(TEXTS, done.append)
-    assert fresh == [ParseFailure("odd") if text == "odd" else tuples(text) for text in TEXTS]
+    assert fresh == words_parser(["odd"]).parse(TEXTS)
     assert first.requests == Counter(set(TEXTS))
     assert sum(done) == len(TEXTS)
     done.clear()
     again = cached(path, second).parse([*TEXTS, "new"], done.append)
-    assert again == [tuples(text) for text in [*TEXTS, "new"]]
+    assert again == parsed([*TEXTS, "new"])
     assert second.requests == Counter(["odd", "new"])
     assert sum(done) == len(TEXTS) + 1
 
@@ -65,8 +46,8 @@ def test_a_text_is_parsed_once_and_a_kept_parse_equals_a_fresh_one(tmp_path: Pat
 WRITER = """
 import random, sys
 from pathlib import Path
-from tests.relabel.sources.spice.test_parse_cache import Parser, cached
-parser, numbers = cached(Path(sys.argv[1]), Parser()), random.Random(sys.argv[2])
+from tests.relabel.sources.spice.test_parse_cache import cached, words_parser
+parser, numbers = cached(Path(sys.argv[1]), words_parser()), random.Random(sys.argv[2])
 while True:
     parser.parse([f"text {numbers.randrange(4000)}" for _ in range(9)])
     print("stored", flush=True)
@@ -86,22 +67,22 @@ def test_processes_share_a_cache_and_may_be_killed(tmp_path: Path) -> None:
             assert writer.poll() is None
             writer.kill()
             writer.communicate()
-    parser, texts = Parser(), [f"text {i}" for i in range(4000)]
-    assert cached(path, parser).parse(texts) == [tuples(text) for text in texts]
+    parser, texts = words_parser(), [f"text {i}" for i in range(4000)]
+    assert cached(path, parser).parse(texts) == parsed(texts)
     assert 0 < parser.requests.total() < 4000
 
 
 def test_a_changed_byte_never_changes_a_parse(tmp_path: Path) -> None:
     path, chance, outcomes = tmp_path / "kept", random.Random(5), Counter[str]()
     texts = [f"text {i}" for i in range(60)]
-    cached(path, Parser()).parse(texts)
+    cached(path, words_parser()).parse(texts)
     whole = path.read_bytes()
     for _ in range(150):
-        damaged, parser = bytearray(whole), Parser()
+        damaged, parser = bytearray(whole), words_parser()
         damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         try:
-            assert cached(path, parser).parse(texts) == [tuples(text) for text in texts]
+            assert cached(path, parser).parse(texts) == parsed(texts)
             outcomes["parsed again" if parser.requests else "kept"] += 1
         except CheckError:
             outcomes["refused"] += 1
