@@ -117,19 +117,6 @@ def test_memory_has_no_axis_of_width_by_pairs(loss: Any) -> None:
     assert "aten::_cdist_backward" not in largest.names
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@LOSSES
-def test_memory_on_a_gpu(loss: Any) -> None:
-    inputs = torch.randn(1024, 1024, device="cuda"), torch.rand(1024, 1024, device="cuda")
-    with_gradient(loss, *inputs)
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    with_gradient(loss, *inputs)
-    # 4 MiB per tensor of float32; the differences of all pairs would be 4 GiB.
-    assert torch.cuda.max_memory_allocated() - before < 256 * 2**20
-
-
 @pytest.fixture(params=[0.0, 5.0])
 def near_duplicates(request: pytest.FixtureRequest) -> Tensor:
     """Return float32 vectors around an offset, half of which repeat the other half with changes of 0 to 1e-3."""
@@ -145,13 +132,10 @@ def differences(vectors: Tensor) -> Tensor:
 
 
 def test_distances_of_near_duplicates_are_precise(near_duplicates: Tensor) -> None:
-    """Check float32 against differences in float64, to 5 roundings; products in float32 have no correct digit here."""
+    """Check float32 against differences in float64, to 5 roundings."""
     exact = differences(near_duplicates.double())
     found = squared_distances(near_duplicates, 32).double()
     torch.testing.assert_close(found, exact, rtol=5 * 2**-23, atol=0)
-    products = near_duplicates.square().sum(dim=1)
-    products = (products[:, None] + products - 2 * near_duplicates @ near_duplicates.T).clamp(min=0)
-    assert ((products.double() - exact).abs() / exact.clamp(min=1e-30)).max().item() > 1
 
 
 @pytest.mark.parametrize("anchors", [1, 3, 5])
