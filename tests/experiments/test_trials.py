@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.relabel_train.reference.conftest import one_thread, regions, run
+from tests.relabel_train.conftest import one_thread
+from tests.relabel_train.reference.conftest import regions, run
 
 from experiments.fit_table import trials as module
 from experiments.fit_table.trials import Inputs, Trial, TrialFile, run_trial, run_trials
@@ -19,7 +20,6 @@ from relabel.stages import Project
 from relabel_train.reference.options import FitOptions
 
 __all__ = ["one_thread", "regions", "run"]  # fixtures
-pytestmark = pytest.mark.usefixtures("one_thread")
 EVALUATION = {"images": 0, "graded": 6}
 PARAMS = FitTableParams(judge="cider", ncs="cider")
 

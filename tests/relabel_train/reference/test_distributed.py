@@ -15,9 +15,7 @@ from tests.relabel_train.reference.runs import PROGRAM, Run, assert_same, child,
 
 from relabel_train.reference.distributed import join_processes
 from relabel_train.reference.files import load_checkpoint
-from relabel_train.reference.options import FitOptions
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 UNEVEN = {"epochs": 1, "batch_size": 15}
 
 
@@ -30,16 +28,6 @@ def torchrun(*arguments: str, folder: Path | None = None) -> str:
     )
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
-
-
-def check_relabel_fit(options: FitOptions, *more: str) -> None:
-    """Run `relabel fit` in two processes, of which only the first one prints."""
-    values = options.model_dump(mode="json", exclude_defaults=True)
-    verb = [str(Path(sys.executable).with_name("relabel")), "fit", *more]
-    # The parameter file of this repository does not describe the labels.
-    output = torchrun("--no-python", *verb, *(f"--set={n}={v}" for n, v in values.items()), folder=options.out.parent)
-    assert output.count("best RSUM") == 1
-    assert (state(options)["position"]["epoch"], state(options)["identity"]["world"]) == (1, 2)
 
 
 @pytest.mark.slow
@@ -74,7 +62,12 @@ def test_two_processes_train_a_transformer(kind: str, run: Run, transformer: Any
 
 @pytest.mark.slow
 def test_relabel_fit_runs_under_torchrun(run: Run) -> None:
-    check_relabel_fit(run(**UNEVEN), "--device=cpu")
+    """Check that only the first process prints; the parameter file of this repository does not describe the labels."""
+    options, relabel = run(**UNEVEN), str(Path(sys.executable).with_name("relabel"))
+    settings = [f"--set={n}={v}" for n, v in options.model_dump(mode="json", exclude_defaults=True).items()]
+    output = torchrun("--no-python", relabel, "fit", "--device=cpu", *settings, folder=options.out.parent)
+    assert output.count("best RSUM") == 1
+    assert (state(options)["position"]["epoch"], state(options)["identity"]["world"]) == (1, 2)
 
 
 SECOND = {"RANK": "1", "WORLD_SIZE": "4"}

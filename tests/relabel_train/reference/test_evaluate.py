@@ -22,7 +22,6 @@ from relabel_train.reference.fit import fit, load_model
 from relabel_train.reference.options import FitError, FitOptions
 from relabel_train.reference.scoring import embed, score
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 PLAIN = ReportSettings(kendall_tau=False, semantic_ms=())
 CPU = torch.device("cpu")
 

@@ -19,8 +19,6 @@ from relabel.stages import Project
 from relabel_train.reference.fit import BEST, fit, load_model
 from relabel_train.reference.options import FitError, FitOptions
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def fitted(options: FitOptions) -> dict[str, Any]:
     """Train, and return the checkpoint."""
