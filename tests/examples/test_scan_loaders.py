@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.examples.documents import ROOT
-from tests.examples.scan_files import export_scan
 
-SCRIPT = ROOT / "examples" / "scan_loaders.py"
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+
+pytestmark = pytest.mark.slow
 DATASET = """
 import os, nltk, numpy as np
 class PrecompDataset:
@@ -33,27 +37,39 @@ def collate_fn(data):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return export_scan(tmp_path_factory.mktemp("scan"))
+def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return the export `scan` and the lookup of 20 images with five captions each."""
+    folder, words = tmp_path_factory.mktemp("scan"), [f"word{i}" for i in range(8)]
+    rows = [f"c{i}-{j},{i},train,{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)]
+    (folder / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *rows]) + "\n")
+    vectors = [f"{word} {i % 3} {i % 5} {1 + i % 2}" for i, word in enumerate(words)]
+    (folder / "vectors.txt").write_text("\n".join(vectors) + "\n")
+    settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}"]
+    settings += [f"sources={{cbow: {{source: cbow, vectors: {folder / 'vectors.txt'}, tokenizer: lower_split}}}}"]
+    project = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
+    stages.ingest(project).run()
+    stages.encode(project, "cbow", "train").run()
+    jobs = [stages.export(project, kind, "cbow", "train") for kind in ("scan", "lookup")]
+    for job in jobs:
+        job.run()
+    return [job.out for job in jobs]
 
 
-def run(scan: Path, lookup: Path, *clones: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), str(scan), str(lookup), "--peer", *map(str, clones)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(exported: list[Path], clone: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "examples" / "scan_loaders.py", *exported, "--peer", clone]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
-def test_batches_of_a_loader_agree_with_the_lookup(exported: tuple[Path, Path], tmp_path: Path) -> None:
+def test_batches_of_a_loader_agree_with_the_lookup(exported: list[Path], tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(DATASET)
-    done = run(*exported, tmp_path)
+    done = run(exported, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path.name}: 7 batches agree with the lookup\n"
 
 
-@pytest.mark.slow
-def test_other_captions_and_other_clones_are_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
-    assert "none of data.py" in run(*exported, tmp_path).stderr
+def test_other_captions_and_other_clones_are_refused(exported: list[Path], tmp_path: Path) -> None:
+    assert "none of data.py" in run(exported, tmp_path).stderr
     (tmp_path / "data.py").write_text(DATASET.replace("line.strip()", "line.strip() + ' x'"))
-    done = run(*exported, tmp_path)
+    done = run(exported, tmp_path)
     assert done.returncode == 1
     assert "batch 0 differs from the lookup" in done.stderr

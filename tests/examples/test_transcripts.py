@@ -32,20 +32,19 @@ def write_csv() -> None:
 
 
 def write_json() -> None:
-    first = {"image": "dog.jpg", "caption": [text for image, text in CAPTIONS if image == "dog.jpg"]}
-    others = [{"image": image, "caption": text} for image, text in CAPTIONS if image != "dog.jpg"]
+    first = {"image": "dog.jpg", "caption": [text for _, text in CAPTIONS[:2]]}
+    others = [{"image": image, "caption": text} for image, text in CAPTIONS[2:]]
     Path("captions.json").write_text(json.dumps([first, *others]))
 
 
 def write_dataset() -> None:
     import datasets
 
-    columns = {"image_id": [image for image, _ in CAPTIONS], "caption": [text for _, text in CAPTIONS]}
-    splits = {
-        split: columns | {"image_id": [f"{split}-{image}" for image in columns["image_id"]]}
-        for split in ("train", "validation", "test")
-    }
-    datasets.DatasetDict({s: datasets.Dataset.from_dict(table) for s, table in splits.items()}).save_to_disk("pets")
+    splits = datasets.DatasetDict()
+    for split in ("train", "validation", "test"):
+        rows = [{"image_id": f"{split}-{image}", "caption": text} for image, text in CAPTIONS]
+        splits[split] = datasets.Dataset.from_list(rows)
+    splits.save_to_disk("pets")
 
 
 def write_shards() -> None:
