@@ -6,7 +6,6 @@ with exit code 0.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,7 +141,7 @@ def test_flickr30k_runs_with_the_parameters_of_coco(mirror: Path, tmp_path: Path
         pytest.skip("the mirror has no Flickr30K")
     command = next(c for c in COMMANDS if c.startswith("relabel run --dataset flickr30k"))
     monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
-    monkeypatch.setitem(os.environ, "RELABEL_MIRROR", str(mirror))
+    monkeypatch.setenv("RELABEL_MIRROR", str(mirror))
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
     folder = Folder(tmp_path)
     folder.done(*words(command), "--split", "test", "--label", "cider_lower_split")

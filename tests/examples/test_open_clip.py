@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.examples.conftest import Example
-from tests.relabel.export.formats import exported, in_folder
+from tests.relabel.export.formats import in_folder, with_params
 
+from relabel import stages
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import join
@@ -61,9 +62,10 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
         (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         data = ["--dataset-type", "csv", "--train-data", str(tmp_path / "train.tsv")]
         settings = {"captions_per_shard": 100}
-    sidecar, _ = exported(project, "wds", **settings)
+    job = stages.export_wds(with_params(project, "wds", **settings), "cbow", "all")
+    job.run()
     logs = ["--logs", str(tmp_path / "logs"), "--name", "run", "--log-every-n-steps", "1", "--device", "cpu"]
-    return str(sidecar), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], project
+    return str(job.out), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], project
 
 
 def test_the_trainer_learns(example: Example, run: tuple[str, list[str], Project], tmp_path: Path) -> None:

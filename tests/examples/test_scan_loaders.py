@@ -49,7 +49,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     project = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
     stages.ingest(project).run()
     stages.encode(project, "cbow", "train").run()
-    jobs = [stages.export(project, kind, "cbow", "train") for kind in ("scan", "lookup")]
+    jobs = [stages.export(project, "scan", "cbow", "train"), stages.export_lookup(project, "cbow", "train")]
     for job in jobs:
         job.run()
     return [job.out for job in jobs]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.relabel_train.reference.runs import PROGRAM, Run, assert_same, child, state
+from tests.relabel_train.reference.runs import Run, assert_same, state
 
 from relabel_train.reference.distributed import join_processes
 from relabel_train.reference.files import load_checkpoint
@@ -48,16 +48,6 @@ def test_two_processes_compute_the_gradients_of_one(run: Run, tmp_path: Path) ->
         # Also of a loss's own parameters, which are not averaged: both processes see the complete batch.
         assert_same(first, second, name)
     assert any(gradient.any() for key, gradient in alone["gradients"].items() if key.startswith("losses."))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_two_processes_train_a_transformer(kind: str, run: Run, transformer: Any, tmp_path: Path) -> None:
-    """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
-    options = run(model="vse_inf", text=transformer(kind), loss=("bcls",), **UNEVEN)
-    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
-    torchrun(str(tmp_path / "program.py"), child(options)[-1])
-    assert state(options)["position"]["step"] > 2
 
 
 @pytest.mark.slow
