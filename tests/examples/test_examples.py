@@ -21,7 +21,7 @@ TRAINERS: list[tuple[str, str, float, dict[str, Any]]] = [
     ("plain_loop", "cider", 0.8, {"epochs": 6}),
     ("clip_loop", "cbow", 0.9, {"epochs": 8}),
     ("clip_loop", "cider", 0.9, {"epochs": 8}),
-    ("hf_trainer", "cider", 0.8, {"epochs": 6, "folder": Path("logs"), **ON_CPU}),
+    ("hf_trainer", "cider", 0.8, {"epochs": 6}),
     ("lightning_trainer", "cbow", 0.8, {"epochs": 6}),
     ("accelerate_loop", "cbow", 0.9, {"epochs": 3, "cpu": True}),
 ]
@@ -33,21 +33,13 @@ def lookup_of(project: Project, label: str) -> Lookup:
     return open_lookup(project.folder("exports", "all", "lookup", label))
 
 
-@pytest.mark.parametrize(("name", "label", "left", "settings"), TRAINERS)
-def test_a_trainer_learns(
-    name: str,
-    label: str,
-    left: float,
-    settings: dict[str, Any],
-    example: Example,
-    small_project: Project,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: "-".join(trainer[:2]))
+def test_a_trainer_learns(trainer: Any, example: Example, small_project: Project, tmp_path: Path) -> None:
+    name, label, left, settings = trainer
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
-    monkeypatch.chdir(tmp_path)
-    first, *_, last = example(name).train(lookup_of(small_project, label), **settings)
+    more = {"folder": tmp_path, **ON_CPU} if name == "hf_trainer" else {}
+    first, *_, last = example(name).train(lookup_of(small_project, label), **settings, **more)
     assert last < left * first
 
 
@@ -66,9 +58,7 @@ def encoder(tmp_path: Path) -> Any:
     return sentence_transformers.SentenceTransformer(str(tiny_encoder(tmp_path / "tiny", layers=1)), device="cpu")
 
 
-def test_a_sentence_encoder_learns_a_lookup(
-    example: Example, encoder: Any, small_project: Project, tmp_path: Path
-) -> None:
+def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
     corpus, lookup = small_project.corpus, lookup_of(small_project, "cider")
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
@@ -77,9 +67,7 @@ def test_a_sentence_encoder_learns_a_lookup(
 
 
 @pytest.mark.slow
-def test_a_sentence_encoder_learns_pairs(
-    example: Example, encoder: Any, small_project: Project, tmp_path: Path
-) -> None:
+def test_an_encoder_learns_pairs(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
     folder, _ = exported(in_folder(small_project, tmp_path / "labels", "neighbours"), "pairs", "cider", count=200)
     pairs = pq.read_table(next((folder / "data").glob("train-*.parquet")))
 

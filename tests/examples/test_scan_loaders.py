@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import WORDS
 from tests.examples.documents import ROOT
+from tests.relabel.export.formats import with_captions
 
 from relabel import stages
-from relabel.config import load_config
-from relabel.core.runtime import Runtime
+from relabel.corpus.build import Caption
 from relabel.stages import Project
 
 pytestmark = pytest.mark.slow
@@ -37,17 +38,12 @@ def collate_fn(data):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def exported(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the export `scan` and the lookup of 20 images with five captions each."""
-    folder, words = tmp_path_factory.mktemp("scan"), [f"word{i}" for i in range(8)]
-    rows = [f"c{i}-{j},{i},train,{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)]
-    (folder / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *rows]) + "\n")
-    vectors = [f"{word} {i % 3} {i % 5} {1 + i % 2}" for i, word in enumerate(words)]
-    (folder / "vectors.txt").write_text("\n".join(vectors) + "\n")
-    settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}"]
-    settings += [f"sources={{cbow: {{source: cbow, vectors: {folder / 'vectors.txt'}, tokenizer: lower_split}}}}"]
-    project = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(project).run()
+    words = WORDS.split()
+    texts = {f"{i}-{j}": f"{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)}
+    captions = [Caption(name, name.partition("-")[0], "train", text) for name, text in texts.items()]
+    project = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
     stages.encode(project, "cbow", "train").run()
     jobs = [stages.export(project, "scan", "cbow", "train"), stages.export_lookup(project, "cbow", "train")]
     for job in jobs:

@@ -128,9 +128,8 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
     np.testing.assert_array_equal(relevance, expected)
     named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
-    np.testing.assert_array_equal(
-        named([{"id": name.removeprefix("coco:"), "x": 1} for name in names])["relevance"], expected
-    )
+    bare = [{"id": name.removeprefix("coco:"), "x": 1} for name in names]
+    np.testing.assert_array_equal(named(bare)["relevance"], expected)
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
     for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):

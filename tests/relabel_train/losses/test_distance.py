@@ -21,6 +21,8 @@ from relabel_train.losses.distance import squared_distances
 
 LOSSES = pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
 
+FORMS = [("log", None), ("log", "ties"), ("log", "plain"), ("hinge", None), ("hinge", "unit")]
+
 
 def make_inputs(anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
     """Return embeddings, tied label distances (including 0) and one sibling of anchor 0."""
@@ -38,9 +40,7 @@ def squared(f: Tensor, a: int, i: int) -> float:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("anchors", [1, 4, 9])
-@pytest.mark.parametrize(
-    ("kind", "option"), [("log", None), ("log", "ties"), ("log", "plain"), ("hinge", None), ("hinge", "unit")]
-)
+@pytest.mark.parametrize(("kind", "option"), FORMS)
 def test_equals_loops(anchors: int, kind: str, option: str | None, masked: bool) -> None:
     f, y, same = make_inputs(anchors)
     total, g = 0.0, f / f.norm(dim=1, keepdim=True) if option == "unit" else f

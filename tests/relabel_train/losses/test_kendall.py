@@ -45,15 +45,13 @@ def test_small_hinges_of_many_pairs_are_precise() -> None:
     assert value.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
+# The second is 37.99999999999999 in float64; the others are rounded from 17.4, 17.5, 16.5 and 0.6.
+WINDOWS = [(0.2, 0.1, 18), (0.1, 0.05, 38), (0.26, 0.1, 17), (0.25, 0.1, 18), (0.35, 0.1, 17), (0.2, 3.0, 1)]
+
+
 @pytest.mark.parametrize("edges", ["upper", "lower", "all"])
-@pytest.mark.parametrize(
-    ("alpha", "beta", "windows"),
-    # The second is 37.99999999999999 in float64; the others are rounded from 17.4, 17.5, 16.5 and 0.6.
-    [(0.2, 0.1, 18), (0.1, 0.05, 38), (0.26, 0.1, 17), (0.25, 0.1, 18), (0.35, 0.1, 17), (0.2, 3.0, 1)],
-)
-def test_the_number_of_windows_is_rounded_and_the_last_one_ends_in_the_range(
-    alpha: float, beta: float, windows: int, edges: Any
-) -> None:
+@pytest.mark.parametrize(("alpha", "beta", "windows"), WINDOWS)
+def test_windows_are_rounded_and_end_in_the_range(alpha: float, beta: float, windows: int, edges: Any) -> None:
     loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
     assert loss.windows == windows
     last = min(-1 + beta * (windows - (edges == "lower")), 1 - alpha)  # never above all labels, if M is rounded up

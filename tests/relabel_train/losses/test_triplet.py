@@ -33,9 +33,8 @@ def test_equals_loops(negatives: Any) -> None:
 def test_exact_duplicates_are_no_soft_negatives() -> None:
     scores, rounded = torch.tensor([[0.5, 0.9], [0.9, 0.5]]), torch.tensor([[1.0, 0.9999999], [0.9999999, 1.0]])
     loss = TripletLoss(negatives="soft")
-    assert (
-        loss(scores, torch.ones(2, 2)).item() == loss(scores, rounded).item() == 0 < loss(scores, torch.eye(2)).item()
-    )
+    values = [loss(scores, labels).item() for labels in (torch.ones(2, 2), rounded, torch.eye(2))]
+    assert values[0] == values[1] == 0 < values[2]
 
 
 def test_large_scores_do_not_overflow() -> None:
@@ -117,13 +116,6 @@ def test_random_negatives_are_uniform_and_never_own() -> None:
         count += torch.nn.functional.one_hot(loss.pick_largest(keys, torch.zeros(5, 5), 1)[0], 5)
     assert bool((count[~others] == 0).all())
     torch.testing.assert_close(count / 2000, others / others.sum(dim=1, keepdim=True), rtol=0, atol=0.05)
-
-
-@pytest.mark.gpu
-def test_a_generator_draws_the_same_negatives_on_every_device(batch: Batch) -> None:
-    losses = [SAMLoss(generator=torch.Generator().manual_seed(7)) for _ in range(2)]
-    on_gpu = losses[0](*(tensor.cuda() for tensor in batch.all))
-    torch.testing.assert_close(on_gpu.cpu(), losses[1](*batch.all))
 
 
 def test_random_numbers_are_drawn_on_the_generators_device() -> None:

@@ -32,20 +32,21 @@ def test_lists_and_recalls_equal_their_definitions(ties: metrics.Ties, seed: int
             assert metrics.recall_at_k(hits, k)[q] == float(any(expected[:k]))
 
 
+SCORES, NONE = np.zeros((2, 3)), np.zeros((2, 3), bool)
+REFUSED: list[Any] = [
+    (r"length 4 is not in 0\.\.3", metrics.ranked_hits, SCORES, NONE, 4),
+    ("positive is", metrics.ranked_hits, SCORES, NONE[:, :2], 1),
+    ("NaN", metrics.ranked_hits, SCORES * np.nan, NONE, 1),
+    ("too short for R = 4", metrics.r_precision, NONE, np.array([1, 4])),
+    ("query 1 has no positive", metrics.average_precision_at_r, NONE, np.array([1, 0])),
+    ("k = 0", metrics.recall_at_k, NONE, 0),
+]
+
+
 def test_refusals() -> None:
-    scores, positive = np.zeros((2, 3)), np.zeros((2, 3), bool)
-    with pytest.raises(ValueError, match=r"length 4 is not in 0\.\.3"):
-        metrics.ranked_hits(scores, positive, 4)
-    with pytest.raises(ValueError, match="positive is"):
-        metrics.ranked_hits(scores, positive[:, :2], 1)
-    with pytest.raises(ValueError, match="NaN"):
-        metrics.ranked_hits(scores * np.nan, positive, 1)
-    with pytest.raises(ValueError, match="too short for R = 4"):
-        metrics.r_precision(positive, np.array([1, 4]))
-    with pytest.raises(ValueError, match="query 1 has no positive"):
-        metrics.average_precision_at_r(positive, np.array([1, 0]))
-    with pytest.raises(ValueError, match="k = 0"):
-        metrics.recall_at_k(positive, 0)
+    for message, function, *given in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            function(*given)
 
 
 KINDS = ("no ties", "no ties, float32", "ties", "ties that float32 does not hold", "nearly all the same")

@@ -22,10 +22,8 @@ UNEVEN = {"epochs": 1, "batch_size": 15}
 def torchrun(*arguments: str, folder: Path | None = None) -> str:
     """Run two processes on this machine, in a folder, and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
-    )
+    some = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": folder, "timeout": 240}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, **some)  # type: ignore[call-overload]
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
 

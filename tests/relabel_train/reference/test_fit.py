@@ -127,9 +127,7 @@ def test_untrainable_inputs_are_named_before_training(run: Run, changed: dict[st
         fit(run(**changed), "cpu")
 
 
-def test_a_run_is_identified_by_its_options_and_the_content_of_its_labels(
-    run: Run, small_project: Project, tmp_path: Path
-) -> None:
+def test_options_and_content_of_labels_identify_a_run(run: Run, small_project: Project, tmp_path: Path) -> None:
     """Check that a moved lookup resumes, and that other labels under the same path do not."""
     moved = tmp_path / "lookup"
     shutil.copytree(small_project.folder("exports", "all", "lookup", "cbow"), moved)
