@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
+from tests.examples.documents import ROOT
 
 from experiments.fit_table import FitTable
 from experiments.fit_table.claims import Difference, paired_difference, verdict
@@ -67,7 +68,6 @@ def test_means_and_spreads() -> None:
     assert table.notes == ("a stand-in",)
 
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 

@@ -139,9 +139,8 @@ def test_distances_of_near_duplicates_are_precise(near_duplicates: Tensor) -> No
 
 
 @pytest.mark.parametrize("anchors", [1, 3, 5])
-def test_first_and_second_derivatives_of_distances(anchors: int) -> None:
+def test_second_derivatives_of_distances(anchors: int) -> None:
     vectors = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: squared_distances(x, anchors), vectors)
     assert torch.autograd.gradgradcheck(lambda x: squared_distances(x, anchors), vectors)
 
 

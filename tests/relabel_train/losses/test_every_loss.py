@@ -126,20 +126,6 @@ def test_dtypes(loss: Any, dtype: torch.dtype) -> None:
             torch.testing.assert_close(gradient.double(), slope, rtol=1e-3, atol=1e-3)
 
 
-@over(FIXED)
-def test_autocast_changes_nothing_but_the_product(loss: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images, captions = (nn.functional.normalize(torch.randn(8, 16, generator=generator), dim=1) for _ in range(2))
-    relevance = torch.rand(8, 8, generator=generator)
-    images.requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = images @ captions.T
-        value = loss(scores, relevance)
-    assert scores.dtype == torch.bfloat16
-    torch.testing.assert_close(value, loss(scores.detach().float(), relevance))
-    assert bool(torch.autograd.grad(value, images)[0].isfinite().all())
-
-
 @over(ALL)
 def test_wrong_inputs_are_named(loss: Any) -> None:
     """Check shapes, dtypes and missing labels; a loss without labels does not read them."""

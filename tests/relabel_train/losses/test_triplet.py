@@ -82,7 +82,6 @@ def released_by_loops(s: list[list[float]], r: list[list[float]], hard: bool, cl
 
 @pytest.mark.parametrize("sampling", ["hard", "soft"])
 def test_sam_as_released_equals_loops(sampling: Any) -> None:
-    own = 0
     for seed in range(5):
         scores, relevance = make_smooth(seed, 9, 9)
         inputs, found = (scores, relevance * 5), []
@@ -93,9 +92,6 @@ def test_sam_as_released_equals_loops(sampling: Any) -> None:
             assert found[-1] == pytest.approx(expected, rel=1e-12)
             assert found[-1] != pytest.approx(SAMLoss(sampling=sampling)(*inputs).item())
         assert found[0] > found[1]  # labels are large enough for the clamp to matter, as CIDEr-D's are
-        second = scores.argsort(dim=1, descending=sampling == "hard")[:, 1]
-        own += int((second == torch.arange(9)).sum())
-    assert own > 0  # the pair itself was drawn
 
 
 def test_sam_as_released_with_random_items_draws_no_pair() -> None:
