@@ -1,5 +1,5 @@
 """Contract: every loss of scores has consistent terms, gradients, dtypes, devices, compilation, errors, finite edge
-cases, and the documented treatment of siblings and directions.
+cases, and the documented treatment of siblings.
 """
 
 from __future__ import annotations
