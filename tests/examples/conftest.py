@@ -1,8 +1,12 @@
-"""A project like that of the checkout, with a small corpus in place of COCO, for pages and their commands."""
+"""A project like that of the checkout, with a small corpus in place of COCO, for pages and their commands; examples."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,25 @@ import yaml
 from tests.conftest import package_file
 from tests.examples.documents import ROOT
 from tests.golden.today import Folder, coco_captions, write_vectors
+
+Example = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Example:
+    """Return a function that imports an example by its path in `examples/`, as another example would."""
+    import torch
+
+    torch.set_num_threads(1)  # one thread is faster for such small models
+
+    def load(path: str) -> ModuleType:
+        script = ROOT / "examples" / path
+        monkeypatch.syspath_prepend(str(script.parent))
+        for sibling in script.parent.glob("*.py"):
+            monkeypatch.delitem(sys.modules, sibling.stem, raising=False)
+        return import_module(script.stem)
+
+    return load
 
 
 def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:

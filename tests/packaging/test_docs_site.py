@@ -27,22 +27,13 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     page = (tmp_path / "site/api/index.html").read_text(encoding="utf-8")
-    documented = {
-        "relabel": ("score", "load"),
-        "relabel_train.lookup": ("Lookup",),
-        "relabel_train.losses": ("BCLSLoss",),
-    }
-    for module, names in documented.items():
-        assert all(f'id="{module}.{name}"' in page for name in names)
+    documented = ("relabel.score", "relabel.load", "relabel_train.lookup.Lookup", "relabel_train.losses.BCLSLoss")
+    assert all(f'id="{name}"' in page for name in documented)
     reference = (tmp_path / "site/reference/index.html").read_text(encoding="utf-8")
     assert all(f'id="relabel-{verb}"' in reference for verb in VERBS)
     assert all(f'id="source-{name}"' in reference for name in SOURCES)
     shown = ("--memory &lt;str&gt;", "--device &lt;device&gt;", 'sampler: "random"', "sigma: 6.0")
     assert all(f"<code>{row}" in reference for row in shown)
-    for source in (ROOT / "docs").rglob("*.md"):
-        path = source.relative_to(ROOT / "docs").with_suffix("")
-        page_folder = path.parent if path.name == "index" else path
-        assert (tmp_path / "site" / page_folder / "index.html").is_file()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

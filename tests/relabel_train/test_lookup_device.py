@@ -38,8 +38,9 @@ def of_images(small_project: Project, request: pytest.FixtureRequest) -> Lookup:
     return Lookup(lookup.folder, about, lookup.arrays | vectors, "")
 
 
-def compare(lookup: Lookup, device: str) -> None:
-    labels, rng = lookup.to(device), np.random.default_rng(3)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_blocks_equal_those_of_the_mapped_lookup(of_images: Lookup, device: str) -> None:
+    lookup, labels, rng = of_images, of_images.to(device), np.random.default_rng(3)
     rows, columns = (rng.integers(lookup.rows.start, lookup.rows.stop, n) for n in (40, 70))
     for pooling in lookup.about.poolings:
         for given in (columns, None):
@@ -50,16 +51,6 @@ def compare(lookup: Lookup, device: str) -> None:
                 assert (block.device.type, block.dtype, block.requires_grad) == (device, torch.float32, False)
                 np.testing.assert_allclose(block.cpu(), expected, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(labels.same_image(rows, columns).cpu(), lookup.same_image(rows, columns))
-
-
-def test_blocks_equal_those_of_the_mapped_lookup(of_images: Lookup) -> None:
-    compare(of_images, "cpu")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_blocks_on_a_gpu(of_images: Lookup) -> None:
-    compare(of_images, "cuda")
 
 
 def test_bad_input_is_refused(of_images: Lookup, small_project: Project) -> None:
@@ -127,13 +118,6 @@ def test_a_forked_process_returns_the_same_labels(lookup: Lookup, request: pytes
     np.testing.assert_allclose(receiver.recv(), expected, atol=1e-6)
 
 
-def test_labels_have_full_precision_under_autocast(lookup: Lookup) -> None:
-    for pooling in lookup.about.poolings:
-        expected = lookup.block([1, 2, 3], pooling=pooling)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            np.testing.assert_array_equal(lookup.block([1, 2, 3], pooling=pooling), expected)
-
-
 def test_any_collate_and_any_key(lookup: Lookup) -> None:
     names, expected = lookup.caption_ids([7, 3, 9]), lookup.block([7, 3, 9], pooling="max")
     batch = RelevanceCollate(lookup, numbers_alone, pooling="max", keep=False)(samples_of(names))
@@ -144,9 +128,8 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
     np.testing.assert_array_equal(relevance, expected)
     named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
-    np.testing.assert_array_equal(
-        named([{"id": name.removeprefix("coco:"), "x": 1} for name in names])["relevance"], expected
-    )
+    bare = [{"id": name.removeprefix("coco:"), "x": 1} for name in names]
+    np.testing.assert_array_equal(named(bare)["relevance"], expected)
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
     for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):

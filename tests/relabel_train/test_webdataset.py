@@ -17,7 +17,7 @@ from relabel import stages
 from relabel.stages import Project
 from relabel_train.examples import write_sidecar
 from relabel_train.files import LookupFileError
-from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import BlockCollate, join, open_sidecar
 
 wds = pytest.importorskip("webdataset")
@@ -53,11 +53,6 @@ def folder(small_project: Project, urls: list[str], tmp_path: Path) -> Path:
     return job.out
 
 
-@pytest.fixture
-def lookup(small_project: Project) -> Lookup:
-    return open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-
-
 def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
     """Choose a caption by the image's number."""
     chosen = sample["cls"] % len(sample["json"]["captions"])
@@ -67,9 +62,10 @@ def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pooling", ["first", "max", "mean"])
-def test_blocks_of_a_shuffled_pipeline_are_those_of_the_lookup(
-    urls: list[str], folder: Path, lookup: Lookup, small_project: Project, pooling: Any, workers: int
+def test_shuffled_blocks_are_those_of_the_lookup(
+    urls: list[str], folder: Path, small_project: Project, pooling: Any, workers: int
 ) -> None:
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     sidecar, corpus = open_sidecar(folder, cache=2), small_project.corpus  # fewer than there are shards
     collate = BlockCollate(sidecar, caption="caption", pooling=pooling)
     dataset = wds.WebDataset(urls, shardshuffle=4).shuffle(30).decode().map(join(sidecar)).map(choose_caption)

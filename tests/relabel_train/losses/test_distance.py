@@ -21,6 +21,8 @@ from relabel_train.losses.distance import squared_distances
 
 LOSSES = pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
 
+FORMS = [("log", None), ("log", "ties"), ("log", "plain"), ("hinge", None), ("hinge", "unit")]
+
 
 def make_inputs(anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
     """Return embeddings, tied label distances (including 0) and one sibling of anchor 0."""
@@ -38,9 +40,7 @@ def squared(f: Tensor, a: int, i: int) -> float:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("anchors", [1, 4, 9])
-@pytest.mark.parametrize(
-    ("kind", "option"), [("log", None), ("log", "ties"), ("log", "plain"), ("hinge", None), ("hinge", "unit")]
-)
+@pytest.mark.parametrize(("kind", "option"), FORMS)
 def test_equals_loops(anchors: int, kind: str, option: str | None, masked: bool) -> None:
     f, y, same = make_inputs(anchors)
     total, g = 0.0, f / f.norm(dim=1, keepdim=True) if option == "unit" else f
@@ -117,19 +117,6 @@ def test_memory_has_no_axis_of_width_by_pairs(loss: Any) -> None:
     assert "aten::_cdist_backward" not in largest.names
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@LOSSES
-def test_memory_on_a_gpu(loss: Any) -> None:
-    inputs = torch.randn(1024, 1024, device="cuda"), torch.rand(1024, 1024, device="cuda")
-    with_gradient(loss, *inputs)
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    with_gradient(loss, *inputs)
-    # 4 MiB per tensor of float32; the differences of all pairs would be 4 GiB.
-    assert torch.cuda.max_memory_allocated() - before < 256 * 2**20
-
-
 @pytest.fixture(params=[0.0, 5.0])
 def near_duplicates(request: pytest.FixtureRequest) -> Tensor:
     """Return float32 vectors around an offset, half of which repeat the other half with changes of 0 to 1e-3."""
@@ -145,19 +132,15 @@ def differences(vectors: Tensor) -> Tensor:
 
 
 def test_distances_of_near_duplicates_are_precise(near_duplicates: Tensor) -> None:
-    """Check float32 against differences in float64, to 5 roundings; products in float32 have no correct digit here."""
+    """Check float32 against differences in float64, to 5 roundings."""
     exact = differences(near_duplicates.double())
     found = squared_distances(near_duplicates, 32).double()
     torch.testing.assert_close(found, exact, rtol=5 * 2**-23, atol=0)
-    products = near_duplicates.square().sum(dim=1)
-    products = (products[:, None] + products - 2 * near_duplicates @ near_duplicates.T).clamp(min=0)
-    assert ((products.double() - exact).abs() / exact.clamp(min=1e-30)).max().item() > 1
 
 
 @pytest.mark.parametrize("anchors", [1, 3, 5])
-def test_first_and_second_derivatives_of_distances(anchors: int) -> None:
+def test_second_derivatives_of_distances(anchors: int) -> None:
     vectors = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: squared_distances(x, anchors), vectors)
     assert torch.autograd.gradgradcheck(lambda x: squared_distances(x, anchors), vectors)
 
 

@@ -1,5 +1,5 @@
 """Contract: every loss of scores has consistent terms, gradients, dtypes, devices, compilation, errors, finite edge
-cases, and the documented treatment of siblings and directions.
+cases, and the documented treatment of siblings.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import math
 import warnings
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,11 +24,9 @@ PAIRWISE += [losses.LadderLoss(), losses.LadderLoss((0.63, 0.3), contrast="sum")
 PAIRWISE += [losses.SAMLoss(sampling=kind, margin_of="query") for kind in ("hard", "soft")]
 LISTWISE: list[nn.Module] = [losses.SmoothNDCGLoss(), losses.SmoothNDCGLoss(ideal="sorted"), losses.SoftTargetLoss()]
 LISTWISE += [losses.MultiPositiveInfoNCE(), losses.GradedSigmoidLoss(labels="cosine")]
-SYMMETRIC = [*PAIRWISE, *LISTWISE, losses.SmoothNDCGTripletLoss()]
-SYMMETRIC += [losses.LadderLoss(sets="cumulative", fillers=True)]
-SYMMETRIC += [losses.TripletLoss(reduction="mean", directions="mean")]
 RELEASED_SAM = losses.SAMLoss(sampling="hard", form="released", clamp=1.0)
-FIXED = [*SYMMETRIC, losses.SAMLoss(sampling="hard"), RELEASED_SAM]
+FIXED = [*PAIRWISE, *LISTWISE, losses.SmoothNDCGTripletLoss(), losses.LadderLoss(sets="cumulative", fillers=True)]
+FIXED += [losses.TripletLoss(reduction="mean", directions="mean"), losses.SAMLoss(sampling="hard"), RELEASED_SAM]
 RANDOM_SAM = losses.SAMLoss()
 ALL = [*FIXED, RANDOM_SAM]
 
@@ -61,14 +60,6 @@ def test_gradient(loss: Any) -> None:
         assert torch.autograd.gradcheck(loss, inputs)
 
 
-@over(SYMMETRIC)
-def test_both_directions_are_the_same_function(batch: Batch, loss: Any) -> None:
-    turned, swapped = loss.terms(*batch.turned().all), {"i2t": "t2i", "t2i": "i2t"}
-    for name, value in loss.terms(*batch.all).items():
-        other = turned[name[:-3] + swapped[name[-3:]]]
-        torch.testing.assert_close(other, value, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("size", [1, 2, 5])
 @over(ALL)
 def test_empty_sets_are_finite(loss: Any, size: int) -> None:
@@ -81,7 +72,7 @@ def test_empty_sets_are_finite(loss: Any, size: int) -> None:
                 assert bool(value.isfinite() & gradient.isfinite().all()), (relevance, same, scores)
 
 
-@over([loss for loss in PAIRWISE if getattr(loss, "sets", "levels") == "levels"])
+@over(PAIRWISE)
 def test_no_negatives_give_loss_0(loss: Any) -> None:
     """Check batches in which all items are a query's own, and a batch of one."""
     for size, same in ((1, None), (4, torch.ones(4, 4, dtype=torch.bool))):
@@ -135,20 +126,6 @@ def test_dtypes(loss: Any, dtype: torch.dtype) -> None:
             torch.testing.assert_close(gradient.double(), slope, rtol=1e-3, atol=1e-3)
 
 
-@over(FIXED)
-def test_autocast_changes_nothing_but_the_product(loss: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images, captions = (nn.functional.normalize(torch.randn(8, 16, generator=generator), dim=1) for _ in range(2))
-    relevance = torch.rand(8, 8, generator=generator)
-    images.requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = images @ captions.T
-        value = loss(scores, relevance)
-    assert scores.dtype == torch.bfloat16
-    torch.testing.assert_close(value, loss(scores.detach().float(), relevance))
-    assert bool(torch.autograd.grad(value, images)[0].isfinite().all())
-
-
 @over(ALL)
 def test_wrong_inputs_are_named(loss: Any) -> None:
     """Check shapes, dtypes and missing labels; a loss without labels does not read them."""
@@ -187,7 +164,6 @@ def test_labels_out_of_the_range_of_a_loss_are_noted_once() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_values_on_a_gpu_are_read_in_anomaly_mode_only() -> None:
     scores, relevance = torch.rand(3, 3).cuda(), torch.full((3, 3), torch.nan).cuda()
     losses.KendallLoss()(scores, relevance)
@@ -195,25 +171,24 @@ def test_values_on_a_gpu_are_read_in_anomaly_mode_only() -> None:
         losses.KendallLoss()(scores, relevance)
 
 
-@pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [
-        (losses.TripletLoss, {"margin": [-0.1, math.nan], "gamma": [0], "negatives": ["all"], "reduction": ["none"]}),
-        (losses.KendallLoss, {"directions": ["both"], "alpha": [-1]}),
-        (losses.SlidingWindowKendallLoss, {"beta": [0], "high": [-1.0]}),
-        (losses.SAMLoss, {"tau": [0], "form": ["code"]}),
-        (losses.SmoothNDCGLoss, {"tau": [-1]}),
-        (losses.SmoothNDCGTripletLoss, {"weight": [1.5]}),
-        (losses.SoftTargetLoss, {"tau_target": [0]}),
-        (losses.MultiPositiveInfoNCE, {"tau": [0]}),
-        (losses.GradedSigmoidLoss, {"scale": [0], "bias": [math.inf], "labels": ["cosines"]}),
-        (losses.BCLSLoss, {"weight": [-1]}),
-        (
-            losses.LadderLoss,
-            {"thresholds": [(0.5, 0.6)], "margins": [(0.2,)], "weights": [(1.0, -1.0)], "fillers": [True]},
-        ),
-    ],
-)
+WRONG: list[Any] = [
+    (losses.TripletLoss, {"margin": [-0.1, math.nan], "gamma": [0], "negatives": ["all"], "reduction": ["none"]}),
+    (losses.KendallLoss, {"directions": ["both"], "alpha": [-1]}),
+    (losses.SlidingWindowKendallLoss, {"beta": [0], "high": [-1.0]}),
+    (losses.SAMLoss, {"tau": [0], "form": ["code"]}),
+    (partial(losses.SAMLoss, form="released"), {"margin_of": ["query"]}),
+    (losses.SmoothNDCGLoss, {"tau": [-1]}),
+    (losses.SmoothNDCGTripletLoss, {"weight": [1.5]}),
+    (losses.SoftTargetLoss, {"tau_target": [0]}),
+    (losses.MultiPositiveInfoNCE, {"tau": [0]}),
+    (losses.GradedSigmoidLoss, {"scale": [0], "bias": [math.inf], "labels": ["cosines"]}),
+    (losses.BCLSLoss, {"weight": [-1]}),
+    (losses.LadderLoss, {"thresholds": [(0.5, 0.6)], "margins": [(0.2,)], "weights": [(1.0, -1.0)], "fillers": [True]}),
+    (partial(losses.CombinedLoss, {"a": losses.TripletLoss()}), {"weights": [{"b": 1}]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong"), WRONG)
 def test_wrong_parameters_are_named(kind: Any, wrong: dict[str, list[Any]]) -> None:
     for name, values in wrong.items():
         for value in values:
@@ -221,11 +196,7 @@ def test_wrong_parameters_are_named(kind: Any, wrong: dict[str, list[Any]]) -> N
                 kind(**{name: value})
 
 
-def test_parameters_that_contradict_are_named() -> None:
-    with pytest.raises(ValueError, match="margin_of, of form='released'"):
-        losses.SAMLoss(form="released", margin_of="query")
-    with pytest.raises(ValueError, match="weights name b"):
-        losses.CombinedLoss({"a": losses.TripletLoss()}, {"b": 1})
+def test_a_combined_loss_needs_a_part() -> None:
     with pytest.raises(ValueError, match="needs a part"):
         losses.CombinedLoss({})
 
@@ -252,7 +223,6 @@ def test_compiles_without_graph_breaks(loss: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @over(FIXED)
 def test_gpu_agrees(loss: Any) -> None:
     value, gradient = with_gradient(loss, *labelled(64))

@@ -45,33 +45,18 @@ def test_small_hinges_of_many_pairs_are_precise() -> None:
     assert value.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
+# The second is 37.99999999999999 in float64; the others are rounded from 17.4, 17.5, 16.5 and 0.6.
+WINDOWS = [(0.2, 0.1, 18), (0.1, 0.05, 38), (0.26, 0.1, 17), (0.25, 0.1, 18), (0.35, 0.1, 17), (0.2, 3.0, 1)]
+
+
 @pytest.mark.parametrize("edges", ["upper", "lower", "all"])
-@pytest.mark.parametrize(
-    ("alpha", "beta", "windows"),
-    # The second is 37.99999999999999 in float64; the others are rounded from 17.4, 17.5, 16.5 and 0.6.
-    [(0.2, 0.1, 18), (0.1, 0.05, 38), (0.26, 0.1, 17), (0.25, 0.1, 18), (0.35, 0.1, 17), (0.2, 3.0, 1)],
-)
-def test_the_number_of_windows_is_rounded_and_all_lie_in_the_range(
-    alpha: float, beta: float, windows: int, edges: Any
-) -> None:
+@pytest.mark.parametrize(("alpha", "beta", "windows"), WINDOWS)
+def test_windows_are_rounded_and_end_in_the_range(alpha: float, beta: float, windows: int, edges: Any) -> None:
     loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
     assert loss.windows == windows
-    lows = loss.lower_edges(torch.zeros(1, dtype=torch.float64))
-    assert lows.diff().tolist() == pytest.approx([beta] * (windows - (edges != "all")))
-    assert lows[-1].item() + alpha <= 1 + 1e-12
-    # "all" has one window more than fit if M was rounded up: nothing is below its first one.
-    assert lows[0].item() >= -1 - (beta / 2 if edges == "all" else 0) - 1e-12
-    if edges == "upper":
-        assert lows[0].item() == pytest.approx(min(-1 + beta, 1 - alpha - (windows - 1) * beta))
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(0.25, 0.1), (0.24, 0.1), (0.2, 3.0), (0.2, 0.1)])
-def test_a_pair_is_contrasted_with_all_labels_a_window_below_it(alpha: float, beta: float) -> None:
-    """Check that rounding up leaves no window above all labels; "lower" has no window that ends at 1."""
-    scores, relevance = tensor([0.0, 1.0]), tensor([1.0, 0.99 - alpha])
-    values = [SlidingWindowKendallLoss(alpha, beta, edges=edges)(scores, relevance) for edges in ("upper", "all")]
-    assert values[0].item() == values[1].item() == pytest.approx(1 / SlidingWindowKendallLoss(alpha, beta).windows)
-    assert SlidingWindowKendallLoss(edges="lower")(scores, tensor([1.0, 0.75])).item() == 0
+    last = min(-1 + beta * (windows - (edges == "lower")), 1 - alpha)  # never above all labels, if M is rounded up
+    expected = [last - beta * n for n in reversed(range(windows + (edges == "all")))]
+    assert loss.lower_edges(torch.zeros(1, dtype=torch.float64)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("alpha", "beta", "edges"), [(0.2, 0.1, "upper"), (0.2, 0.1, "lower"), (0.1, 0.05, "all")])

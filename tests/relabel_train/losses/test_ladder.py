@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.relabel_train.losses.batches import Batch, assert_equals_loops
+from tests.relabel_train.losses.batches import IRREGULAR, Batch, assert_equals_loops
 
 from relabel_train.losses import LadderLoss
 
@@ -53,14 +53,8 @@ def test_fillers_equal_loops() -> None:
         first = worst_or_sum([0.2 - s[p] + s[j] for j in range(len(s)) if not own[j]], "hard")
         return first + 0.25 * max(0.0, 0.01 - least + most)
 
-    assert_equals_loops(LadderLoss(sets="cumulative", fillers=True), query)
-
-
-def test_a_query_without_lower_items_has_a_loss_with_fillers_only() -> None:
-    relevance = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
-    scores = torch.tensor([[0.5, -0.5], [-0.5, 0.5]], dtype=torch.float64)
-    assert LadderLoss()(scores, relevance).item() == LadderLoss(sets="cumulative")(scores, relevance).item() == 0
-    assert LadderLoss(sets="cumulative", fillers=True)(scores, relevance).item() == pytest.approx(4 * 0.25 * 0.51)
+    none_lower = Batch(IRREGULAR[0].scores - 1, IRREGULAR[0].relevance.clamp(min=0.7), IRREGULAR[0].same_image)
+    assert_equals_loops(LadderLoss(sets="cumulative", fillers=True), query, batches=[*IRREGULAR, none_lower])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])

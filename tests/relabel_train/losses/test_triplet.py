@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 from tests.relabel_train.losses.batches import Batch, assert_equals_loops, make_smooth, sum_rows, with_gradient
-from torch import Tensor
 
-from relabel_train.losses import CombinedLoss, SAMLoss, TripletLoss
+from relabel_train.losses import SAMLoss, TripletLoss
 
 
 @pytest.mark.parametrize("negatives", ["hardest", "sum", "soft"])
@@ -26,28 +25,22 @@ def test_equals_loops(negatives: Any) -> None:
             return max((max(0.0, 0.2 + s[j] - s[p]) for j in allowed), default=0.0)
         return max(0.0, math.log(sum(math.exp(50 * s[j]) for j in allowed)) / 50 - s[p] + 0.2)
 
-    assert_equals_loops(TripletLoss(negatives=negatives), query)
+    for reduction, directions, factor in (("sum", "sum", 1.0), ("mean", "sum", 1 / 9), ("mean", "mean", 1 / 18)):
+        loss = TripletLoss(negatives=negatives, reduction=reduction, directions=directions)  # type: ignore[arg-type]
+        assert_equals_loops(loss, query, factor)
 
 
 def test_exact_duplicates_are_no_soft_negatives() -> None:
     scores, rounded = torch.tensor([[0.5, 0.9], [0.9, 0.5]]), torch.tensor([[1.0, 0.9999999], [0.9999999, 1.0]])
     loss = TripletLoss(negatives="soft")
-    assert (
-        loss(scores, torch.ones(2, 2)).item() == loss(scores, rounded).item() == 0 < loss(scores, torch.eye(2)).item()
-    )
+    values = [loss(scores, labels).item() for labels in (torch.ones(2, 2), rounded, torch.eye(2))]
+    assert values[0] == values[1] == 0 < values[2]
 
 
 def test_large_scores_do_not_overflow() -> None:
     value, gradient = with_gradient(TripletLoss(negatives="soft"), torch.full((3, 3), 1000.0), torch.eye(3))
     assert value.item() == pytest.approx(6 * (0.2 + math.log(2) / 50), rel=1e-3)
     assert bool(gradient.isfinite().all())
-
-
-def test_reductions() -> None:
-    scores = torch.zeros(4, 4)
-    assert TripletLoss()(scores).item() == pytest.approx(8 * 0.2)
-    assert TripletLoss(reduction="mean")(scores).item() == pytest.approx(2 * 0.2)
-    assert TripletLoss(reduction="mean", directions="mean")(scores).item() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("margin_of", ["image", "query"])
@@ -89,7 +82,6 @@ def released_by_loops(s: list[list[float]], r: list[list[float]], hard: bool, cl
 
 @pytest.mark.parametrize("sampling", ["hard", "soft"])
 def test_sam_as_released_equals_loops(sampling: Any) -> None:
-    own = 0
     for seed in range(5):
         scores, relevance = make_smooth(seed, 9, 9)
         inputs, found = (scores, relevance * 5), []
@@ -100,9 +92,6 @@ def test_sam_as_released_equals_loops(sampling: Any) -> None:
             assert found[-1] == pytest.approx(expected, rel=1e-12)
             assert found[-1] != pytest.approx(SAMLoss(sampling=sampling)(*inputs).item())
         assert found[0] > found[1]  # labels are large enough for the clamp to matter, as CIDEr-D's are
-        second = scores.argsort(dim=1, descending=sampling == "hard")[:, 1]
-        own += int((second == torch.arange(9)).sum())
-    assert own > 0  # the pair itself was drawn
 
 
 def test_sam_as_released_with_random_items_draws_no_pair() -> None:
@@ -125,38 +114,10 @@ def test_random_negatives_are_uniform_and_never_own() -> None:
     torch.testing.assert_close(count / 2000, others / others.sum(dim=1, keepdim=True), rtol=0, atol=0.05)
 
 
-def drawn(batch: Batch, device: str = "cpu", steps: int = 1) -> Tensor:
-    loss = SAMLoss(generator=torch.Generator().manual_seed(7))
-    return torch.stack([loss(batch.scores.to(device), batch.relevance.to(device)) for _ in range(steps)]).cpu()
-
-
-def test_a_generator_makes_it_repeatable(batch: Batch) -> None:
-    assert torch.equal(drawn(batch, steps=5), drawn(batch, steps=5))
-    assert len(set(drawn(batch, steps=5).tolist())) > 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_generator_draws_the_same_negatives_on_every_device(batch: Batch) -> None:
-    torch.testing.assert_close(drawn(batch, "cuda"), drawn(batch))
-
-
-def test_random_numbers_are_drawn_on_the_generators_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_numbers_are_drawn_on_the_generators_device() -> None:
     """Check scores on a device without values; on a GPU torch refuses a generator of another device."""
-    rand, seen = torch.rand, []
-
-    def watched(*size: Any, **options: Any) -> Tensor:
-        seen.append(rand(*size, **options))
-        return seen[-1]
-
-    monkeypatch.setattr(torch, "rand", watched)
-    scores = torch.empty(5, 5, device="meta")
-    keys = SAMLoss(generator=torch.Generator()).sampling_keys(scores, torch.eye(5, device="meta") > 0)
-    assert [numbers.device.type for numbers in (*seen, *keys)] == ["cpu", "cpu", "meta", "meta"]
-
-
-def test_with_the_triplet_loss(batch: Batch) -> None:
-    combined = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
-    expected = 5 * SAMLoss(sampling="hard")(*batch.all) + TripletLoss()(*batch.all)
-    torch.testing.assert_close(combined(*batch.all), expected)
-    assert set(combined.terms(*batch.all)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}
+    generator = torch.Generator().manual_seed(0)
+    start, scores = generator.get_state(), torch.empty(5, 5, device="meta")
+    keys = SAMLoss(generator=generator).sampling_keys(scores, torch.eye(5, device="meta") > 0)
+    assert [numbers.device.type for numbers in keys] == ["meta", "meta"]
+    assert not torch.equal(generator.get_state(), start)

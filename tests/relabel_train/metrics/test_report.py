@@ -4,7 +4,6 @@ name the value.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -251,16 +250,6 @@ def test_tau_of_sampled_queries(case: Case) -> None:
     none = ReportSettings(kendall_tau=False)
     with pytest.raises(KeyError, match=r"kendall_tau_a.*there are all\.r1_percent"):
         retrieval_report(case.scores, case.image, relevance=case.labels, settings=none)["labels.kendall_tau_a"]
-
-
-def test_a_report_prints_and_goes_to_json(case: Case) -> None:
-    report = retrieval_report(case.scores, case.image, relevance=case.labels, folds=3)
-    body = json.loads(json.dumps(report.to_json()))
-    assert body["figures"]["all"]["r1_percent"]["i2t"] == report["all.r1_percent"].i2t
-    assert body["figures"]["all"]["rsum_percent"]["both"] == report["all.rsum_percent"].both
-    assert body["ties"] == "pessimistic"
-    lines = [line for line in report.table().splitlines() if line.startswith("| ")]
-    assert [line.count("|") for line in lines] == [8] * (len(report.figures) + 1)
 
 
 def test_a_wrong_value_is_named() -> None:

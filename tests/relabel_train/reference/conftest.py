@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,6 @@ from tests.relabel_train.reference.runs import Run
 
 from relabel.stages import Project
 from relabel_train.reference.options import FitOptions
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Run with one thread, so that sums are bit for bit those of another run."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -49,13 +40,8 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
     """Return a function that makes the options of a tiny run."""
 
     def make(name: str = "run", **changed: Any) -> FitOptions:
-        lookup = small_project.folder("exports", "all", "lookup", "cbow")
-        places = {
-            "features": regions,
-            "captions": small_project.folder("corpus"),
-            "out": tmp_path / name,
-            "lookup": lookup,
-        }
+        corpus, lookup = small_project.folder("corpus"), small_project.folder("exports", "all", "lookup", "cbow")
+        places = {"features": regions, "captions": corpus, "out": tmp_path / name, "lookup": lookup}
         tiny = {"batch_size": 16, "epochs": 2, "embed_dim": 12, "word_dim": 6, "min_count": 1, "log_every": 1}
         return FitOptions(**{**places, **tiny, **changed})
 

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.relabel.export.formats import with_params
 from tests.relabel_train.reference.runs import Run
 
 from relabel import stages
-from relabel.export.params import ExportBatchesParams
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
@@ -24,6 +23,8 @@ from relabel_train.reference.data import Batches, open_corpus_features, read_spl
 from relabel_train.reference.evaluate import _graded
 from relabel_train.reference.models import Vocabulary, make_model
 from relabel_train.reference.options import FitError, FitOptions
+
+SAMPLERS = {"random": (), "neighbour": ("k=3",), "graded": ("group=4", "depth=8")}
 
 
 def batches(options: FitOptions, verify: bool = True, world: int = 1) -> Batches:
@@ -49,20 +50,16 @@ def assert_matches(loaded: Batches, rows: Any, scale: float, project: Project) -
         assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("sampler", "given"), [("random", ()), ("neighbour", ("k=3",)), ("graded", ("group=4", "depth=8"))]
-)
-def test_a_batch_matches_its_rows(run: Run, small_project: Project, sampler: str, given: tuple[str, ...]) -> None:
-    loaded = batches(run(sampler=sampler, sampler_kwargs=given, scale=2.0))
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_batch_matches_its_rows(run: Run, small_project: Project, sampler: str) -> None:
+    loaded = batches(run(sampler=sampler, sampler_kwargs=SAMPLERS[sampler], scale=2.0))
     todo = loaded.epoch(0)
     assert len(todo) == len(loaded)
     for rows in todo:
         assert_matches(loaded, rows, 2.0, small_project)
 
 
-def test_captions_without_a_label_are_in_no_batch_and_no_metric(
-    run: Run, small_project: Project, tmp_path: Path
-) -> None:
+def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_project: Project, tmp_path: Path) -> None:
     options, corpus, bad = run(batch_size=8, lookup=tmp_path / "lookup"), small_project.corpus, 4
     folder = shutil.copytree(run().lookup or "", tmp_path / "lookup")
     np.save(folder / "failed.npy", np.array([bad], np.int32))
@@ -88,10 +85,8 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
 
 def plan_of(project: Project, split: str) -> Path:
     """Precompute batches of a split and return their folder."""
-    params = ExportBatchesParams(batch_size=16, epochs=1, drop_last=False)
-    export = project.config.export.model_copy(update={"batches": params})
-    config = project.config.model_copy(update={"export": export})
-    job = stages.export_batches(replace(project, config=config), "cbow", split)
+    project = with_params(project, "batches", batch_size=16, epochs=1, drop_last=False)
+    job = stages.export_batches(project, "cbow", split)
     job.run()
     return job.out
 

@@ -11,35 +11,21 @@ from typing import Any
 
 import pytest
 import torch
-from tests.relabel_train.reference.runs import PROGRAM, Run, assert_same, child, state
+from tests.relabel_train.reference.runs import Run, assert_same, state
 
 from relabel_train.reference.distributed import join_processes
 from relabel_train.reference.files import load_checkpoint
-from relabel_train.reference.options import FitOptions
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 UNEVEN = {"epochs": 1, "batch_size": 15}
 
 
 def torchrun(*arguments: str, folder: Path | None = None) -> str:
     """Run two processes on this machine, in a folder, and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
-    )
+    some = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "cwd": folder, "timeout": 240}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, **some)  # type: ignore[call-overload]
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
-
-
-def check_relabel_fit(options: FitOptions, *more: str) -> None:
-    """Run `relabel fit` in two processes, of which only the first one prints."""
-    values = options.model_dump(mode="json", exclude_defaults=True)
-    verb = [str(Path(sys.executable).with_name("relabel")), "fit", *more]
-    # The parameter file of this repository does not describe the labels.
-    output = torchrun("--no-python", *verb, *(f"--set={n}={v}" for n, v in values.items()), folder=options.out.parent)
-    assert output.count("best RSUM") == 1
-    assert (state(options)["position"]["epoch"], state(options)["identity"]["world"]) == (1, 2)
 
 
 @pytest.mark.slow
@@ -63,18 +49,13 @@ def test_two_processes_compute_the_gradients_of_one(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_two_processes_train_a_transformer(kind: str, run: Run, transformer: Any, tmp_path: Path) -> None:
-    """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
-    options = run(model="vse_inf", text=transformer(kind), loss=("bcls",), **UNEVEN)
-    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
-    torchrun(str(tmp_path / "program.py"), child(options)[-1])
-    assert state(options)["position"]["step"] > 2
-
-
-@pytest.mark.slow
 def test_relabel_fit_runs_under_torchrun(run: Run) -> None:
-    check_relabel_fit(run(**UNEVEN), "--device=cpu")
+    """Check that only the first process prints; the parameter file of this repository does not describe the labels."""
+    options, relabel = run(**UNEVEN), str(Path(sys.executable).with_name("relabel"))
+    settings = [f"--set={n}={v}" for n, v in options.model_dump(mode="json", exclude_defaults=True).items()]
+    output = torchrun("--no-python", relabel, "fit", "--device=cpu", *settings, folder=options.out.parent)
+    assert output.count("best RSUM") == 1
+    assert (state(options)["position"]["epoch"], state(options)["identity"]["world"]) == (1, 2)
 
 
 SECOND = {"RANK": "1", "WORLD_SIZE": "4"}

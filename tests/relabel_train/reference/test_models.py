@@ -91,9 +91,10 @@ def test_vse_infinity_drops_in_training_only_and_ignores_padding() -> None:
     torch.testing.assert_close(norm.running_mean, model.mlp[0](flat).mean(dim=0).detach())
 
 
-def test_a_transformer_reads_captions_in_float32_and_learns_slower(transformer: Any) -> None:
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_a_transformer_reads_captions_in_float32_and_learns_slower(kind: str, transformer: Any) -> None:
     """Check a checkpoint in bfloat16, which transformers loads as it is stored."""
-    model = make("vse_inf", transformer(dtype=torch.bfloat16)).eval()
+    model = make("vse_inf", transformer(kind, dtype=torch.bfloat16)).eval()
     tokens, lengths = model.tokens(["a dog", "two"])
     encoded = model.encode_captions(tokens, lengths)
     torch.testing.assert_close(model.encode_captions(tokens[1:, :3], lengths[1:])[0], encoded[1])

@@ -14,6 +14,7 @@ from relabel_train.reference.models import sgraf as module
 from relabel_train.reference.models.sgraf import SimilarityModel
 
 TEXTS = ["a dog on a surfboard", "two cats", "a man", "a dog and a cat on a bench near the sea"]
+FEATURES = torch.rand(3, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 REGIONS = torch.tensor([4, 2, 3])
 
 
@@ -42,14 +43,9 @@ def model(request: Any) -> SimilarityModel:
     return made
 
 
-@pytest.fixture
-def features() -> Tensor:
-    return torch.rand(3, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-def encode(model: SimilarityModel, features: Tensor) -> tuple[Tensor, Tensor]:
+def encode(model: SimilarityModel) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
-        return model.encode_images(features, REGIONS), model.encode_captions(*model.tokens(TEXTS))
+        return model.encode_images(FEATURES, REGIONS), model.encode_captions(*model.tokens(TEXTS))
 
 
 def unit(v: Tensor) -> Tensor:
@@ -95,24 +91,22 @@ def filtered(model: Any, nodes: list[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def test_scores_equal_loops(model: Any, features: Tensor) -> None:
+def test_scores_equal_loops(model: Any) -> None:
     """Check every pair by itself, so that it depends neither on the batch nor on its padding."""
-    images, captions = encode(model, features)
+    images, captions = encode(model)
     scores, (tokens, lengths) = model.scores(images, captions), model.tokens(TEXTS)
     for j, length in enumerate(lengths.tolist()):
         states = model.gru(model.words(tokens[j : j + 1, :length]))[0][0]
         words = [unit((state[:8] + state[8:]) / 2) for state in states]
         for i, count in enumerate(REGIONS.tolist()):
-            nodes = alignment(model, [unit(model.fc(v)) for v in features[i, :count]], words)
+            nodes = alignment(model, [unit(model.fc(v)) for v in FEATURES[i, :count]], words)
             vector = reasoned(model, nodes) if isinstance(model, SGR) else filtered(model, nodes)
             assert float(scores[i, j]) == pytest.approx(model.score(vector).sigmoid().item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_blocks_change_nothing(
-    model: SimilarityModel, features: Tensor, training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, captions = encode(model, features)
+def test_blocks_change_nothing(model: SimilarityModel, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, captions = encode(model)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     results = []
     for cells in (1, 1 << 30):
@@ -128,9 +122,10 @@ def test_blocks_change_nothing(
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
-def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel, features: Tensor) -> None:
+def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel) -> None:
     """Check that an image without a feature, whose regions are zero while biases are, does not make NaN."""
     torch.nn.init.zeros_(model.fc.bias)
+    features = FEATURES.clone()
     features[1] = 0
     scores = model.scores(model.encode_images(features, REGIONS), model.encode_captions(*model.tokens(TEXTS)))
     scores.sum().backward()
