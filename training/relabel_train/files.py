@@ -80,9 +80,9 @@ def read_description(
 
 
 def map_array(path: Path, dtype: str, shape: Sequence[int | None]) -> NDArray[Any]:
-    """Map an array, read-only, after checks of its type, shape and size; None accepts any length of an axis."""
+    """Map an array, read-only, after checks of its type and shape; None accepts any length of an axis."""
     try:
-        array, size = map_npy(path), path.stat().st_size
+        array = map_npy(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: file not found. {AGAIN}") from None
     except (OSError, ValueError) as error:
@@ -91,10 +91,6 @@ def map_array(path: Path, dtype: str, shape: Sequence[int | None]) -> NDArray[An
     if array.dtype.str != dtype or not fits:
         wanted = f"{dtype} {tuple(shape)}".replace("None", "any")
         raise LookupFileError(f"{path}: expected {wanted}, found {array.dtype.str} {array.shape}. {AGAIN}")
-    # numpy maps a file that is longer than its array.
-    expected = array.offset + array.nbytes
-    if size != expected:
-        raise LookupFileError(f"{path}: expected {expected:,} bytes, found {size:,}. {AGAIN}")
     # A plain array: a slice of the memmap class takes a microsecond more.
     return array.view(np.ndarray)
 
@@ -106,12 +102,16 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
     """
     try:
         with np.errstate(over="ignore"):  # a size beyond 64 bits is refused when the array is made
-            return np.lib.format.open_memmap(str(path), mode="r")  # the path of a Path is resolved, which takes longer
+            array = np.lib.format.open_memmap(str(path), mode="r")  # the path of a Path is resolved, which takes longer
     except FileNotFoundError:
         raise
     except _DAMAGE as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"not a valid .npy file ({reason})") from error
+    # numpy maps a file that is longer than its array.
+    if (size := path.stat().st_size) != (expected := array.offset + array.nbytes):
+        raise ValueError(f"expected {expected:,} bytes, found {size:,}")
+    return array
 
 
 def verify_files(folder: Path, names: Iterable[str]) -> None:

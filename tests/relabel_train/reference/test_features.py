@@ -103,3 +103,12 @@ def test_proxy_features_are_marked(tmp_path: Path) -> None:
 def test_descriptions_that_do_not_fit_are_named(tmp_path: Path, changed: dict[str, object]) -> None:
     with pytest.raises(LookupFileError, match=r"features\.json"):
         proxy(tmp_path, **changed)
+
+
+def test_a_file_longer_than_its_array_is_named(tmp_path: Path) -> None:
+    proxy(tmp_path)
+    file = tmp_path / "lengths.npy"
+    body = file.read_bytes()
+    file.write_bytes(body[:-8] + b"\1" + body[-8:])
+    with pytest.raises(LookupFileError, match=r"lengths\.npy: expected 152 bytes, found 153"):
+        open_features(tmp_path)
