@@ -11,8 +11,7 @@ from experiments.fit_table import FitTable
 from experiments.params import FILE_OPTION, Budget, load_experiments
 from relabel.core.tables import text
 from relabel_cli.main import main
-from relabel_cli.options import verb
-from relabel_cli.options import BUILD, SharedOptions
+from relabel_cli.options import BUILD, SharedOptions, verb
 
 
 def command(

@@ -8,8 +8,7 @@ from typing import Annotated
 from experiments.params import FILE_OPTION, load_experiments
 from experiments.proxy_features import PROXY, proxy_features
 from relabel_cli.main import main
-from relabel_cli.options import verb
-from relabel_cli.options import BUILD, SharedOptions
+from relabel_cli.options import BUILD, SharedOptions, verb
 
 
 def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTION] = None) -> None:
