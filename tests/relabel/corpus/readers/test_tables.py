@@ -120,7 +120,7 @@ LISTS = b'raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9
 @pytest.mark.parametrize(
     ("name", "content", "params", "expected"),
     [
-        ("a.tsv.gz", gzip.compress(b"\xef\xbb\xbfimage\tcaption\r\n\r\n2\ta, b\r\n"), {}, [("2", "a, b")]),
+        ("a.tsv.gz", gzip.compress(b"\xef\xbb\xbfimage\tcaption\r\n\r\n2\ta, b\r\n", mtime=0), {}, [("2", "a, b")]),
         ("Train_GCC-training.tsv", CC3M, {"columns": ["caption", "url"], "quotes": False}, OF_CC3M),
         ("flickr_annotations_30k.csv", LISTS, {}, [("1.jpg", "a, b"), ("1.jpg", "c"), ("2.jpg", '["sic')]),
         # The header tells the separator: a caption may hold any of the others.
