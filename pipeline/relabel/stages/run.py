@@ -50,7 +50,7 @@ def run(
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
     results = {}
     for part in project.label_splits(split):
-        with project.runtime.progress.artefacts(_count_artefacts(project, part, labels, exports)):
+        with project.runtime.progress.artefacts(len(_split_steps(project, part, labels, exports))):
             results[part] = _run_split(project, part, labels, exports)
     if len(results) == 1:
         return next(iter(results.values()))
@@ -97,14 +97,6 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
     return result
 
 
-def _count_artefacts(project: Project, split: str, labels: Sequence[str], exports: bool) -> int:
-    """Return how many artefacts a split has, with the page."""
-    project, names, against = _resolve(project, split, labels)
-    steps = [*label_steps(project, names, split, against)]
-    steps += _export_steps(project, _exported(project, labels), split) if exports else []
-    return len({step.out for step in steps}) + 1
-
-
 def report(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
     """Write the HTML page of a split, and the tables that it shows.
 
@@ -147,19 +139,20 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     # Before the captions are read, their splits are unknown.
     for part in project.label_splits(split) if corpus else (split or project.config.judge.split,):
         rows = len(corpus.rows(project.splits(part))) if corpus else counts.get(part)
-        planned += _plan_split(project, part, labels, rows)
+        planned += [_planned(project, step, rows) for step in _split_steps(project, part, labels)]
     return planned
 
 
-def _plan_split(project: Project, split: str, labels: Sequence[str], rows: int | None) -> list[PlannedStep]:
-    """Return the steps after the corpus for one split."""
+def _split_steps(project: Project, split: str, labels: Sequence[str], exports: bool = True) -> list[Step]:
+    """Return the steps after the corpus for one split, each once."""
     project, names, against = _resolve(project, split, labels)
     steps = [*label_steps(project, names, split, against)]
-    steps += _export_steps(project, _exported(project, labels), split)
+    if exports:
+        steps += _export_steps(project, _exported(project, labels), split)
     out = project.folder("page", split)
     steps.append(Step("report", "report", split, out, lambda: page(project, split, names, against)))
     # Several labels may have a part in common.
-    return [_planned(project, step, rows) for step in {step.out: step for step in steps}.values()]
+    return [*{step.out: step for step in steps}.values()]
 
 
 def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Project, list[str], list[Against]]:
