@@ -68,9 +68,11 @@ class Display(Progress):
         if not self._console.is_terminal:
             yield
             return
-        with self.bar("artefacts", total, "artefacts") as self._artefacts:
-            yield
-        self._artefacts = None
+        try:
+            with self.bar("artefacts", total, "artefacts") as self._artefacts:
+                yield
+        finally:
+            self._artefacts = None
 
     def made(self, text: str) -> None:
         """Count an artefact in the bar of several; without that bar, print its line."""
