@@ -74,7 +74,7 @@ def lay(files: dict[str, bytes], folder: Path) -> None:
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_few_changed_inputs_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    assert fuzz(name, INPUTS[name], 8, 0, tmp_path) == []
+    assert fuzz(name, INPUTS[name], 4, 0, tmp_path) == []
 
 
 @pytest.mark.slow

@@ -330,11 +330,8 @@ def readers_of(case: Change) -> list[str]:
     return [reader for reader in READERS if reader not in left_out]
 
 
-FAST = "sigma edited, encoded"
-"""The change of the default run."""
-
-
-@pytest.mark.parametrize("change", [pytest.param(c, marks=[] if c == FAST else pytest.mark.slow) for c in CHANGES])
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_reader_gives_todays_numbers_or_names_what_differs(change: str, projects: Projects, tmp_path: Path) -> None:
     case = CHANGES[change]
     if case.label == "trained":

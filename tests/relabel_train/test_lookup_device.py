@@ -82,7 +82,9 @@ def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("lookup", "context"), [("cbow", "fork"), ("cider", "fork"), ("cider", "spawn")], indirect=["lookup"]
+    ("lookup", "context"),
+    [("cbow", "fork"), ("cider", "fork"), pytest.param("cider", "spawn", marks=pytest.mark.slow)],
+    indirect=["lookup"],
 )
 @pytest.mark.filterwarnings("ignore:This process")  # the test forks a process with threads on purpose
 def test_two_workers_return_the_same_labels_as_none(lookup: Lookup, context: Any) -> None:

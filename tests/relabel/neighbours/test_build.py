@@ -53,8 +53,16 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
     return expected
 
 
-@pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize(("label", "pooling"), [("cbow", "max"), ("cbow", "mean"), ("cider", "set"), ("cbow", "first")])
+@pytest.mark.parametrize(
+    ("label", "pooling", "of"),
+    [
+        ("cbow", "max", "captions"),
+        ("cbow", "mean", "images"),
+        ("cbow", "first", "images"),
+        ("cider", "set", "captions"),
+        ("cider", "set", "images"),
+    ],
+)
 def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
     project = pooled(project, label, pooling)
     job = searched(project, label, k=7, queries=of, candidates="val")
@@ -96,8 +104,7 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
         encoding(candidates="train", split="test")
 
 
-@pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize("pooling", ["max", "mean", "first"])
+@pytest.mark.parametrize(("pooling", "of"), [("max", "captions"), ("max", "images"), ("mean", "images")])
 def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
     project = pooled(project, "cbow", pooling)
     exact = rows_of(searched(project, "cbow", k=9, queries=of, candidates="val"))

@@ -58,6 +58,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(load_config(None, settings), Runtime(data=Path("data"), threads=1, device="cpu"))
 
 
+@pytest.mark.slow
 def test_from_captions_to_the_label(project: Project) -> None:
     models = stages.tune_best(project)
     assert open_artefact(Path("data/fuse"), "fuse_model").metadata["parts"] == ["tuned", "cbow", "cider"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.relabel.published import WORDS
+from tests.relabel.published import WORDS, write_captions
 from tests.relabel_cli.runner import invoke
 
 from relabel import stages
@@ -149,10 +149,13 @@ def test_neighbours_must_exist(small_project: Project) -> None:
         find_false_negatives(replace(small_project, config=config), [], "all", Threshold(1.0))
 
 
-def test_the_command_prints_and_writes_pairs(
-    all_artefacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(all_artefacts)
+def test_the_command_prints_and_writes_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_captions(Path("captions.jsonl"))
+    sources = "sources: {cider: {source: cider, tokenizer: lower_split}}"
+    Path("params.yaml").write_text(f"ingest: {{format: jsonl, path: captions.jsonl, expected: {{}}}}\n{sources}\n")
+    for verb in ("ingest", "encode --label cider --split val", "neighbours --label cider --candidates val"):
+        assert invoke(*verb.split())[0] == 0
     command = ["false-negatives", "--split", "val", "--threshold", "0.5"]
     code, output = invoke(*command, "-k", "3", "--json", "--out", str(tmp_path / "pairs.csv"))
     assert code == 0, output

@@ -37,7 +37,7 @@ def test_reads_both_files_as_written(tmp_path: Path) -> None:
     ]
 
 
-def test_karpathy_gives_the_same_rows(coco: Corpus, mirror: Path) -> None:
+def test_karpathy_gives_the_same_rows(mirror: Path, coco: Corpus) -> None:
     path = mirror / "coco" / "dataset_coco.json.gz"
     if not path.exists():
         pytest.skip(f"no {path.name} in the mirror")

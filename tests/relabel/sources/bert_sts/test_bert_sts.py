@@ -55,9 +55,10 @@ def loop(project: Project, cross: Path) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize(
-    "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
-)
+SLOW = [pytest.param(p, marks=pytest.mark.slow) for p in ({"below": "gate"}, {"gate": None}, {"threshold": 2.0})]
+
+
+@pytest.mark.parametrize("params", [{}, {"orders": "one"}, *SLOW], ids=str)
 def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, expected = opened(project), loop(project, make_cross())

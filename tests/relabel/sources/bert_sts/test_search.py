@@ -35,9 +35,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, [3, 8]),
         ({"below": "gate"}, [3, 8]),
-        ({"orders": "one"}, []),
-        pytest.param({"gate": None}, [], marks=pytest.mark.slow),
-        ({"threshold": 2.0}, []),
+        *(pytest.param(p, [], marks=pytest.mark.slow) for p in ({"orders": "one"}, {"gate": None}, {"threshold": 2.0})),
     ],
     ids=str,
 )

@@ -37,7 +37,10 @@ def distance(subject: SentenceEncoder, folder: Path, **options: Any) -> float:
     return float((1 - np.einsum("nd,nd->n", subject.encode(ODD).vectors, expected, dtype=np.float64)).max())
 
 
-@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "distilbert", "modernbert", "albert"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("mpnet", "xlm-roberta", "distilbert", "albert")]
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", *SLOW])
 def test_any_architecture(make_model: Any, multiplies_bfloat16: bool, kind: str) -> None:
     folder = make_model(kind, "cls" if kind == "bert" else "mean", dense=kind == "mpnet")
     for dtype, least, most in (("float32", -1.0, 1e-6), ("bfloat16", 1e-7 if multiplies_bfloat16 else -1.0, 1e-3)):
