@@ -26,6 +26,8 @@ Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 Capability = Literal["neighbours", "index", "lookup", "query"]
 """Finding neighbours, a search by faiss, a lookup, and the score of captions against a new text."""
 Paths = Mapping[str, Mapping[str | None, str | None]]
+INT8 = "int8"
+"""Name of the model that labels of type int8 need. An encoding makes it; no command tunes it alone."""
 
 
 class SourceParams(Parameters):
@@ -45,7 +47,7 @@ class SourceParams(Parameters):
     pooling: Pooling = Field(description="Pooling of an image's references into one number.")
 
     def tuned_models(self) -> tuple[str, ...]:
-        """Return the tuned models that these parameters use, each by the NAME of `relabel tune NAME`."""
+        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`, or `INT8`."""
         return ()
 
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.sources.base import Encoding
+from relabel.sources.base import INT8, Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
-from relabel.stages.tune import build_int8, check_model, model_folder, tuned_model
+from relabel.stages.tune import check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
 from relabel.store.workdir import Work
@@ -79,7 +79,8 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
 def build_inputs(project: Project, label: str, split: str) -> None:
     """Build the int8 model of a label, and the encodings that it is made of or gated by, with their models."""
     source = project.config.source(label)
-    build_int8(project, label)
+    if INT8 in project.config.params(label).tuned_models():
+        tuned_model(project, INT8, label).run()
     if parts := source.input_labels():
         # Whatever the label itself lacks is reported before minutes of work on its parts.
         source.fingerprint_params(project.corpus, project.corpus.rows(project.splits(split)), project.runtime)

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.sources.sbert import INT8, Sbert
+from relabel.sources.base import INT8
+from relabel.sources.sbert import Sbert
 from relabel.sources.words.params import TUNED
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, section_values
@@ -76,12 +77,6 @@ def int8_encoder(project: Project, label: str) -> Job:
     assert isinstance(source, Sbert)
     recipe = source.int8_recipe(project.corpus, project.config.ingest.dataset, project.runtime)
     return Job(project, model_folder(project, INT8, label), recipe, project.command("encode", label=label))
-
-
-def build_int8(project: Project, label: str) -> None:
-    """Build the int8 model of a label that needs one."""
-    if INT8 in project.config.params(label).tuned_models():
-        tuned_model(project, INT8, label).run()
 
 
 def check_model(project: Project, name: str, label: str) -> None:

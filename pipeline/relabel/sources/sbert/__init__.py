@@ -20,7 +20,7 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import Encoding, Paths, SourceParams
+from relabel.sources.base import INT8, Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
     StoredType,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 TUNED = "tuned"
 """Name of the model that `relabel tune sbert` makes."""
-INT8 = "int8"
-"""Name of the model that labels of type int8 need."""
 
 
 class SbertParams(SourceParams):
