@@ -16,7 +16,7 @@ ingest: {format: jsonl, path: captions.jsonl, expected: {}, rows_per_shard: 60}
 tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
 encode: {rows_per_shard: 60}
 neighbours: {k: 20}
-judge: {split: val, resamples: 5}
+judge: {split: val, resamples: 5, draws: 2}
 export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
 sources:
   same_image: {source: same_image}

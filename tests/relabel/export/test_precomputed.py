@@ -134,6 +134,7 @@ def test_ids_and_plan_json(tmp_path: Path) -> None:
         plan.epoch(3)
 
 
+@pytest.mark.slow
 def test_spawned_workers_read_the_same_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr("relabel.export.precomputed._SHARD", 4 * 36 * 5)

@@ -55,10 +55,10 @@ def loop(project: Project, cross: Path) -> np.ndarray:
     return out
 
 
-SLOW = [pytest.param(p, marks=pytest.mark.slow) for p in ({"below": "gate"}, {"gate": None}, {"threshold": 2.0})]
+VARIANTS: list[dict[str, Any]] = [{"below": "gate"}, {"gate": None}, {"orders": "one"}, {"threshold": 2.0}]
 
 
-@pytest.mark.parametrize("params", [{}, {"orders": "one"}, *SLOW], ids=str)
+@pytest.mark.parametrize("params", [{}, *(pytest.param(p, marks=pytest.mark.slow) for p in VARIANTS)], ids=str)
 def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, expected = opened(project), loop(project, make_cross())

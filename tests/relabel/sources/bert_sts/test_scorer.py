@@ -35,7 +35,10 @@ def scores(subject: PairScorer) -> np.ndarray:
     return subject.score([TEXTS[a] for a in FIRST], [TEXTS[b] for b in SECOND])
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("roberta", "distilbert")]
+
+
+@pytest.mark.parametrize("kind", ["bert", *SLOW])
 def test_equals_sentence_transformers(make_cross: Any, multiplies_bfloat16: bool, kind: str) -> None:
     folder = make_cross(kind)
     subject = load(folder)

@@ -33,8 +33,8 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("params", "failed"),
     [
-        ({}, [3, 8]),
         ({"below": "gate"}, [3, 8]),
+        pytest.param({}, [3, 8], marks=pytest.mark.slow),
         *(pytest.param(p, [], marks=pytest.mark.slow) for p in ({"orders": "one"}, {"gate": None}, {"threshold": 2.0})),
     ],
     ids=str,

@@ -84,6 +84,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     assert tune(base, tmp_path / "other", seed=1)[0].files["model.safetensors"] != manifest.files["model.safetensors"]
 
 
+@pytest.mark.slow
 def test_training_learns_the_scores(base: Path, stsb: Path, tmp_path: Path) -> None:
     """Check the agreement on pairs that the model has seen."""
     (stsb / "dev.csv").write_bytes((stsb / "train.csv").read_bytes())

@@ -84,6 +84,7 @@ def test_equals_pycocoevalcap(
 
 
 @pytest.mark.java
+@pytest.mark.slow  # METEOR loads for ten seconds
 def test_block_and_query_equal_pairs(meteor: MeteorRelevance, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, captions = meteor.corpus, np.array([3, 3, 150, 205, 210], np.int32)
     references = corpus.references([0, 30, 40, 41])

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.relabel.sources.spice.stand_in import RecordedParser, words_parser
 
 from relabel.core.errors import CheckError
@@ -54,6 +55,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_cache_and_may_be_killed(tmp_path: Path) -> None:
     path, chance = tmp_path / "kept", random.Random(3)
     for turn in range(2):
