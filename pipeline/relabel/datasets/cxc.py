@@ -67,7 +67,8 @@ def human_scores(task: Task, split: Split) -> HumanScores:
     """Read the shipped scores of one task and split; needs no network and no other file."""
     table = _read(task, split)
     left, right = ([f"{NAMESPACE}:{n}" for n in table[side].to_pylist()] for side in ("left", "right"))
-    return HumanScores(task, split, left, right, table["score"].to_numpy(), table["method"].to_pylist())
+    method = table["method"].cast(pa.string()).to_pylist()
+    return HumanScores(task, split, left, right, table["score"].to_numpy(), method)
 
 
 def image_ids(split: Split) -> NDArray[np.int64]:
