@@ -61,6 +61,9 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
         ("cbow", "first", "images"),
         ("cider", "set", "captions"),
         ("cider", "set", "images"),
+        pytest.param("cbow", "max", "images", marks=pytest.mark.slow),
+        pytest.param("cbow", "mean", "captions", marks=pytest.mark.slow),
+        pytest.param("cbow", "first", "captions", marks=pytest.mark.slow),
     ],
 )
 def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
@@ -104,7 +107,17 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
         encoding(candidates="train", split="test")
 
 
-@pytest.mark.parametrize(("pooling", "of"), [("max", "captions"), ("max", "images"), ("mean", "images")])
+@pytest.mark.parametrize(
+    ("pooling", "of"),
+    [
+        ("max", "captions"),
+        ("max", "images"),
+        ("mean", "images"),
+        pytest.param("mean", "captions", marks=pytest.mark.slow),
+        pytest.param("first", "captions", marks=pytest.mark.slow),
+        pytest.param("first", "images", marks=pytest.mark.slow),
+    ],
+)
 def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
     project = pooled(project, "cbow", pooling)
     exact = rows_of(searched(project, "cbow", k=9, queries=of, candidates="val"))
