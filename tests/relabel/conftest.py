@@ -1,4 +1,4 @@
-"""A stand-in for Java that fails on request, and a project with an artefact of every kind."""
+"""A stand-in for Java that fails on request."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.relabel.published import write_captions
-
-PARAMS = """
-ingest: {format: jsonl, path: captions.jsonl, expected: {}, rows_per_shard: 60}
-tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
-encode: {rows_per_shard: 60}
-neighbours: {k: 20}
-judge: {split: val, resamples: 5, draws: 2}
-export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
-sources:
-  same_image: {source: same_image}
-  cider: {source: cider, tokenizer: lower_split}
-  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
-"""
 
 
 @pytest.fixture
@@ -42,25 +28,3 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         return java
 
     return install
-
-
-@pytest.fixture(scope="session")
-def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with an artefact of every kind and fetched files; tests must not change it."""
-    from relabel import datasets, stages
-    from relabel.config import load_config
-    from relabel.core.runtime import Runtime
-    from relabel.stages.run import run
-
-    folder = tmp_path_factory.mktemp("made")
-    (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
-    write_captions(folder / "captions.jsonl")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.delenv("RELABEL_MIRROR", raising=False)
-        project = stages.Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
-        assert run(project).problems == []
-        stages.export_lookup(project, "cbow", "val").run()
-        stages.export_batches(project, "cider", "val", "batches").run()
-        datasets.fetch("eccv", Path("data"))
-    return folder
