@@ -5,8 +5,7 @@ safetensors reads the vectors of a label, with the rows and ids of their caption
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts; the seed alone decides the draws.
 Positives and negatives follow one rule of margins, also for negative scores. FlagEmbedding and tevatron read lines of
-queries, positives, negatives and scores: the loops here state how their data classes draw from a line
-(`AbsEmbedderTrainDataset` of FlagEmbedding 1.4.2, `DistilTrainDataset` of tevatron at dd06310).
+queries, positives, negatives and scores; tests/packaging/test_trainers.py reads the files by their own data classes.
 """
 
 from __future__ import annotations
