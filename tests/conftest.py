@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import zipfile
@@ -16,7 +17,14 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from relabel.corpus import Corpus
+    from relabel.corpus.splits import Splitter
     from relabel.stages import Project
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported modules out of garbage collections, which would take half a second each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -53,15 +61,21 @@ def coco_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
-    """Return all of COCO's captions without tokens."""
-    from relabel.corpus import Corpus
-    from relabel.corpus.readers.coco import coco_files, read_coco
+def coco_splitter(coco_test_ids: NDArray[np.int64]) -> Splitter:
+    """Return the function that gives COCO's images the splits of retrieval papers."""
     from relabel.corpus.splits import split_by_ids
     from relabel.datasets.cxc import image_ids
 
-    splitter = partial(split_by_ids, test_captions=coco_test_ids, val_images=image_ids("val"))
-    return Corpus.from_captions(read_coco(coco_files(coco_folder), splitter))
+    return partial(split_by_ids, test_captions=coco_test_ids, val_images=image_ids("val"))
+
+
+@pytest.fixture(scope="session")
+def coco(coco_folder: Path, coco_splitter: Splitter) -> Corpus:
+    """Return all of COCO's captions without tokens."""
+    from relabel.corpus import Corpus
+    from relabel.corpus.readers.coco import coco_files, read_coco
+
+    return Corpus.from_captions(read_coco(coco_files(coco_folder), coco_splitter))
 
 
 WORDS = "a the man dog on red bus with two cats in street riding big café"

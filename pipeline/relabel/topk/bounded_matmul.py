@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.kernels import jit
+from relabel.core.numeric.threads import single_blas_thread
 
 Arithmetic = Literal["bfloat16", "float32", "numpy"]
 F4 = NDArray[np.float32]
@@ -131,11 +132,7 @@ class BoundedMatmul:
 
     def single_blas_thread(self) -> AbstractContextManager[object]:
         """Limit numpy's products to one thread each (`one_thread_each` does it for torch's)."""
-        if self.arithmetic == "numpy":
-            from threadpoolctl import threadpool_limits
-
-            return threadpool_limits(1, "blas")  # type: ignore[no-any-return]
-        return nullcontext()
+        return single_blas_thread() if self.arithmetic == "numpy" else nullcontext()
 
     def _empty(self, rows: int, columns: int) -> Any:
         if self.arithmetic == "numpy":

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
 
 from relabel.core.runtime import Advance, ignore_progress
 
@@ -43,3 +45,16 @@ def inner_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def single_blas_thread() -> AbstractContextManager[object]:
+    """Limit numpy's matrix products to one thread each."""
+    return _libraries().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+
+
+@cache
+def _libraries() -> Any:
+    """Return the libraries with threads of this process; to look for them takes as long as a small search."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from typing_extensions import override
 
-from relabel.core.numeric.threads import run_chunks
+from relabel.core.numeric.threads import run_chunks, single_blas_thread
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -130,10 +130,8 @@ class WmdFinder(Finder):
                 rows[i], scores[i] = self._find_one(queries.start + i)
 
         if shape[1]:
-            from threadpoolctl import threadpool_limits
-
             # The products of one query are small: further BLAS threads wait for longer than they compute.
-            with threadpool_limits(1, "blas"):
+            with single_blas_thread():
                 run_chunks(find_some, len(queries), self.runtime.threads, 1, advance)
         else:
             advance(len(queries))

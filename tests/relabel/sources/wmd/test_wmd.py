@@ -109,7 +109,8 @@ def test_sets_of_captions_by_the_papers_sum(small: tuple[Any, NDArray[np.float64
         np.testing.assert_allclose(pooled, cells, atol=1e-9)
 
 
-def test_real_captions_against_another_solver(mirror: Path, tmp_path: Path, coco_slice: list[str]) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.slow)])
+def test_real_captions_against_another_solver(mirror: Path, tmp_path: Path, coco_slice: list[str], count: int) -> None:
     path = mirror / "vectors/glove.6B.100d.captions-vocabulary.txt.gz"
     if not path.exists():
         pytest.skip(f"{path} does not exist")
@@ -119,7 +120,7 @@ def test_real_captions_against_another_solver(mirror: Path, tmp_path: Path, coco
     tokens = [[w for w in t.split() if w not in ENGLISH] for t in texts]
     read = read_word_vectors(WordVectorsFile.at(path), {w for t in tokens for w in t})
     words = {w: read.vectors[i].astype(np.float64) for w, i in read.index.items()}
-    pairs = np.random.default_rng(1).integers(0, len(texts), (3000, 2))
+    pairs = np.random.default_rng(1).integers(0, len(texts), (count, 2))
     pairs[:20, 1] = pairs[:20, 0]
     left, right = (References.single(side) for side in pairs.T)
     computed = distances(relevance.bags, relevance.wide, left, right)
