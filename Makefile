@@ -12,7 +12,7 @@ demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show
 	@$(BIN)/relabel run
 
 test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the slow ones as well
-	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile $(TESTS)
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(DEV)
 	$(BIN)/pre-commit run --all-files
