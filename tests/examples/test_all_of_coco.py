@@ -1,0 +1,51 @@
+"""Contract: the default labels on all of COCO reproduce the papers' table: Pearson's r on CxC, and the metrics of
+ECCV Caption.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+from relabel.stages.run import run
+
+PUBLISHED = {  # label, task, subset and statistic to the figure and its tolerance; CxC test and ECCV Caption
+    ("same_image", "sits", "all", "pearson"): (0.7115, 0.0005),
+    ("same_image", "sits", "c2i_intrasim", "pearson"): None,
+    ("cider", "sits", "all", "pearson"): (0.738, 0.001),
+    ("cider", "sits", "c2i_intrasim", "pearson"): (0.487, 0.001),
+    ("cider_lower_split", "sits", "all", "pearson"): (0.7346, 0.0005),
+    ("cider_lower_split", "sits", "c2i_intrasim", "pearson"): (0.4537, 0.0005),
+    ("meteor", "sits", "all", "pearson"): (0.757, 0.001),
+    ("meteor", "sits", "c2i_intrasim", "pearson"): (0.524, 0.001),
+    ("sbert", "sits", "all", "pearson"): (0.8814, 0.0005),
+    ("sbert", "sits", "c2i_intrasim", "pearson"): (0.7614, 0.0005),
+    ("sbert", "sts", "all", "pearson"): (0.777, 0.001),
+    ("sbert", "sts", "c2c_isim", "pearson"): (0.712, 0.001),
+    ("sbert", "sts", "c2c_cocaption", "pearson"): (0.698, 0.001),
+    ("sbert", "eccv", "i2t", "map_at_r"): (39.67, 0.1),
+    ("sbert", "eccv", "i2t", "r_precision"): (43.38, 0.1),
+    ("sbert", "eccv", "t2i", "map_at_r"): (36.57, 0.1),
+    ("sbert", "eccv", "t2i", "r_precision"): (44.01, 0.1),
+    ("same_image", "eccv", "i2t", "map_at_r"): (31.27, 0.1),
+    ("same_image", "eccv", "i2t", "r_precision"): (31.30, 0.1),
+    ("same_image", "eccv", "t2i", "map_at_r"): (13.59, 0.1),
+    ("same_image", "eccv", "t2i", "r_precision"): (13.59, 0.1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.timeout(1800)
+def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(Project(load_config(None), Runtime()))
+    assert outcome.problems == []
+    rows = {(r["label"], r["task"], r["subset"]): r for r in outcome.report.records}
+    assert {rows[label, "sits", "all"]["n"] for label, *_ in PUBLISHED} == {44_833}
+    expected = {key: given and pytest.approx(given[0], abs=given[1]) for key, given in PUBLISHED.items()}
+    assert {(*key, statistic): rows[tuple(key)][statistic] for *key, statistic in PUBLISHED} == expected
