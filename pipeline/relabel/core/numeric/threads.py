@@ -54,7 +54,7 @@ def single_blas_thread() -> AbstractContextManager[object]:
 
 @cache
 def _libraries() -> Any:
-    """Return the libraries with threads of this process; to look for them takes as long as a small search."""
+    """Return the libraries with threads that this process has loaded; the search for them takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
