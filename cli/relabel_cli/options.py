@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
@@ -59,7 +60,7 @@ class SharedOptions(Parameters):
     params: Path | None = Field(None, description="Parameter file. [default: params.yaml]")
     set: list[str] = Field([], description="Any parameter: NAME=VALUE. Repeatable.")
     dataset: str | None = Field(None, description="Dataset. [default: that of the file, or the only one]")
-    data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
+    data: Path = Field(default_factory=default_data, description="Fetched files. [default: $RELABEL_DATA or data]")
     labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
     device: Device = Field("auto", description="auto is a GPU if there is one.")
     threads: int | None = Field(None, ge=1, le=4096, description="CPU threads. [default: all]")
@@ -202,7 +203,7 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     """Return the option of a field, which is None by default; its help shows the field's default."""
     extra: Any = info.json_schema_extra or {}
     flags = extra.get("flags", [f"--{name.replace('_', '-')}"])
-    default = None if info.is_required() else info.get_default(call_default_factory=True)
+    default = None if info.default is PydanticUndefined else info.default
     kind = _inner(info.annotation)
     help_text, metavar, callback = info.description or "", None, None
     if kind is bool and default:
