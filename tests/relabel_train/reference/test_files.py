@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def test_a_resumed_run_shows_every_event_once_on_tensorboard(tmp_path: Path) -> 
     for step in (1, 2, 3):
         first.write("train", step, {"loss": 10.0 - step})
     first.close()
+    time.sleep(1)  # the names of event files, in whose order they are read, hold seconds
     again = Log(tmp_path, pytest.fail, step=2)
     for step in (3, 4):
         again.write("train", step, {"loss": 20.0 - step})
