@@ -28,7 +28,6 @@ SETTINGS = {
     },
 }
 COMMANDS = (
-    "ingest",
     "encode",
     "neighbours --label cbow -k 5",
     "export lookup --label sbert --split test",
@@ -37,6 +36,12 @@ COMMANDS = (
     "verify",
     "encode --label cider --workers 1 --set encode.rows_per_shard=10 --replace",
 )
+EACH = """import sys
+from relabel_cli.root import app
+for command in sys.argv[1:]:
+    app([*command.split(), "--quiet"], standalone_mode=False)
+"""
+"""Program that runs commands one after another, with one import of torch and one compilation of numba's kernels."""
 READ_BATCHES = """from pathlib import Path
 import numpy as np
 from relabel_train.precomputed import open_batches
@@ -69,7 +74,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             pins = tmp_path_factory.mktemp("pins") / "lowest.txt"
             pins.write_text("".join(f"{name}=={version}\n" for name, version in lowest().items()))
             extras = f"{ROOT}[pipeline,cpu,offline]"
-            make_environment(folder, "--no-cache-dir", "--no-compile", "-c", pins, extras, "pytest", "pytest-timeout")
+            make_environment(folder, "--no-cache-dir", "-c", pins, extras, "pytest", "pytest-timeout")
         run(interpreter, "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", ROOT, cwd=folder)
         yield interpreter
     finally:
@@ -89,8 +94,8 @@ def test_the_command_line_builds_labels(python: Path, tmp_path: Path) -> None:
     vectors = "".join(f"{word} {i % 3} {i % 5} {i % 7 + 1}\n" for i, word in enumerate(WORDS))
     (tmp_path / "vectors.txt").write_text(vectors)
     (tmp_path / "params.yaml").write_text(json.dumps(SETTINGS))
-    for command in COMMANDS:
-        run(python.with_name("relabel"), *command.split(), "--quiet", cwd=tmp_path)
+    run(python.with_name("relabel"), "ingest", "--quiet", cwd=tmp_path)
+    run(python, "-c", EACH, *COMMANDS, cwd=tmp_path)
     printed = run(python, "-c", READ.format(label="sbert") + READ_BATCHES, cwd=tmp_path)
     assert printed.splitlines() == ["(2, 2)", "True"]
 

@@ -36,7 +36,12 @@ PARAMS: dict[str, Any] = {
     "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
     "neighbours": {"k": 8},
     "judge": {"split": "val", "resamples": 5, "draws": 2},
-    "export": {"batches": {"sampler": "neighbour", "batch_size": 10, "k": 3}, "trec": {"queries": "images"}},
+    "export": {
+        "batches": {"sampler": "neighbour", "batch_size": 10, "k": 3},
+        "trec": {"queries": "images"},
+        "pairs": {"count": 300},
+        "tuples": {"count": 300},
+    },
     "sources": {
         "words": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split", "pooling": "max"},
         "cider": {"source": "cider", "tokenizer": "lower_split", "sigma": 6.0},
