@@ -5,8 +5,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
-# Without --no-compile, pip compiles every module of torch and of all else, which takes minutes; few are ever imported.
-PIP    := $(BIN)/pip install --quiet --no-compile --editable
 
 .PHONY: demo test check docs gpu dvc clean
 
@@ -33,11 +31,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO): pyproject.toml Makefile | $(BIN)/python
-	$(PIP) '.[pipeline,cpu,offline,java,tune]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,tune]'
 	@touch $@
 
 $(DEV): pyproject.toml Makefile | $(BIN)/python
-	$(PIP) '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
 	@touch $(DEMO) $@
 
 clean:  ## everything but fetched data

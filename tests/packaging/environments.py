@@ -43,7 +43,7 @@ def need_registry(package: str) -> None:
 def make_environment(folder: Path, *requirements: str | Path) -> Path:
     """Make an environment in a folder, with what `pip install` is to install; return its `bin`."""
     run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
-    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile", *requirements, cwd=folder)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder)
     return folder / "bin"
 
 
