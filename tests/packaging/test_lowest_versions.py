@@ -39,7 +39,7 @@ COMMANDS = (
 EACH = """import sys
 from relabel_cli.root import app
 for command in sys.argv[1:]:
-    app([*command.split(), "--quiet"], standalone_mode=False)
+    assert not app([*command.split(), "--quiet"], standalone_mode=False), command
 """
 """Program that runs commands one after another, with one import of torch and one compilation of numba's kernels."""
 READ_BATCHES = """from pathlib import Path
