@@ -6,6 +6,10 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 
+# Modules are compiled when first imported, and kept, also where this is set, as in many containers: pip would compile
+# all of torch, for longer than it takes to download it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check docs gpu dvc clean
 
 demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
@@ -31,11 +35,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO): pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,tune]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[pipeline,cpu,offline,java,tune]'
 	@touch $@
 
 $(DEV): pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
 	@touch $(DEMO) $@
 
 clean:  ## everything but fetched data

@@ -21,7 +21,7 @@ print(lookup.block(lookup.rows_of(["mine:c0", "mine:c9"])).shape)
 
 def attempt(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command that does not see this environment."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "RELABEL_DATA")
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "RELABEL_DATA", "PYTHONDONTWRITEBYTECODE")
     environment = {name: value for name, value in os.environ.items() if name not in hidden} | {"HF_HUB_OFFLINE": "1"}
     words = list(map(str, command))
     return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
@@ -43,7 +43,7 @@ def need_registry(package: str) -> None:
 def make_environment(folder: Path, *requirements: str | Path) -> Path:
     """Make an environment in a folder, with what `pip install` is to install; return its `bin`."""
     run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
-    run(folder / "bin/python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile", *requirements, cwd=folder)
     return folder / "bin"
 
 

@@ -74,7 +74,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             pins = tmp_path_factory.mktemp("pins") / "lowest.txt"
             pins.write_text("".join(f"{name}=={version}\n" for name, version in lowest().items()))
             extras = f"{ROOT}[pipeline,cpu,offline]"
-            make_environment(folder, "--no-cache-dir", "--no-compile", "-c", pins, extras, "pytest", "pytest-timeout")
+            make_environment(folder, "--no-cache-dir", "-c", pins, extras, "pytest", "pytest-timeout")
         run(interpreter, "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", ROOT, cwd=folder)
         yield interpreter
     finally:
