@@ -61,7 +61,8 @@ def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for module in ("cxc", "cxc_figures"):
         monkeypatch.setattr(f"relabel.judge.{module}.human_scores", scores)
-    outcome = run(Project(load_config(None), Runtime()))
+    few = {"judge.resamples": 20, "judge.draws": 20}  # no figure here depends on them
+    outcome = run(Project(load_config(None, overrides=few), Runtime()))
     assert outcome.problems == []
     rows = {(r["label"], r["task"], r["subset"]): r for r in outcome.report.records}
     assert {rows[label, "sits", "all"]["n"] for label, *_ in PUBLISHED} == {44_833}
