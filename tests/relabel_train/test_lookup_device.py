@@ -124,14 +124,14 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     names, expected = lookup.caption_ids([7, 3, 9]), lookup.block([7, 3, 9], pooling="max")
     batch = RelevanceCollate(lookup, numbers_alone, pooling="max", keep=False)(samples_of(names))
     assert (type(batch), set(batch)) == (UserDict, {"x", "relevance", "same_image"})
-    np.testing.assert_array_equal(batch["relevance"], expected)
+    np.testing.assert_allclose(batch["relevance"], expected, atol=1e-6)
     pairs = [(torch.zeros(2), row) for row in (7, 3, 9)]  # a tuple whose second member is the row
     x, rows, relevance, same = RelevanceCollate(lookup, key=1, pooling="max")(pairs)
     assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
-    np.testing.assert_array_equal(relevance, expected)
+    np.testing.assert_allclose(relevance, expected, atol=1e-6)
     named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
     bare = [{"id": name.removeprefix("coco:"), "x": 1} for name in names]
-    np.testing.assert_array_equal(named(bare)["relevance"], expected)
+    np.testing.assert_allclose(named(bare)["relevance"], expected, atol=1e-6)
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
     for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):

@@ -14,7 +14,7 @@ import torch
 from tests.relabel_train.reference.runs import Run, held
 
 from relabel.stages import Project
-from relabel_train.metrics import ReportSettings, retrieval_report
+from relabel_train.metrics import ReportSettings, RetrievalReport, retrieval_report
 from relabel_train.reference.data import Split, read_split
 from relabel_train.reference.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.reference.features import Features, open_features
@@ -33,6 +33,19 @@ def fitted(options: FitOptions) -> tuple[Any, Split, Features]:
     return load_model(options.out)[0], read_split(options.captions, "test", features), features
 
 
+def assert_figures_of(report: RetrievalReport, scores: Any, image: Any) -> None:
+    """Check figures of scores that may differ from these by rounding.
+
+    Nearly tied pairs may change places, so each figure lies between those of own pairs scored lower and higher.
+    """
+    own = image == np.arange(len(scores))[:, None]
+    bounds = [retrieval_report(scores + sign * 1e-5 * own, image, settings=PLAIN) for sign in (-1, 1)]
+    for figure, *others in zip(report, *bounds, strict=True):
+        for side in ("i2t", "t2i", "both"):
+            value, *ends = (getattr(one, side) for one in (figure, *others))
+            assert value is None if None in ends else min(ends) <= value <= max(ends), (figure.name, side)
+
+
 def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project) -> None:
     """Check all images, and `images`: gallery and queries are the first five images and their captions."""
     options = run(epochs=3, lr=0.02)
@@ -47,8 +60,8 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
     assert json.loads(json.dumps(report.to_json())) == report.to_json()
     for given, used in ((0, len(images)), (5, 5), (10**6, len(images))):
         own = split.image < used
-        expected = retrieval_report((images[:used], captions[own]), split.image[own], settings=PLAIN)
-        assert evaluate(held(options, images=given), "cpu").retrieval.to_json() == expected.to_json()
+        part = evaluate(held(options, images=given), "cpu").retrieval
+        assert_figures_of(part, images[:used] @ captions[own].T, split.image[own])
     with pytest.raises(FitError, match="`images` or `eccv`"):
         evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
 
@@ -66,8 +79,7 @@ def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project
     assert messages[-1].startswith(f"scored {len(split.texts)} of {len(split.texts)} captions")
     lookup = small_project.folder("exports", "all", "lookup", "cider")
     report = evaluate(held(runs[0], average=(runs[1].out,), lookup=(lookup,)), "cpu")
-    expected = retrieval_report((each[0] + each[1]) / 2, split.image, settings=PLAIN)
-    assert report.retrieval.to_json() == expected.to_json()
+    assert_figures_of(report.retrieval, (each[0] + each[1]) / 2, split.image)
     assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()
     assert report.graded["cider"]["labels.ndcg"].i2t is not None
 
