@@ -74,10 +74,11 @@ class Project:
 
     def ingest_values(self, config: Config) -> dict[str, Any]:
         """Return the parameters of the corpus by dotted name; the path from the corpus, so that both can be moved."""
-        params, corpus = self.captions(config), self.folder("corpus")
+        params = self.captions(config)
         values = params.model_dump(mode="json", exclude={"dataset", "url"})
         if params.path is not None:
-            values["path"] = os.path.relpath(params.path.resolve(), corpus.resolve())
+            # Links stay: the captions are what they lead to when the path is read again.
+            values["path"] = os.path.relpath(params.path, self.folder("corpus"))
         return {f"ingest.{name}": value for name, value in values.items()}
 
     @property
