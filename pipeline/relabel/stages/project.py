@@ -98,18 +98,17 @@ class Project:
     @cached_property
     def corpus(self) -> Corpus:
         """The ingested corpus, of today's captions and parameters."""
-        folder = self.folder("corpus")
+        folder, dataset = self.folder("corpus"), self.config.ingest.dataset
+        command = self.command("ingest", path=None if dataset in PUBLISHED_FORMATS else "PATH")
         if not (folder / MANIFEST).exists():
-            dataset = self.config.ingest.dataset
-            path = None if dataset in PUBLISHED_FORMATS else "PATH"
-            todo = f"Make it with {self.command('ingest', path=path)}."
+            todo = f"Make it with {command}."
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
         from relabel.stages.ingest import check_captions
 
         check_captions(self)
-        return Corpus.open(folder, self.runtime.progress)
+        return Corpus.open(folder, self.runtime.progress, command)
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

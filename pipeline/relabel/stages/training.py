@@ -24,12 +24,11 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
 
     `captions`: folder of the corpus: ``LABELS/DATASET/corpus``. Every folder may be a link, or be reached through one.
     """
-    if not (captions / MANIFEST).exists():
-        return  # whoever reads the corpus says what is missing
-    dataset, places = read_manifest(captions).name, [_named(captions).parent, captions.resolve().parent]
-    places += (parent for folder in folders for parent in _named(folder).parents)
-    corpora = (place / "corpus" for place in places if place.name == dataset)
-    root = next((c.parent for c in corpora if c.exists() and c.samefile(captions)), places[1])
+    dataset = read_manifest(captions).name if (captions / MANIFEST).exists() else ""
+    # Names keep their links, so that the project is found if a folder of it lies elsewhere.
+    names = [Path(os.path.normpath(path.absolute())) for path in (captions, *folders)]
+    places = (place for name in (*names, captions.resolve()) for place in name.parents if place.name == dataset)
+    root = next((p for p in places if (p / "corpus").exists() and captions.samefile(p / "corpus")), names[0].parent)
     file = params_file(root.parent) or Path("params.yaml")
     if not file.exists():
         return
@@ -37,8 +36,9 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     project = Project(config, runtime, root.parent)
     if root.name == dataset:
         check_captions(project)
+    exports = [path for path in root.glob("exports/*/*/*") if path.exists()]
     for folder in folders:
-        if not _is_of(root, folder):
+        if not folder.exists() or not any(map(folder.samefile, exports)):
             continue
         made = read_manifest(folder)
         label, split = str(made.metadata["label"]), str(made.metadata["split"])
@@ -46,17 +46,6 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
             job = export_batches(project, label, split, made.name)
             job = replace(job, recipe=replace(job.recipe, config=made.config.copy))
         else:
-            near = made.metadata["neighbours"]
+            near = made.metadata.get("neighbours")
             job = export_lookup(project, label, split, near and near["candidates"])
         replace(job, out=folder).open()
-
-
-def _is_of(root: Path, folder: Path) -> bool:
-    """Return whether a folder is one of a dataset: by its name, or because links lead to the same place."""
-    exports = (path for path in root.glob("exports/*/*/*") if path.exists())
-    return root in _named(folder).parents or (folder.exists() and any(map(folder.samefile, exports)))
-
-
-def _named(path: Path) -> Path:
-    """Return an absolute path in which links stay."""
-    return Path(os.path.normpath(path.absolute()))

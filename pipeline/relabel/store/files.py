@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,7 +40,7 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
     known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
-        if recorded == _state(path.stat()) and re.fullmatch("[0-9a-f]{64}", sha256):
+        if recorded == _state(path.stat()) and len(bytes.fromhex(sha256)) == 32:
             return sha256
     started = time.time()
     # Changes through a map set the time of a file only once until they are written to the disk. Other programs may

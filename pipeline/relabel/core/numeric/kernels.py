@@ -63,9 +63,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         with suppress(Exception):
             super().save_overload(*args)
             # Machine code of older versions would stay forever.
-            for path in Path(self.cache_path).parent.glob("relabel-*"):
-                if path.name != _folder_name():
-                    shutil.rmtree(path, ignore_errors=True)
+            for path in {*Path(self.cache_path).parent.glob("relabel-*")} - {Path(self.cache_path)}:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 FIRST, MAX, MEAN = 0, 1, 2
