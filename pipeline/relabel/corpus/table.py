@@ -102,16 +102,17 @@ class Corpus:
         return cls(lambda: table, table_digest(table), table_splits(table), namespace)
 
     @classmethod
-    def open(cls, folder: Path, progress: Progress = SILENT) -> Corpus:
-        """Open a corpus that `relabel ingest` wrote. Its captions are read when they are needed.
+    def open(cls, folder: Path, progress: Progress = SILENT, command: str = "again") -> Corpus:
+        """Open a corpus that `relabel ingest` wrote. Its captions are read, and compared, when they are needed.
 
-        PTB tokens lie beside it, in the folder `tokens`, once a label has wanted them.
+        PTB tokens lie beside it, in the folder `tokens`, once a label has wanted them. `command`: makes the corpus.
         """
-        manifest = open_artefact(folder, "corpus")
-        read = partial(read_parts, folder, manifest)
+        manifest = open_artefact(folder, "corpus", command)
+        opened = partial(open_artefact, folder, "corpus", command, content=True)
+        digest, namespace = manifest.metadata["digest"], manifest.config["namespace"]
         splits = {s: range(*manifest.metadata["splits"][s]) for s in SPLITS if s in manifest.metadata["splits"]}
         make = partial(open_tokens, folder.parent / "tokens", progress)
-        return cls(read, manifest.metadata["digest"], splits, manifest.config["namespace"], make)
+        return cls(lambda: read_parts(folder, opened()), digest, splits, namespace, make)
 
     @cached_property
     def table(self) -> pa.Table:

@@ -40,7 +40,7 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
             made = build_encoding(project, label, SPLIT)
-            parts[label] = FuseInput(source, made.config, made.identity, opened)
+            parts[label] = FuseInput(source, made.config, encode(project, label, SPLIT), opened)
     return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
 
 

@@ -163,7 +163,7 @@ class EvaluationResult:
         if not self.write or not report.tables:
             return
         config = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
-        inputs: Inputs = {entry: job.identity for entry, job in made_of.items()}
+        inputs: Inputs = {**made_of}
         folder = self.project.folder("report", self.project.config.judge.split)
         recipe = Recipe("report", name, lambda: config, inputs, partial(write_report, name, report, draw))
         Job(self.project, folder / name, recipe, self.project.command("correlate")).run()

@@ -39,7 +39,7 @@ def encode(project: Project, label: str, split: str) -> Job:
         make_steps(job, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
-    inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one.identity for part, one in parts.items()}
+    inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one for part, one in parts.items()}
     if (tokenizer := source.tokenizer()) is not None:
         inputs["tokens"] = f"{tokenizer} {version_of('tokens')}"
     job = Job(

@@ -76,8 +76,8 @@ def _inputs(
 def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inputs:
     """Return the inputs of an export."""
     corpus = project.corpus
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    return inputs if neighbours is None else inputs | {"neighbours": neighbours.identity}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
+    return inputs if neighbours is None else inputs | {"neighbours": neighbours}
 
 
 def existing_neighbours(project: Project, label: str, candidates: str, queries: Queries = "captions") -> Job | None:
@@ -118,7 +118,6 @@ def export_neighbours(project: Project, label: str, candidates: str, queries: Qu
 
     corpus, table = project.corpus, prepare_neighbours(project, label, candidates, queries)
     config: dict[str, Any] = {"queries": queries, "candidates": candidates}
-    inputs: Inputs = {"corpus": corpus.digest, "neighbours": table.identity}
 
     def fill(work: Work) -> None:
         near = ArtefactRef.of(table)
@@ -129,7 +128,7 @@ def export_neighbours(project: Project, label: str, candidates: str, queries: Qu
     return Job(
         project,
         project.folder("exports", candidates, "neighbours", queries, label),
-        Recipe("neighbour_ids", label, lambda: config, inputs, fill),
+        Recipe("neighbour_ids", label, lambda: config, {"corpus": corpus.digest, "neighbours": table}, fill),
         project.command("export neighbours", label=label, split=candidates, queries=queries),
         table.parameters,
     )

@@ -32,13 +32,13 @@ def export_batches(project: Project, label: str, split: str, name: str | None = 
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
     encoding = encode(project, label, serving_split(project, lambda s: project.folder("encodings", s, label), split))
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
         candidates = serving_split(project, lambda s: project.folder("neighbours", s, "captions", near), split)
         table = neighbours(project, near, candidates, "captions")
-        inputs["neighbours"] = table.identity
+        inputs["neighbours"] = table
     # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
     config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 

@@ -53,7 +53,7 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         opened, progress = partial(open_lookup, out), project.runtime.progress
         return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
 
-    inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup.identity, "keys": lambda: digest_keys(shards())}
+    inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup, "keys": lambda: digest_keys(shards())}
     recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, export_wds, label, split))
     job = export_job(project, label, split, recipe, steps)
     return job

@@ -66,6 +66,7 @@ class Job:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
         check_place(self.out, spec, self.check)
         work = Work(work_folder(self.out, spec.fingerprint))
+        self.recipe.check_inputs()
         make_folder(work.folder)
         make_share(self.steps(work), work, share, runtime)
         return f"{spec.kind} {spec.name}: share {share[0]} of {share[1]} is made; the command without --shard collects"
@@ -93,7 +94,7 @@ class Job:
         An input that is absent is not compared, which is logged: the manifest's word is taken.
         """
         try:
-            manifest = open_artefact(self.out, self.recipe.kind)
+            manifest = open_artefact(self.out, self.recipe.kind, self.command)
         except MissingError as error:
             problem = f"no {self.recipe.kind} {self.recipe.name}"
             raise MissingError(problem, where=error.where, todo=f"Run {self.command}.") from error
@@ -121,9 +122,15 @@ class Job:
             raise CheckError(problem, where=str(self.out), todo=f"Run {self.command}.")
         return manifest
 
-    def identity(self) -> str:
+    def __call__(self) -> str:
         """Return the identity of the artefact on disk, as an input of another one."""
         return self.open().identity
+
+    def check_bytes(self) -> None:
+        """Raise if a file has other bytes than were written, also in encodings that are opened with this one."""
+        open_artefact(self.out, self.recipe.kind, self.command, content=True)
+        if self.recipe.kind == "encoding":
+            self.recipe.check_inputs()
 
     def state(self) -> Literal["done", "partly", "to do"]:
         """Return the state on disk: "partly" if an interrupted run left work that the next one continues."""

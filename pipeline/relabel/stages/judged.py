@@ -46,7 +46,7 @@ def judge(project: Project, label: str) -> Job:
     encoding = encode(project, label, split)
     config = {"source": source.spec.name, "pooling": source.params.pooling}
     config |= {"split": split, "leave_one_out": leave_one_out}
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in params.tasks}
 
     def fill(work: Work) -> None:
@@ -69,7 +69,7 @@ def figures(project: Project, label: str) -> Job:
         compare(open_scores(project, label), params, runtime.progress, runtime.threads).write(work)
 
     config = params.model_dump(mode="json", include={*_FIGURES})
-    recipe = Recipe("figures", label, lambda: config, {"judgement": scores.identity}, fill)
+    recipe = Recipe("figures", label, lambda: config, {"judgement": scores}, fill)
     out = project.folder("figures", params.split, label)
     return _job(project, label, out, recipe, scores.command, ("leave_one_out", "tasks", *_FIGURES))
 
@@ -89,10 +89,10 @@ def ranking(project: Project, label: str) -> Job:
     gate = params.gate if source.is_pairwise() else None
     encoding = encode(project, label, "test")
     config: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     if gate:
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
-        inputs["gate"] = encode(project, gate, "test").identity
+        inputs["gate"] = encode(project, gate, "test")
         config |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
 
     def ranker(name: str) -> Ranker:
@@ -265,7 +265,7 @@ class ScoredSet:
 
         config: Values = {"resamples": params.resamples, "seed": params.seed}
         config |= {"statistics": judged.statistics, "group": judged.group, "ties": judged.ties}
-        inputs: Inputs = {"scores": scores.identity, "judgements": pairs.digest_of_judgements}
+        inputs: Inputs = {"scores": scores, "judgements": pairs.digest_of_judgements}
         recipe = Recipe("figures", self.label, lambda: config, inputs, fill)
         return self._job("figures", recipe, ("resamples", "seed"))
 

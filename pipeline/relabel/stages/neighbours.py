@@ -45,10 +45,10 @@ def neighbours(
     encoding = encode(project, label, split)
     spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
     config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     if gate := source.gate():
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
-        inputs["gate"] = encode(project, gate, split).identity
+        inputs["gate"] = encode(project, gate, split)
         config["pooling of the gate"] = project.config.source(gate).params.pooling
     opened = partial(open_label, project, label, split)
     table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, project.runtime)

@@ -59,7 +59,7 @@ def page(project: Project, split: str, names: Sequence[str], against: Sequence[A
         with suppress(RelabelError):
             limit = find_threshold(project, listed)
             config["false_negatives"] = asdict(limit)
-    inputs: Inputs = {"corpus": project.corpus.digest, **{name: job.identity for name, job in jobs.items()}}
+    inputs: Inputs = {"corpus": project.corpus.digest, **jobs}
 
     def fill(work: Work) -> None:
         scores = [open_scores(project, name) for name in names] if "cxc" in against else []

@@ -74,10 +74,11 @@ class Project:
 
     def ingest_values(self, config: Config) -> dict[str, Any]:
         """Return the parameters of the corpus by dotted name; the path from the corpus, so that both can be moved."""
-        params, corpus = self.captions(config), self.folder("corpus")
+        params = self.captions(config)
         values = params.model_dump(mode="json", exclude={"dataset", "url"})
         if params.path is not None:
-            values["path"] = os.path.relpath(params.path.resolve(), corpus.resolve())
+            # Links stay: the captions are what they lead to when the path is read again.
+            values["path"] = os.path.relpath(params.path, self.folder("corpus"))
         return {f"ingest.{name}": value for name, value in values.items()}
 
     @property
@@ -97,18 +98,17 @@ class Project:
     @cached_property
     def corpus(self) -> Corpus:
         """The ingested corpus, of today's captions and parameters."""
-        folder = self.folder("corpus")
+        folder, dataset = self.folder("corpus"), self.config.ingest.dataset
+        command = self.command("ingest", path=None if dataset in PUBLISHED_FORMATS else "PATH")
         if not (folder / MANIFEST).exists():
-            dataset = self.config.ingest.dataset
-            path = None if dataset in PUBLISHED_FORMATS else "PATH"
-            todo = f"Make it with {self.command('ingest', path=path)}."
+            todo = f"Make it with {command}."
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
         from relabel.stages.ingest import check_captions
 
         check_captions(self)
-        return Corpus.open(folder, self.runtime.progress)
+        return Corpus.open(folder, self.runtime.progress, command)
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

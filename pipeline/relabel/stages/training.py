@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from relabel.config import load_config, params_file
 from relabel.core.runtime import Runtime
 from relabel.stages.export import export_lookup
 from relabel.stages.export_batches import export_batches
+from relabel.stages.ingest import check_captions
 from relabel.stages.project import Project
-from relabel.store.manifest import read_manifest
+from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> None:
@@ -20,22 +22,30 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     Only folders of the project are compared, and only where a parameter file is found. Sampler and sizes of
     precomputed batches may come from options, so these are compared by their inputs.
 
-    `captions`: folder of the corpus: ``LABELS/DATASET/corpus``.
+    `captions`: folder of the corpus: ``LABELS/DATASET/corpus``. Every folder may be a link, or be reached through one.
     """
-    root = captions.resolve().parent
+    dataset = read_manifest(captions).name if (captions / MANIFEST).exists() else ""
+    # Names keep their links, so that the project is found if a folder of it lies elsewhere.
+    names = [Path(os.path.normpath(path.absolute())) for path in (captions, *folders)]
+    places = (place for name in (*names, captions.resolve()) for place in name.parents if place.name == dataset)
+    root = next((p for p in places if (p / "corpus").exists() and captions.samefile(p / "corpus")), names[0].parent)
     file = params_file(root.parent) or Path("params.yaml")
     if not file.exists():
         return
     config = load_config(file, [], {"ingest.dataset": root.name})
     project = Project(config, runtime, root.parent)
+    if root.name == dataset:
+        check_captions(project)
+    exports = [path for path in root.glob("exports/*/*/*") if path.exists()]
     for folder in folders:
-        if root not in folder.resolve().parents:
+        if not folder.exists() or not any(map(folder.samefile, exports)):
             continue
         made = read_manifest(folder)
         label, split = str(made.metadata["label"]), str(made.metadata["split"])
         if made.kind == "batches":
             job = export_batches(project, label, split, made.name)
-            replace(job, recipe=replace(job.recipe, config=made.config.copy)).open()
+            job = replace(job, recipe=replace(job.recipe, config=made.config.copy))
         else:
-            near = made.metadata["neighbours"]
-            export_lookup(project, label, split, near and near["candidates"]).open()
+            near = made.metadata.get("neighbours")
+            job = export_lookup(project, label, split, near and near["candidates"])
+        replace(job, out=folder).open()

@@ -26,7 +26,7 @@ from typing import Any
 from relabel.core.errors import FULL, CheckError, MissingError, RelabelError, UsageError, system_error
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.files import make_folder, sync_folder, write_text
-from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, find_changed, read_manifest
+from relabel.store.manifest import MANIFEST, MODELS, Manifest, Spec, open_artefact, read_manifest
 from relabel.store.workdir import Work
 
 Inputs = dict[str, str | Callable[[], str]]
@@ -50,7 +50,8 @@ class Recipe:
     """What an artefact is and how its files are written.
 
     `config`: returns the parameters that can change a value. `inputs`: the identities of the inputs, or functions
-        that return them. Both raise MissingError where they need something that is absent.
+        that return them. Both raise MissingError where they need something that is absent. A function with a method
+        `check_bytes` is another artefact, whose bytes are compared before they are read.
     `fill`: writes the files through a `Work`. A later call resumes, since finished files are kept.
     """
 
@@ -69,6 +70,11 @@ class Recipe:
         """Return the identity of an input."""
         value = self.inputs[name]
         return value if isinstance(value, str) else value()
+
+    def check_inputs(self) -> None:
+        """Raise if a file of an artefact among the inputs is changed: what is made of it would pass as right."""
+        for value in self.inputs.values():
+            getattr(value, "check_bytes", lambda: None)()
 
 
 def build(
@@ -120,9 +126,9 @@ def build(
 def current_manifest(out: Path, spec: Spec, retry: bool = False) -> Manifest | None:
     """Return the manifest of the artefact of a spec if it is complete, judged by names and sizes of its files."""
     with suppress(OSError, MissingError, CheckError):
-        manifest = read_manifest(out) if (out / MANIFEST).exists() else None
-        if manifest and manifest.fingerprint == spec.fingerprint and not (retry and manifest.failed):
-            return None if find_changed(out, manifest) else manifest
+        manifest = open_artefact(out, spec.kind)
+        if manifest.fingerprint == spec.fingerprint and not (retry and manifest.failed):
+            return manifest
     return None
 
 
@@ -148,6 +154,7 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
 
 
 def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Manifest:
+    recipe.check_inputs()
     work, spec, started = Work(folder, provenance=dict(record or {})), recipe.spec, time.monotonic()
     make_folder(folder)
     try:

@@ -32,24 +32,40 @@ def sha256_file(path: Path) -> str:
 def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name: str = "") -> str:
     """Return the sha256 of a file that artefacts are made from, remembered between processes.
 
-    `compute`: returns another digest of the content, which `name` distinguishes.
+    `compute`: returns another sha256 of the content, which `name` distinguishes.
 
     The file is read again if its size, or the time of its last change, is another.
     """
-    now = path.stat()
-    state = f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
     known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
-        if recorded == state:
+        if recorded == _state(path.stat()) and len(bytes.fromhex(sha256)) == 32:
             return sha256
+    started = time.time()
+    # Changes through a map set the time of a file only once until they are written to the disk. Other programs may
+    # hold such a map (`np.memmap`). Some file systems that are only read cannot do this.
+    with suppress(OSError), path.open("rb") as handle:
+        os.fsync(handle.fileno())
+    now = path.stat()
     sha256 = (compute or sha256_file)(path)
     # A file that is still written may change once more within one tick of the clock of its file system.
-    if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
+    if started - max(now.st_mtime, now.st_ctime) > _SETTLED and not _is_in_memory(path):
         with suppress(OSError):
-            write_text(known, f"{state} {sha256}")
+            write_text(known, f"{_state(now)} {sha256}")
     return sha256
+
+
+def _state(now: os.stat_result) -> str:
+    return f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
+
+
+def _is_in_memory(path: Path) -> bool:
+    """Return whether a file lies in memory, where changes through a map do not set its time."""
+    import psutil
+
+    types = {mounted.mountpoint: mounted.fstype for mounted in psutil.disk_partitions(all=True)}
+    return next((types.get(str(p)) for p in path.resolve().parents if p.is_mount()), "") in ("tmpfs", "ramfs")
 
 
 @contextmanager

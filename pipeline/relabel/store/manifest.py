@@ -19,6 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
+from relabel.store.files import sha256_file
 
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"
@@ -169,23 +170,18 @@ def _parse(content: bytes, where: str) -> Manifest:
     return manifest
 
 
-def find_changed(folder: Path, manifest: Manifest) -> str | None:
-    """Describe the first file of an artefact that is missing or of another size; None if there is none.
+def open_artefact(folder: Path, kind: str, command: str = "again", content: bool = False) -> Manifest:
+    """Read the manifest of an artefact; raise if one of its files is missing or of another size.
 
-    No file is read: `relabel verify` compares the bytes.
+    `command`: makes the artefact, for messages. `content`: whether the sha256 of every file is compared as well.
     """
+    manifest, todo = read_manifest(folder, kind), f"Delete the folder and run {command}."
     for name, entry in manifest.files.items():
         path = folder / name
         if not path.exists() or path.stat().st_size != entry.bytes:
-            return f"{name} is missing or does not have {entry.bytes} bytes"
-    return None
-
-
-def open_artefact(folder: Path, kind: str) -> Manifest:
-    """Read the manifest of an artefact; raise if one of its files is missing or of another size."""
-    manifest = read_manifest(folder, kind)
-    if changed := find_changed(folder, manifest):
-        raise CheckError(changed, where=str(folder), todo="Delete the folder and run again.")
+            raise CheckError(f"{name} is missing or does not have {entry.bytes} bytes", where=str(folder), todo=todo)
+        if content and sha256_file(path) != entry.sha256:
+            raise CheckError(f"{name} was changed after it was written", where=str(folder), todo=todo)
     return manifest
 
 

@@ -1,9 +1,17 @@
-"""Contract: any change of the captions is found by the next command, whatever the size and time of the changed file."""
+"""Contract: any change of the captions is found by the next command, whatever the size and time of the changed file.
+
+Contract: a training compares captions and lookups with the parameters of today, whichever folders are links and however
+it reaches them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +22,7 @@ from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
+from relabel.stages.training import check_labels
 
 LINES = "caption_id,image_id,text\n1,a,a dog\n2,b,two cats\n"
 
@@ -70,6 +79,20 @@ def test_changed_captions_are_named(project: Callable[..., Project], change: Cal
         project().corpus  # noqa: B018
 
 
+def test_captions_and_labels_behind_links_are_read_by_their_names(project: Callable[..., Project]) -> None:
+    Path("deep/disk").mkdir(parents=True)
+    Path("far").symlink_to("deep/disk")
+    Path("now").symlink_to("captions")
+    stages.ingest(replace(project(dataset="far", path="now"), labels=Path("far"))).run()
+    shutil.copytree("captions", "new")
+    Path("new/a.csv").write_text(LINES.replace("dog", "cat"))
+    assert len(replace(project(dataset="far"), labels=Path("far")).corpus) == 2
+    Path("now").unlink()
+    Path("now").symlink_to("new")
+    with pytest.raises(CheckError, match=r"another a\.csv"):
+        replace(project(dataset="far"), labels=Path("far")).corpus  # noqa: B018
+
+
 def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
     with pytest.raises(CheckError, match="namespace"):
         project(namespace="ours").corpus  # noqa: B018
@@ -86,3 +109,37 @@ def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
 def test_a_parameter_without_effect_is_refused(project: Callable[..., Project], given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         stages.ingest(project(path="captions", **given))
+
+
+LOOKUP = "labels/mine/exports/train/lookup/cider"
+
+
+@pytest.mark.parametrize("linked", ["", "labels", "labels/mine", "labels/mine/corpus", "labels/mine/exports", LOOKUP])
+def test_a_training_compares_what_lies_behind_links(linked: str, project: Callable[..., Project]) -> None:
+    def write_params(sigma: float) -> None:
+        sources = {"cider": {"source": "cider", "tokenizer": "lower_split", "sigma": sigma}}
+        Path("params.yaml").write_text(json.dumps({"ingest": {"dataset": "mine"}, "sources": sources}))
+
+    write_params(6)
+    stages.encode(project(), "cider", "train").run()
+    stages.export_lookup(project(), "cider", "train").run()
+    if linked:
+        Path("disk").mkdir()
+        Path(linked).rename("disk/moved")
+        Path(linked).symlink_to(Path("disk/moved").absolute())
+    Path("other").symlink_to("labels")
+    corpus, lookup = Path("labels/mine/corpus"), Path(LOOKUP)
+    corpora, lookups = {corpus, corpus.absolute(), Path("other/mine/corpus")}, [lookup, lookup.absolute()]
+    lookups += lookup.resolve(), Path("other", *lookup.parts[1:])
+    # The target of a linked corpus alone does not lead to the project; a lookup's name does.
+    pairs = [*product(corpora, lookups), (corpus.resolve(), lookup)]
+    for pair in pairs:
+        check_labels(pair[0], [pair[1]], Runtime())
+    write_params(2)
+    for pair in pairs:
+        with pytest.raises(CheckError, match=r"sigma \(6.0 there, 2.0 here\)"):
+            check_labels(pair[0], [pair[1]], Runtime())
+    Path("captions/a.csv").write_text(LINES.replace("dog", "cat"))
+    for path in corpora:
+        with pytest.raises(CheckError, match=r"another a\.csv"):
+            check_labels(path, [], Runtime())

@@ -1,7 +1,12 @@
-"""Contract: an export is an artefact: refused if its inputs are stale or missing."""
+"""Contract: an export is an artefact: refused if its inputs are stale or missing.
+
+Contract: no artefact is made of files that have other bytes than were written; the error names file and command.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +16,8 @@ from tests.relabel.export.formats import in_folder
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.stages import Project
+from relabel.sources.scores import ScoresParams
+from relabel.stages import Job, Project
 
 
 @pytest.fixture
@@ -36,3 +42,46 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
     config = project.config.model_copy(update={"neighbours": Config().neighbours})
     with pytest.raises(CheckError, match=r"k \(8 there, "):
         stages.export_neighbours(replace(project, config=config), "cbow", "all").run()
+
+
+ENCODING, NEIGHBOURS = ("encodings/all/cbow", "encode"), ("neighbours/all/captions/cbow", "neighbours")
+
+
+@pytest.mark.parametrize(
+    ("changed", "prepare"),
+    [
+        (("corpus", "ingest"), lambda p: stages.neighbours(p, "cbow", "all", "images")),
+        (ENCODING, lambda p: stages.neighbours(p, "cbow", "all", "images")),
+        (ENCODING, lambda p: stages.export(p, "hf", "cbow", "all")),
+        (ENCODING, lambda p: stages.export_lookup(p, "part", "all")),
+        (ENCODING, lambda p: stages.export_batches(p, "cbow", "all", "b")),
+        (NEIGHBOURS, lambda p: stages.export(p, "hf", "cbow", "all")),
+        (NEIGHBOURS, lambda p: stages.export_neighbours(p, "cbow", "all")),
+        (("exports/all/lookup/cbow", "export lookup"), lambda p: stages.export_wds(p, "cbow", "all")),
+    ],
+)
+def test_no_artefact_is_made_of_changed_bytes(
+    changed: tuple[str, str], prepare: Callable[[Project], Job], small_project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "scores.csv").write_text("image_id,caption_id,score\n图0,ç0-0,0.5\n", encoding="utf-8")
+    made_of = ScoresParams(file=str(tmp_path / "scores.csv"), missing="cbow")
+    config = small_project.config.model_copy(update={"sources": small_project.config.sources | {"part": made_of}})
+    labels = shutil.copytree(small_project.labels, tmp_path / "labels")
+    project = replace(small_project, config=config, labels=labels)
+    stages.encode(project, "part", "all").run()
+    folder, command = project.folder() / changed[0], changed[1]
+    path = next(path for path in sorted(folder.rglob("*"), reverse=True) if path.suffix in (".parquet", ".npy"))
+
+    def flip() -> None:
+        body = bytearray(path.read_bytes())
+        body[len(body) // 2] ^= 4
+        path.write_bytes(body)
+
+    flip()
+    with pytest.raises(CheckError, match=rf"{path.name}.*changed.* Delete .* run `relabel {command}") as caught:
+        prepare(replace(project)).run()
+    assert caught.value.where == str(folder)
+    flip()
+    assert prepare(replace(project)).run()[1]
+    flip()
+    assert not prepare(replace(project)).run()[1]

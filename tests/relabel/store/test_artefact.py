@@ -10,7 +10,8 @@ Contract: a manifest is read exactly as it was written, or refused with its path
 folder.
 
 Contract: the hash of an input file is remembered between processes, and computed again after any change of the file,
-also one that keeps its size and time of modification.
+also one that keeps its size and time of modification, or is made through a map that another program holds. Damage in
+what is remembered is found.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import hashlib
 import json
 import os
 import random
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from relabel.core.errors import CheckError, UsageError
@@ -250,20 +254,54 @@ def test_a_manifest_of_another_kind_or_format_or_with_files_outside_is_refused(o
         read_manifest(out)
 
 
-def test_a_changed_file_is_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Remember the hashes of files that are some hundredths of a second old, in the returned folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "_SETTLED", -1.0)
+    monkeypatch.setattr(files, "_SETTLED", 0.02)
+    return tmp_path / "cache/relabel/sha256"
+
+
+@pytest.mark.usefixtures("remembered")
+def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
     read, path = list[str](), tmp_path / "a.bin"
 
     def digest(path: Path) -> str:
         read.append(path.read_text())
-        return read[-1]
+        return hashlib.sha256(b"of " + path.read_bytes()).hexdigest()
 
     path.write_text("one")
-    assert [input_sha256(path, digest, "text") for _ in range(2)] == ["one", "one"]
-    assert read == ["one"]
+    time.sleep(0.1)
+    assert len({input_sha256(path, digest, "text") for _ in range(2)}) == 1
     state = path.stat()
     path.write_text("two")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert input_sha256(path, digest, "text") == "two"
+    assert input_sha256(path, digest, "text") == hashlib.sha256(b"of two").hexdigest()
+    assert read == ["one", "two"] or files._is_in_memory(path)
     assert input_sha256(path) == hashlib.sha256(b"two").hexdigest()
+
+
+@pytest.mark.usefixtures("remembered")
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_file_that_is_filled_through_an_open_map_is_hashed_again(memory: bool, tmp_path: Path) -> None:
+    if memory and not Path("/dev/shm").is_dir():
+        pytest.skip("no file system in memory")
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if memory else tmp_path) as inside:
+        vectors = np.memmap(Path(inside, "v.bin"), np.float32, "w+", shape=(10, 1024))
+        for value in (1, 2, 3):
+            vectors[:] = value
+            time.sleep(0.1)
+            for _ in range(2):
+                assert input_sha256(Path(inside, "v.bin")) == hashlib.sha256(vectors.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("damage", [lambda line: line[:-20], lambda line: line[:-1] + "z", lambda line: "x" * 100])
+def test_a_damaged_memory_of_hashes_is_not_believed(
+    damage: Callable[[str], str], remembered: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.bin").write_text("one")
+    time.sleep(0.1)
+    for _ in range(3):
+        assert input_sha256(tmp_path / "a.bin") == hashlib.sha256(b"one").hexdigest()
+        for known in remembered.glob("*"):
+            known.write_text(damage(known.read_text()))

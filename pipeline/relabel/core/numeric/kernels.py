@@ -2,38 +2,69 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
     """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses."""
-    try:
-        compiled = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-    cache = compiled._cache
-    for name in ("load_overload", "save_overload"):
-        setattr(cache, name, partial(_forgive, cache, getattr(cache, name)))
+    compiled = numba.njit(nogil=True)(function)
+    # Neither the package's folder nor the user's cache may be writable: each process then compiles for itself.
+    with suppress(RuntimeError):
+        compiled._cache = _Cache(function)
     return compiled  # type: ignore[no-any-return]
 
 
-def _forgive(cache: Any, method: Callable[..., object], *args: object) -> object:
-    """Call a method of a cache; where it fails, empty the cache, so that the function is compiled again."""
-    try:
-        return method(*args)
-    # The index of another version may name types that were moved or renamed, and a disk may be full.
-    except (ImportError, AttributeError, OSError):
-        with suppress(OSError):
-            cache.flush()
-        return None
+@cache
+def _folder_name() -> str:
+    """Return a name that changes with the code of any compiled function.
+
+    numba compares the file of a function, and its machine code contains the functions and constants of other files.
+    """
+    folders = {path.parent for path in Path(__file__).parents[2].rglob("*.py") if b"@jit" in path.read_bytes()}
+    modules = sorted(path for folder in folders for path in folder.glob("*.py"))
+    return f"relabel-{hashlib.sha256(b''.join(path.read_bytes() for path in modules)).hexdigest()[:16]}"
+
+
+class _Place(CompileResultCacheImpl):  # type: ignore[misc]
+    """Names of the files of numba's cache, in a subfolder of the folder that numba chooses."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)
+        folder = Path(self.locator.get_cache_path(), _folder_name())
+        self.locator.get_cache_path = lambda: str(folder)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """A cache that never ends a run: what cannot be read is deleted and compiled again."""
+
+    _impl_class = _Place
+
+    def load_overload(self, *args: Any) -> Any:
+        try:
+            return super().load_overload(*args)
+        # Damaged pickles raise exceptions of any type.
+        except Exception:
+            shutil.rmtree(self.cache_path, ignore_errors=True)
+            return None
+
+    def save_overload(self, *args: Any) -> None:
+        # The disk may be full, or another process may have removed the folder.
+        with suppress(Exception):
+            super().save_overload(*args)
+            # Machine code of older versions would stay forever.
+            for path in {*Path(self.cache_path).parent.glob("relabel-*")} - {Path(self.cache_path)}:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 FIRST, MAX, MEAN = 0, 1, 2

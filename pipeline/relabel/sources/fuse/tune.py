@@ -53,14 +53,14 @@ class FuseInput:
     """Label that a fuse is fitted with.
 
     `config`: parameters of its encoding of val.
-    `identity`: identity of that encoding as an input of an artefact.
+    `identity`: that encoding as an input of an artefact.
     `opened`: opens the encoding.
     `tuned`: file of out-of-fold predictions, or None (see `find_out_of_fold`).
     """
 
     source: Source[Any]
     config: dict[str, Any]
-    identity: str
+    identity: str | Callable[[], str]
     opened: Callable[[], Relevance]
     tuned: Path | None = None
 

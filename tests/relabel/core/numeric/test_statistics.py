@@ -1,8 +1,8 @@
 """Contract: coefficients equal their definitions, a constant is undefined and never NaN, and the interval is a cluster
 bootstrap.
 
-Contract: compiled code works with and without a writable cache, and is cached where possible. Selection by heaps equals
-a full sort.
+Contract: compiled code works with and without a writable cache, and is cached where possible. A change of any module
+with compiled functions, or damage in the cache, makes it compile again. Selection by heaps equals a full sort.
 
 Contract: the thread helpers process every chunk once.
 """
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import relabel
+from relabel.core.numeric.kernels import MAX, jit, pool_next
 from relabel.core.numeric.statistics import bootstrap, kendall, pearson, round_relative, spearman
 from relabel.core.numeric.threads import run_chunks
 from relabel.topk.heaps import heap_push, sort_heaps
@@ -105,13 +109,13 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 """
 NO_FOLDER = """
-import numba
-real = numba.njit
-def njit(*functions, **options):
-    if options.pop("cache", False):
-        raise RuntimeError("cannot cache function: no locator available")
-    return real(*functions, **options)
-numba.njit = njit
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = []
+"""
+SCORE = """
+import numpy as np
+from relabel.topk.exact_scores import score
+print(score(np.eye(2, dtype=np.float32), np.array([0, 1]), 0, 2, 0, 1))
 """
 
 
@@ -123,6 +127,35 @@ def test_machine_code_is_cached_where_possible(tmp_path: Path, before: str, kept
     run = subprocess.run([sys.executable, "-c", before + SELECT], env=env, capture_output=True, text=True, check=False)
     assert (run.stdout.strip(), run.stderr) == ("[[2, 1]]", "")
     assert any(p.stat().st_size > 100 for p in tmp_path.rglob("*.nb*")) == kept
+
+
+def test_an_upgrade_compiles_the_callers_of_a_changed_function(tmp_path: Path) -> None:
+    shutil.copytree(Path(relabel.__file__).parent, tmp_path / "relabel", ignore=shutil.ignore_patterns("__pycache__"))
+    module, path = tmp_path / "relabel/core/numeric/kernels.py", os.pathsep.join([str(tmp_path), *sys.path])
+    env, text = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": path}, module.read_text()
+    for changed, best in ((text, "1.0"), (text.replace("if score > pooled", "if score < pooled"), "0.0")):
+        module.write_text(changed)
+        for _ in range(2):
+            run = subprocess.run([sys.executable, "-c", SCORE], env=env, capture_output=True, text=True, check=True)
+            assert run.stdout.strip() == best
+            folders = {path.parent.name for path in (tmp_path / "cache").rglob("*.nbi")}
+            assert len(folders) == 1
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_damaged_cache_is_replaced(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits() -> int:
+        compiled = jit(pool_next.py_func)  # type: ignore[attr-defined]
+        assert compiled(1.0, 2.0, MAX) == 2.0
+        return compiled.stats.cache_hits.total()  # type: ignore[no-any-return]
+
+    assert (hits(), hits()) == (0, 1)
+    for damage in (lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b)), lambda b: b"\xff" * len(b)):
+        (path,) = tmp_path.rglob(f"*.{ending}")
+        path.write_bytes(damage(path.read_bytes()))
+        assert (hits(), hits()) == (0, 1)
 
 
 @settings(max_examples=100, deadline=None)
