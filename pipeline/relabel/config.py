@@ -124,6 +124,12 @@ class Config(Parameters):
         copy._file = None if self._file is None else self._file.with_models(data, dataset)
         return copy
 
+    def with_judge(self, judge: JudgeParams) -> Config:
+        """Return the parameters with others of `judge`, as options give them."""
+        copy = self.model_copy(update={"judge": judge})
+        copy._file = self.file
+        return copy
+
     def params(self, label: str) -> SourceParams:
         """Return the parameters of a label; the name of a source is a label with the source's defaults.
 

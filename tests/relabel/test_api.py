@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
 import relabel
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import References
+from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.stages.verify import verify
 
 TEXTS = {
@@ -205,12 +207,60 @@ def test_documents_of_a_scorer_are_those_of_a_folder(folder: Path, labels: relab
         ([["a dog"], "a cat"], ["a cat"], r"references\[1\] must be a list"),
         (["a dog", ["a cat"]], ["a cat"], r"references\[1\] must be a text"),
         (["a dog"], ["a cat", None], r"captions\[1\] must be a text"),
+        (["a dog"], ["a cat", b"a dog"], r"captions\[1\] must be a text, found b'a dog'"),
+        (["a dog"], ["a cat", "\ud800"], r"captions\[1\] must be a text"),
+        ([["a dog"], ["a cat", " \n"]], ["a cat"], r"references\[1\]\[1\] is blank"),
         (3, ["a cat"], "references must be a list"),
     ],
 )
 def test_a_scorer_names_what_is_no_list_of_texts(references: Any, captions: Any, named: str) -> None:
     with pytest.raises(UsageError, match=named):
         relabel.Scorer("cider", tokenizer="lower_split")(references, captions)
+
+
+def test_pairs_count_what_the_caller_gave() -> None:
+    with pytest.raises(UsageError, match="as many references as captions, found 1 and 2"):
+        relabel.Scorer("cider", tokenizer="lower_split").pairs([["a dog"]], ["x", "y"])
+
+
+def test_an_empty_caption_scores_the_minimum(folder: Path) -> None:
+    captions = ["a dog surfs", "", "two cats", " \n"]
+    Path("words.txt").write_text("a 1 0\ndog 0 1\ncats 1 1\nsurfs -1 0\ntwo 0 -1\n")
+    for low, source, more in ((0.0, "cider", {}), (-1.0, "cbow", {"vectors": "words.txt"})):
+        scorer = relabel.Scorer(source, tokenizer="lower_split", **more)
+        scores, given = scorer(["a dog", "a wet dog"], captions), scorer(["a dog", "a wet dog"], captions[::2])
+        assert scores.tolist() == pytest.approx([given[0], low, given[1], low])
+        assert scorer.pairs([["two cats"], ["a dog"], ["a dog"]], ["", "a dog", "cats"])[0] == low
+    assert scorer(["a dog"], ["", " "]).tolist() == [-1.0, -1.0]
+    assert scorer(["dogs"], ["birds"]).tolist() == [0.0]  # no known word at all
+
+
+def test_cider_of_one_document_asks_for_documents(folder: Path) -> None:
+    head = linear_head({Feature("cider_lower_split", "max"): 1.0})
+    write_fuse_model(
+        Path("fuse"), FuseModel({"cider_lower_split": Part("cider", False, {})}, {"set": head, "single": head})
+    )
+    text, lower = "a dog surfs", {"tokenizer": "lower_split"}
+    scorer, fuse = relabel.Scorer("cider", **lower), relabel.Scorer("fuse", model="fuse")
+    calls: list[Any] = [
+        partial(relabel.score, text, text, "cider", **lower),
+        partial(relabel.score, [text, "a dog"], ["a cat", "", "a cat"], "cider", **lower),
+        partial(relabel.score, text, "a cat", "cider", documents=[text, [text]], **lower),
+        partial(relabel.Scorer, "cider", documents=["a dog", "a dog"], **lower),
+        partial(scorer.pairs, [[text]] * 3, [text] * 3),
+        partial(fuse.pairs, [[text]], [text]),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match=r"with one document, every score is 0.*documents="):
+            call()
+    line = json.dumps({"reference": text, "candidate": "a dog", "human": 1})
+    Path("one.jsonl").write_text(f"{line}\n{line}\n")
+    with pytest.raises(UsageError, match="with one document"):
+        relabel.correlate(relabel.encode(folder, "cider", settings=CIDER), on="one.jsonl")
+    # Two captions are documents of each other, and a scorer may get another name.
+    scorer.name = "mine"
+    assert scorer([text], [text, "two cats"]).tolist() == pytest.approx([7.5, 0.0])
+    assert relabel.score(text, text, "cider", documents=folder, **lower)[0] == pytest.approx(7.5)
 
 
 def shared_words(references: list[list[str]], candidates: list[str]) -> list[int]:
@@ -228,3 +278,44 @@ def test_a_function_and_a_label_are_judged_on_a_file(labels: relabel.Label) -> N
         [r for r in one.records if r["label"] == "shared_words" and r["task"] != "summary"] for one in (report, alone)
     )
     assert figure == again != []
+
+
+def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) -> None:
+    rated = [("a dog", "a dog", 5), ("two cats", "a cat", 3), ("a dog", "two cats", 1), ("a dog", "a wet dog", 4)]
+    lines = [json.dumps({"reference": r, "candidate": c, "human": human}) for r, c, human in rated]
+    Path("mine.jsonl").write_text("\n".join(lines))
+    counts = shared_words([[r] for r, _, _ in rated], [c for _, c, _ in rated])
+    tau_c = pytest.importorskip("scipy.stats").kendalltau(counts, [h for _, _, h in rated], variant="c")[0]
+    given: dict[str, Any] = {"statistic": "tau_c", "resamples": 0}
+    for judged in (shared_words, [labels, shared_words]):
+        report = relabel.correlate(judged, on=Path("mine.jsonl"), **given)
+        (record,) = (r for r in report.records if r["label"] == "shared_words" and "tau_c" in r)
+        assert record["tau_c"] == pytest.approx(tau_c)
+    # The report of the parameter file is not replaced by one under options.
+    assert not labels.project.folder("report").exists()
+    cases: list[Any] = [
+        ("statistic: Input should be .*'tau_b'.*found 'tau'", labels, "mine.jsonl", {"statistic": "tau"}),
+        ("correlate.*: sead: no such parameter. Did you mean seed", labels, "mine.jsonl", {"sead": 1}),
+        ("one dataset and one split", labels, "mine.jsonl", {"split": "val"}),
+        ("one evaluation set", labels, [], {}),
+        ("one evaluation set", [], "mine.jsonl", {}),
+        ("must be opened labels, scorers or functions, found 'sbert'", "sbert", "mine.jsonl", {}),
+        ("must be opened labels, scorers or functions, found 3", [labels, 3], "mine.jsonl", {}),
+        ("not those of mine. Judge labels on pairs of texts, on one of", labels, "cxc", {}),
+    ]
+    for said, judged, on, parameters in cases:
+        with pytest.raises(UsageError, match=said):
+            relabel.correlate(judged, on=on, **parameters)
+
+
+def test_faults_of_captions_in_memory_name_no_file_and_no_option() -> None:
+    texts = ["a dog", "two cats"]
+    cases: list[Any] = [
+        ("^captions: row 1: caption captions:b#0 is empty", {"image_id": ["a", "b"], "text": ["a dog", " "]}),
+        ("^captions: row 0: the image id is blank", {"image_id": ["  ", "b"], "text": texts}),
+        ("^captions: no column of image ids.* Name the column with image_id_column", {"name": texts, "text": texts}),
+        (r"appears twice \(first: captions: row 0\)", {"caption_id": [1, 1], "image_id": ["a", "b"], "text": texts}),
+    ]
+    for said, columns in cases:
+        with pytest.raises(CheckError, match=said):
+            relabel.label(columns, "cider", tokenizer="lower_split")

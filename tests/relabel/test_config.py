@@ -10,6 +10,7 @@ import pytest
 
 from relabel.config import DEFAULT_SOURCES, Config, load_config
 from relabel.core.errors import UsageError
+from relabel.core.parameters import setting, with_settings
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,13 @@ def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     assert (config.judge.seed, config.judge.resamples, config.judge.split) == (3, 10, "test")
     assert config.sources["cbow"].model_dump()["vectors"] == "glove"
     assert set(config.sources) == set(Config().sources)
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 5, 1e-6, "IVF4,Flat;nprobe=2", "1", "null", "no", "a: b", "é ", "", ["x"]]
+)
+def test_a_setting_gives_its_value_back(value: object) -> None:
+    assert with_settings({}, [setting("a.b", value)], {}) == {"a": {"b": value}}
 
 
 def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> None:

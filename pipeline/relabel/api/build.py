@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack
 from relabel import stages
 from relabel.api.labels import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import UsageError, naming_extras
+from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import captions_at
@@ -69,11 +69,16 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     >>> corpus.caption_ids
     ['mine:1', 'mine:2']
     """
-    if not isinstance(captions, str | Path):
-        captions = _write_table(Path(folder), captions)
+    path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    project = _project(folder, None, captions_at(str(captions)) | values, runtime)
-    stages.ingest(project).run()
+    project = _project(folder, None, captions_at(str(path)) | values, runtime)
+    try:
+        stages.ingest(project).run()
+    except RelabelError as error:
+        # The caller gave a table, and knows nothing of the file that holds it.
+        for name in ("problem", "where", "todo") if path is not captions else ():
+            setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
+        raise
     return project.corpus
 
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from relabel.api.labels import Label
 from relabel.api.scorer import Scorer
 from relabel.config import load_config
 from relabel.core.errors import UsageError, naming_extras
+from relabel.core.parameters import validate
 from relabel.core.runtime import Runtime
+from relabel.judge import JudgeParams
 from relabel.judge.report import Report
 from relabel.judge.scores import ScoreFunction, TextFunction
 from relabel.stages import Project
-from relabel.stages.correlate import Against
 from relabel.stages.correlate import correlate as stages_correlate
 
 
 @naming_extras()
 def correlate(
     labels: Label | Scorer | ScoreFunction | Sequence[Label | Scorer | ScoreFunction],
-    on: Against | Sequence[Against] = "cxc",
+    on: str | Path | Sequence[str | Path] = "cxc",
     *,
     runtime: Runtime | None = None,
+    **parameters: Any,
 ) -> Report:
     r"""Compare labels, or functions of texts, with human judgement.
 
@@ -32,13 +36,16 @@ def correlate(
         Labels must be of one dataset and one split. A function takes P reference sets (list of list of str) and P
         candidates (list of str), and returns P finite numbers, as `Scorer.pairs` does, which is called for a scorer. It
         is called with two pairs, and then with all. Give a CIDEr scorer its `documents`.
-    on : str or sequence of str, default="cxc"
+    on : str, Path or sequence of them, default="cxc"
         Names of evaluation sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/evaluation-sets.md), or
         files of judgements of your own. Functions are not judged on "eccv". On "cxc", they are judged by the protocol
         of labels: the references are an image's first five captions, and images are compared caption by caption.
     runtime : Runtime, optional
         Folder of captions and evaluation sets, and threads, where only functions are judged. Defaults to the one of the
         labels.
+    **parameters
+        Parameters of `judge` in the parameter file: `statistic` of a file of judgements ("pearson", "spearman",
+        "tau_b", "tau_c"), `resamples`, `gate`, ...; `split` of "cxc" where only functions are judged.
 
     Returns
     -------
@@ -48,7 +55,7 @@ def correlate(
     Raises
     ------
     UsageError
-        If the labels are of different datasets, or an evaluation set does not apply to them.
+        If a parameter is wrong, the labels are of different datasets, or an evaluation set does not apply to them.
     CheckError
         If a function does not return one finite number per pair.
     MissingError
@@ -69,34 +76,37 @@ def correlate(
     >>> report.records[0]["label"]
     'shared_words'
     """
-    judged = [labels] if isinstance(labels, Label) or callable(labels) else list(labels)
+    given: Any = labels
+    judged = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    sets = [str(on)] if isinstance(on, str | Path) else list(map(str, on))
+    if not judged or not sets:
+        raise UsageError("correlate() needs at least one label or function, and one evaluation set")
     opened = [one for one in judged if isinstance(one, Label)]
     functions = {one.name: one for one in map(_function, judged) if one}
-    sets = [on] if isinstance(on, str) else list(on)
-    if not judged:
-        raise UsageError("correlate() needs at least one label or function")
     if len(functions) + len(opened) < len(judged):
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
+    project = opened[0].project if opened else Project(load_config(None), runtime or Runtime())
+    judge = validate(JudgeParams, project.config.judge.model_dump() | parameters, "correlate()")
     if opened:
-        first = opened[0]
-        if any(one.project.folder() != first.project.folder() or one.split != first.split for one in opened):
+        split = parameters.get("split", opened[0].split)
+        if any(one.project.folder() != project.folder() or one.split != split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")
-        judge = first.project.config.judge.model_copy(update={"split": first.split})
-        config = first.project.config.model_copy(update={"judge": judge})
-        project = replace(first.project, config=config)
-    else:
-        project = Project(load_config(None), runtime or Runtime())
+        judge = judge.model_copy(update={"split": split})
+    project = replace(project, config=project.config.with_judge(judge))
     result = stages_correlate(project, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
         raise result.problems[0][1]
     return result.report
 
 
-def _function(judged: Label | Scorer | ScoreFunction) -> TextFunction | None:
+def _function(judged: Any) -> TextFunction | None:
     if isinstance(judged, Label):
         return None
     if isinstance(judged, Scorer):
         return TextFunction(judged.name, judged.pairs, judged.pooling)
+    if not callable(judged):
+        problem = f"labels must be opened labels, scorers or functions, found {judged!r}"
+        raise UsageError(problem, todo="Open a label with load(), or name a source in Scorer().")
     # A callable object has the name of its class.
     return TextFunction(getattr(judged, "__name__", type(judged).__name__), judged)

@@ -37,7 +37,7 @@ class Scorer:
         Texts or reference sets over which CIDEr counts its document frequencies, each distinct one once; or the folder
         of a dataset (``labels/coco``), of whose images the parameter `df` selects a split. The scores of a pair then do
         not depend on the other pairs of a call. By default, the documents are the reference sets and the captions of
-        each call. Other sources ignore them.
+        each call, so a call needs two sets or two captions. Other sources ignore them.
     runtime : Runtime, optional
         Folder of models, device and threads.
     **parameters
@@ -79,7 +79,7 @@ class Scorer:
     ) -> None:
         settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
         project = Project(load_config(None, [], settings), runtime or Runtime())
-        self.name, self._runtime = source, replace(project.runtime, kept={})
+        self.name, self._label, self._runtime = source, source, replace(project.runtime, kept={})
         self._sources, self._fixed = project.config.with_parts(source), documents is not None
         for one in self._sources.values():
             one.require("query")
@@ -101,17 +101,18 @@ class Scorer:
         Returns
         -------
         ndarray of shape (N,) for one set, (M, N) for a list of sets; float64
-            Relevance in the source's range: -1 to 1 for cosines, 0 to 10 for CIDEr-D, 0 to 1 for the others. NaN where
-            a text could not be encoded.
+            Relevance in the source's range: -1 to 1 for cosines, 0 to 10 for CIDEr-D, 0 to 1 for the others. A caption
+            that is empty or blank has the minimum. NaN where a text could not be encoded.
 
         Raises
         ------
         UsageError
-            If a list is empty, or a string or anything else stands where a list of texts is meant.
+            If a list is empty, a reference is blank, a string or anything else stands where a list of texts is meant,
+            or a source of document frequencies is called for one reference set and one caption without `documents`.
         MissingError
             If a model, word vectors or Java is missing. The message names the command that gets it.
         """
-        given, candidates = _listed("references", references), _texts("captions", captions)
+        given, candidates = _listed("references", references), _texts("captions", captions, blank=True)
         single = isinstance(given[0], str)
         sets = [_texts("references", given)] if single else _sets("references", given)
         scores = self._score([texts for texts in sets for _ in candidates], candidates * len(sets))
@@ -132,16 +133,22 @@ class Scorer:
         UsageError, MissingError
             As a call of the scorer; and if the two sequences differ in length.
         """
-        return self._score(_sets("references", references), _texts("captions", captions))
+        sets, candidates = _sets("references", references), _texts("captions", captions, blank=True)
+        if len(sets) != len(candidates):
+            raise UsageError(f"pairs need as many references as captions, found {len(sets):,} and {len(candidates):,}")
+        return self._score(sets, candidates)
 
     @naming_extras()
     def _score(self, sets: list[list[str]], captions: list[str]) -> NDArray[np.float64]:
         # A single reference set has no document frequencies: every n-gram would be in all documents and weigh nothing.
-        # So each caption is a document, with one candidate, only to make it count.
-        documents = [] if self._fixed else list(dict.fromkeys(captions))
+        # So each caption is a document, with one candidate, only to make it count. The only caption of the only set
+        # would not help: what both share is in all documents. Without it, the source sees one document, and raises.
+        documents = list(dict.fromkeys(filter(str.strip, captions)))
+        if self._fixed or (len(documents) < 2 and all(texts == sets[0] for texts in sets)):
+            documents = []
         sets, texts = sets + [[text] for text in documents], captions + documents
-        label = self._sources[self.name]
-        return score_texts(label, sets, texts, self._runtime, self._sources).scores[: len(captions)]
+        scored = score_texts(self._sources[self._label], sets, texts, self._runtime, self._sources, label=self._label)
+        return scored.scores[: len(captions)]
 
     def _corpus(self, documents: Documents) -> tuple[Corpus, range | None]:
         """Return a corpus of documents, and the images that count where the parameters do not select them."""
@@ -162,7 +169,7 @@ def score(
     captions: str | Sequence[str],
     source: str = "sbert",
     *,
-    documents: Sequence[Texts] | None = None,
+    documents: Documents | None = None,
     runtime: Runtime | None = None,
     **parameters: Any,
 ) -> NDArray[np.float64]:
@@ -178,9 +185,8 @@ def score(
         N candidates.
     source : str, default="sbert"
         As for `Scorer`.
-    documents : sequence of sequence of str, optional
-        Reference sets of a background corpus. CIDEr counts its document frequencies over them and `references`. By
-        default, each caption counts as one document.
+    documents : sequence of str, sequence of sequence of str, Corpus, str or Path, optional
+        As for `Scorer`; of a list, `references` are one more document. Without them, CIDEr needs two captions.
     runtime : Runtime, optional
     **parameters
         As for `Scorer`.
@@ -201,10 +207,11 @@ def score(
     >>> relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split").round(2)
     array([0.52, 0.  ])
     """
-    texts = [references] if isinstance(references, str) else references
+    texts = _texts("references", [references] if isinstance(references, str) else references)
     candidates = [captions] if isinstance(captions, str) else captions
-    background = None if documents is None else [texts, *documents]
-    return Scorer(source, documents=background, runtime=runtime, **parameters)(texts, candidates)
+    if documents is not None and not isinstance(documents, str | Path | Corpus):
+        documents = [*_listed("documents", documents), texts]
+    return Scorer(source, documents=documents, runtime=runtime, **parameters)(texts, candidates)
 
 
 def _listed(name: str, value: Any) -> list[Any]:
@@ -220,11 +227,15 @@ def _listed(name: str, value: Any) -> list[Any]:
     return listed
 
 
-def _texts(name: str, value: Any) -> list[str]:
+def _texts(name: str, value: Any, blank: bool = False) -> list[str]:
     texts = _listed(name, value)
     for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"{name}[{i}] must be a text, found {text!r}")
+        try:
+            str.encode(text)
+        except (TypeError, UnicodeEncodeError):  # a lone surrogate is no text either
+            raise UsageError(f"{name}[{i}] must be a text, found {text!r}") from None
+        if not (blank or text.strip()):
+            raise UsageError(f"{name}[{i}] is blank", todo="Leave it out.")
     return texts
 
 

@@ -7,6 +7,7 @@ a bug in relabel (exit code 1).
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -81,11 +82,18 @@ def missing_package(error: ModuleNotFoundError) -> MissingError | None:
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Raise `missing_package` in place of the error of an import; also a decorator."""
+    """Raise `missing_package` in place of the error of an import; also a decorator of what Python callers use.
+
+    Advice names their parameters: options of the command become names, except in a whole command between backticks.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from error
+    except RelabelError as error:
+        if error.todo:
+            error.todo = re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), error.todo)
+        raise
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -122,6 +122,13 @@ def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: M
     return result
 
 
+def setting(name: str, value: Any) -> str:
+    """Return the setting `NAME=YAML` of a value, which `with_settings` reads."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    # The end of a document follows a plain scalar.
+    return f"{name}={text.removesuffix('...' + chr(10)).rstrip()}"
+
+
 def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
     """Set a value by its dotted name; missing sections are added."""
     *parents, last = name.split(".")

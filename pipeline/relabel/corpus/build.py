@@ -43,6 +43,7 @@ LONGEST = 10_000
 """Maximum number of characters of an id."""
 _CHUNK = 1 << 16  # captions in memory as Python objects
 _DIGITS = re.compile(r"([0-9]+)")
+_BLANK = re.compile(r"([^:]*:)?\s*")  # an id of nothing but its prefix
 
 
 class Caption(NamedTuple):
@@ -176,10 +177,11 @@ def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
 def _checked(caption: Caption) -> Caption:
     """Return a valid caption; its place is its id if the reader named none."""
     where, todo, fault = caption.where or caption.caption_id, None, ""
-    if not caption.caption_id:
-        fault = "a caption without an id"
-    elif not caption.image_id:
-        fault = f"caption {caption.caption_id} has no image"
+    # The id of a caption may be made of that of its image.
+    if _BLANK.fullmatch(caption.image_id):
+        fault, todo = "the image id is blank", "Give every caption the id of its image, or remove the caption."
+    elif _BLANK.fullmatch(caption.caption_id):
+        fault = "the caption id is blank"
     elif not caption.text.strip():
         fault = f"caption {caption.caption_id} is empty"
     elif caption.split not in SPLITS:

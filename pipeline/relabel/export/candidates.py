@@ -37,8 +37,9 @@ class CandidatesExport(Export[ExportCandidatesParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         k, near = self.params.k, inputs.neighbours
-        width = 0 if near is None else int(near.manifest.metadata["width"])
-        if width < k:
+        about = {"width": 0, "candidate_count": k} if near is None else near.manifest.metadata
+        # A small split has fewer captions than an image could have neighbours.
+        if (width := int(about["width"])) < min(k, about["candidate_count"]):
             command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images -k {k}`"
             raise MissingError(f"{inputs.label} has {width} neighbours of each image, not {k}", todo=f"Run {command}.")
         judged = {"val", "test"} if inputs.corpus.namespace == cxc.NAMESPACE else set()

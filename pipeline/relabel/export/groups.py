@@ -38,23 +38,29 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
         work.file(f"{name}.jsonl", partial(self._write, pool, anchors, rng))
 
     def _write(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator, path: Path) -> None:
+        seen = set[int]()
         with path.open("w", encoding="utf-8", newline="\n") as file:
             for part in part_ranges(range(len(anchors)), _STEP):
-                for record in self._records(pool, anchors[part.start : part.stop], rng):
+                for record in self._records(pool, anchors[part.start : part.stop], rng, seen):
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-    def _records(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    def _records(
+        self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator, seen: set[int]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the lines of anchors, except those whose texts have been seen."""
         rows, scores, own = pool.candidates(anchors, self.params.candidates, rng)
         captions = pool.corpus.table.select(["caption_id", "text"]).rename_columns(["docid", "text"])
         # One take for all anchors: each one costs as much as a copy of the table.
         texts = iter(captions.take(pa.array(np.column_stack([anchors, rows]).reshape(-1))).to_pylist())
         for row, values, side in zip(rows, scores, self.sides(scores, own), strict=True):
             query, *passages = islice(texts, 1 + len(row))
-            order = ranked(row, values, side)
+            order = ranked(pool.text[row], values, side)
             scaled = (self.params.scale * values[order]).tolist()
             found = [passages[i] | {"score": score} for i, score in zip(order, scaled, strict=True)]
             count = int((side[order] > 0).sum())
-            if 0 < count < len(found):
+            key = hash((query["text"], *(passage["text"] for passage in found)))
+            if 0 < count < len(found) and key not in seen:
+                seen.add(key)
                 yield self.record(query, found[:count], found[count:])
 
     @abstractmethod

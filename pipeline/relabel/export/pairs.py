@@ -1,8 +1,9 @@
 """Scored pairs and tuples of captions, drawn for the losses of sentence-transformers.
 
 Candidates of an anchor are its nearest captions if the label has neighbours, other captions of its image, and random
-captions of the split, drawn in turn. Random captions alone would hardly ever be relevant. `sides` is the one rule for
-which of them are positives and negatives, of these exports and of those in `groups.py`.
+captions of the split, drawn in turn. Random captions alone would hardly ever be relevant. Captions of equal text are
+one candidate, and the text of the anchor is none. `sides` is the one rule for which of them are positives and
+negatives, of these exports and of those in `groups.py`.
 
 For pairs, the range between the least and the largest score of the candidates is divided into bins of equal width.
 Equally many pairs are drawn from each bin. Bins with fewer pairs give all of theirs, and the others give more.
@@ -19,15 +20,18 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import Export, ExportInputs, shards
@@ -73,18 +77,25 @@ class CandidatePool:
     def candidates(self, anchors: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Scores, NDArray[np.bool_]]:
         """Draw `count` candidates per anchor and score them with the anchor as the only reference.
 
-        Returns `rows, scores, own`, (A, count) each: int32; float64, NaN for the anchor itself and without a score;
-        whether the candidate is a caption of the anchor's image.
+        Returns `rows, scores, own`, (A, count) each: int32; float64, NaN for the anchor's own text and without a score;
+        whether a caption of the anchor's image has the text of the candidate.
         """
         left, right = self.draw(anchors, count, rng)
         # A caption may be drawn for an anchor several times, and is scored once.
         keys = left.astype(np.int64) * len(self.corpus) + right
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         scores = self.relevance.pairs(References.single(left[first]), right[first], "first")[back]
-        scores = np.where((left != right) & np.isfinite(scores), scores, np.nan)
-        own = self.corpus.image[left] == self.corpus.image[right]
+        scores = np.where((self.text[left] != self.text[right]) & np.isfinite(scores), scores, np.nan)
+        # Captions of other images may repeat one of this image's.
+        image, size = self.corpus.image.astype(np.int64), len(self.corpus) + 1
+        own = np.isin(image[left] * size + self.text[right], image * size + self.text)
         shape = len(anchors), count
         return right.reshape(shape), scores.reshape(shape), own.reshape(shape)
+
+    @cached_property
+    def text(self) -> NDArray[np.int64]:
+        """Number of the text of each caption of the corpus: equal for equal texts."""
+        return np.asarray(pc.rank(self.corpus.table["text"], tiebreaker="dense"), np.int64)
 
     def table(self, texts: dict[str, Rows], scores: dict[str, pa.Array], ids: Sequence[str]) -> pa.Table:
         """Return the texts of some rows by column, their scores, and the ids of the texts under other names."""
@@ -139,6 +150,14 @@ class SamplesExport(Export[S]):
                     anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
                     rng = np.random.default_rng((params.seed, number, i))
                     self.write_file(work, name, pool, anchors, rng)
+        written = {split: sum(map(_rows_of, (work.folder / "data").glob(f"{split}-*"))) for split in inputs.splits}
+        if not any(written.values()):
+            todo = "Use more --candidates, fewer negatives, smaller margins, or a label with neighbours."
+            raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, todo=todo)
+        for split in (split for split, rows in written.items() if rows < params.count):
+            text = "the others repeat a row, or lack positives or negatives of other texts among their candidates"
+            inputs.runtime.progress.note(f"{split}: {written[split]:,} of {params.count:,} rows; {text}")
+        work.metadata["written"] = written
 
     @abstractmethod
     def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
@@ -147,6 +166,14 @@ class SamplesExport(Export[S]):
     def sides(self, scores: Scores, own: NDArray[np.bool_]) -> NDArray[np.int8]:
         """Return positives and negatives among candidates by the margins of the format."""
         return sides(scores, own, self.params.margin, self.params.relative_margin)
+
+
+def _rows_of(path: Path) -> int:
+    """Return the number of rows of a file."""
+    if path.suffix == ".parquet":
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 class TablesExport(SamplesExport[S]):
@@ -170,8 +197,9 @@ class PairsExport(TablesExport[ExportPairsParams]):
         # Only captions of other images within the margin of the positive are neither alike nor different.
         kept = ~np.isnan(scores) & (own | (self.sides(scores, own) != 0))
         left, right, scores = np.repeat(anchors, kept.sum(axis=1)), rows[kept], scores[kept]
-        # A pair of captions is drawn once, in one of its two orders.
-        keys = np.minimum(left, right).astype(np.int64) * len(pool.corpus) + np.maximum(left, right)
+        # A pair of texts is drawn once, in one of its two orders.
+        one, other = pool.text[left], pool.text[right]
+        keys = np.minimum(one, other) * (len(pool.corpus) + 1) + np.maximum(one, other)
         first = np.sort(np.unique(keys, return_index=True)[1])
         drawn = first[draw_from_bins(scores[first], self.params.bins, len(anchors), rng)]
         texts = {"sentence1": left[drawn], "sentence2": right[drawn]}
@@ -202,15 +230,15 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
     return rng.permutation(drawn)
 
 
-def ranked(rows: Rows, scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return the indices of the positives and negatives of one anchor by falling score, each caption once.
+def ranked(texts: NDArray[np.int64], scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return the indices of the positives and negatives of one anchor by falling score, each text once.
 
-    `rows`, `scores`, `side`: (N,); its candidates.
+    `texts`, `scores`, `side`: (N,); its candidates.
     """
     usable = np.flatnonzero(side)
-    # np.unique sorts by row: equal rows keep their first index.
-    usable = usable[np.unique(rows[usable], return_index=True)[1]]
-    return usable[np.lexsort((rows[usable], -scores[usable]))]
+    # np.unique sorts by text: equal texts keep their first index.
+    usable = usable[np.unique(texts[usable], return_index=True)[1]]
+    return usable[np.lexsort((texts[usable], -scores[usable]))]
 
 
 class TuplesExport(TablesExport[ExportTuplesParams]):
@@ -225,29 +253,17 @@ class TuplesExport(TablesExport[ExportTuplesParams]):
         count = self.params.negatives
         # A third of the candidates is random, and hardly anything else is sure to be a negative.
         rows, scores, own = pool.candidates(anchors, max(self.params.candidates, 3 * (count + 1)), rng)
-        tuples, drawn_scores = list[NDArray[np.int32]](), list[Scores]()
-        for anchor, near, values, side in zip(anchors, rows, scores, self.sides(scores, own), strict=True):
-            chosen = draw_tuple(near, values, side, count, rng)
-            if chosen is not None:
-                tuples.append(np.append(anchor, near[chosen]))
-                drawn_scores.append(values[chosen])
+        drawn = dict[bytes, tuple[list[int], Scores]]()
+        for anchor, near, values, side in zip(anchors.tolist(), rows, scores, self.sides(scores, own), strict=True):
+            order = ranked(pool.text[near], values, side)
+            negatives = order[side[order] < 0]
+            if len(negatives) >= count:
+                chosen = [order[0], *(rng.choice(group) for group in np.array_split(negatives, count))]
+                members = [anchor, *near[chosen].tolist()]
+                # A small split has the same texts several times.
+                drawn.setdefault(pool.text[members].tobytes(), (members, values[chosen]))
         names = ["anchor", "positive", *(f"negative_{i}" for i in range(1, count + 1))]
-        members = dict(zip(names, np.array(tuples, np.int32).reshape(-1, count + 2).T, strict=True))
-        flat = pa.array(np.array(drawn_scores, np.float32).reshape(-1))
+        texts = np.array([rows for rows, _ in drawn.values()], np.int32).reshape(-1, count + 2).T
+        flat = pa.array(np.array([values for _, values in drawn.values()], np.float32).reshape(-1))
         lists = {"scores": pa.FixedSizeListArray.from_arrays(flat, count + 1)}
-        return pool.table(members, lists, [f"{name}_id" for name in names])
-
-
-def draw_tuple(
-    rows: Rows, scores: Scores, side: NDArray[np.int8], negatives: int, rng: np.random.Generator
-) -> NDArray[np.int64] | None:
-    """Draw a positive and negatives of one anchor among its candidates.
-
-    `rows`, `scores`, `side`: (N,); its candidates. Returns (negatives + 1,) int64 or None: indices of the positive and
-    then of the negatives, by falling rank. None if there are too few negatives.
-    """
-    order = ranked(rows, scores, side)
-    found = order[side[order] < 0]
-    if len(found) < negatives:
-        return None
-    return np.array([order[0], *(rng.choice(group) for group in np.array_split(found, negatives))], np.int64)
+        return pool.table(dict(zip(names, texts, strict=True)), lists, [f"{name}_id" for name in names])

@@ -159,7 +159,7 @@ class ExportTrecParams(Parameters):
     queries: Queries = Field("captions", description="Queries: captions or images.")
     levels: Levels = Field((), description="Cut points of relevance in rising order. Repeatable.")
     quantiles: Shares = Field(
-        (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of the scores of all neighbours."
+        (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of all scores above the minimum."
     )
 
 

@@ -39,8 +39,10 @@ class TrecExport(Export[ExportTrecParams]):
             queries, split = self.params.queries, inputs.split
             todo = f"Run `relabel neighbours --label {inputs.label} --candidates {split} --queries {queries}`."
             raise MissingError(f"no neighbours of {queries} by {inputs.label}", todo=todo)
-        if list(self.params.levels) != sorted(set(self.params.levels)):
-            raise UsageError("cut points must rise", where="export.trec.levels")
+        levels, (low, high) = self.params.levels, inputs.source.spec.bounds
+        if list(levels) != sorted({level for level in levels if low < level <= high}):
+            problem = f"cut points must rise from above {low:g}, the minimum of {inputs.label}, to at most {high:g}"
+            raise UsageError(problem, where="export.trec.levels")
         for name in ("caption_id", "image_id"):
             ids = inputs.corpus.table[name].slice(inputs.rows.start, len(inputs.rows))
             spaced = pc.match_substring_regex(ids, r"\s")
@@ -58,13 +60,17 @@ class TrecExport(Export[ExportTrecParams]):
         work.metadata |= {"levels": list(levels), "queries": self.params.queries}
 
     def _quantiles(self, inputs: ExportInputs) -> tuple[float, ...]:
-        """Return cut points as quantiles of the scores of the neighbours to write."""
+        """Return cut points as quantiles of the scores above the minimum of the neighbours to write."""
         assert inputs.neighbours is not None
         queries = self._queries(inputs, inputs.rows)
         # Every s-th group of queries, if there are more scores than the sample holds.
         stride = -(-len(queries) * max(1, int(inputs.neighbours.manifest.metadata["k"])) // _SAMPLE)
         groups = part_ranges(queries, _STEP)[::stride]
         values = np.concatenate([self._ranked(inputs, group)["score"].to_numpy() for group in groups])
+        # Most scores of a sparse label are the minimum, which every caption reaches: it is no grade of relevance.
+        values = values[values > (low := inputs.source.spec.bounds[0])]
+        if not len(values):
+            raise CheckError(f"no neighbour has a relevance above {low:g}, the minimum of {inputs.label}")
         return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, self.params.quantiles)}))
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:

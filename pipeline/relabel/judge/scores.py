@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +32,7 @@ from relabel.judge.cxc_figures import PairScores, pair_units
 from relabel.judge.report import EXTERNAL, JudgedLabel
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.sources.texts import TextScores, score_both_orders, score_texts
+from relabel.sources.texts import TextScores, score_texts
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work
 
@@ -54,12 +55,18 @@ def score_judgements(
     encodings, which are temporary by default. `label`: name of the encoding of `source`. Returns TextScores: scores are
     NaN where a text could not be encoded.
     """
-    if not judgements.both_orders:
-        references, candidates = judgements.references, judgements.candidates
-        return score_texts(source, references, candidates, runtime, parts, folder=folder, label=label)
-    # Where both orders count, a reference set is one text.
-    first = [texts[0] for texts in judgements.references]
-    return score_both_orders(source, first, judgements.candidates, runtime, parts, folder=folder, label=label)
+    # In one call, so that document frequencies count each distinct text once.
+    references, candidates = ([*chain(*side)] for side in zip(*_orders(judgements), strict=True))
+    scored = score_texts(source, references, candidates, runtime, parts, folder=folder, label=label)
+    return replace(scored, scores=scored.scores.reshape(-1, len(judgements.candidates)).mean(axis=0))
+
+
+def _orders(judgements: Judgements) -> list[tuple[list[list[str]], list[str]]]:
+    """Return references and candidates of all pairs; again in the other order if both count."""
+    references, candidates = judgements.references, judgements.candidates
+    # Each reference set is then one text.
+    swapped = [([[text] for text in candidates], [texts[0] for texts in references])]
+    return [(references, candidates), *(swapped if judgements.both_orders else [])]
 
 
 def write_scores(scored: TextScores, work: Work) -> None:
@@ -140,11 +147,7 @@ def score_cxc_with_function(
 
 def score_with_function(judgements: Judgements, function: TextFunction) -> Vector:
     """Score the pairs of a set with a function of texts, in both orders if both count."""
-    references, candidates = judgements.references, judgements.candidates
-    orders = [(references, candidates)]
-    if judgements.both_orders:
-        orders.append(([[text] for text in candidates], [texts[0] for texts in references]))
-    return np.asarray(np.mean([function(*order) for order in orders], axis=0))
+    return np.asarray(np.mean([function(*order) for order in _orders(judgements)], axis=0))
 
 
 Key = tuple[str, ...]

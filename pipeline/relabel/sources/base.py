@@ -244,6 +244,11 @@ class Source(ABC, Generic[P]):
         corpus : Corpus
         images : range, optional
             Numbers of the images that count; by default, those that the parameters name.
+
+        Raises
+        ------
+        UsageError
+            If the documents are too few to give any text a score.
         """
         return self
 

@@ -149,4 +149,4 @@ def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
     """Return the vectors of one or more shards: (N, D) float32."""
     column = combine_chunks(table["vector"])
-    return np.asarray(view_column(column.flatten()), np.float32).reshape(len(column), -1)
+    return np.asarray(view_column(column.flatten()), np.float32).reshape(len(column), column.type.list_size)

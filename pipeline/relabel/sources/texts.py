@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from relabel.core.errors import UsageError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
@@ -31,6 +30,7 @@ from relabel.store.workdir import Work, make_step
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
 """Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""
+_Sources = Mapping[str, Source[Any]]
 _ROWS_PER_SHARD = 5_000  # a killed run loses no more than one shard of work
 
 
@@ -57,7 +57,7 @@ class TextCorpus:
 
     `corpus`: one image per distinct reference set, then one per distinct candidate that is no reference.
     `references`: reference set of each of P pairs.
-    `candidates`: (P,) int32; row of each pair's candidate.
+    `candidates`: (P,) int32; row of each pair's candidate; -1 for one without text.
     """
 
     corpus: Corpus
@@ -67,11 +67,10 @@ class TextCorpus:
     @classmethod
     def of(cls, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> TextCorpus:
         """Number texts. Equal sets are stored once, and a candidate that is also a reference shares its row."""
-        _check(references, candidates)
         sets: dict[tuple[str, ...], int] = {}
         set_of = np.array([sets.setdefault(tuple(texts), len(sets)) for texts in references], np.int64)
         # The first pair with a set stands for it in messages.
-        first = dict(zip(set_of[::-1].tolist(), range(len(set_of) - 1, -1, -1), strict=True))
+        first = np.unique(set_of, return_index=True)[1].tolist()
         captions = [
             Caption(f"set:{m}:{k}", f"set:{m}", REFERENCE_SPLIT, text, f"pair {first[m] + 1}, reference {k + 1}")
             for texts, m in sets.items()
@@ -81,7 +80,7 @@ class TextCorpus:
         for row, caption in enumerate(captions):
             row_of.setdefault(caption.text, row)
         for p, text in enumerate(candidates):
-            if text not in row_of:
+            if text.strip() and text not in row_of:
                 row_of[text] = len(captions)
                 name = f"text:{len(captions)}"
                 captions.append(Caption(name, name, CANDIDATE_SPLIT, text, f"pair {p + 1}, candidate"))
@@ -89,7 +88,7 @@ class TextCorpus:
         each_set = References(indptr, np.arange(indptr[-1], dtype=np.int32))
         # Ids count upwards in their natural order, so the corpus keeps the rows that were counted out above.
         corpus = Corpus.from_captions(captions)
-        rows = np.array([row_of[text] for text in candidates], np.int32)
+        rows = np.array([row_of.get(text, -1) for text in candidates], np.int32)
         return cls(corpus, each_set.take(set_of), rows)
 
 
@@ -106,32 +105,33 @@ def score_texts(
     references: Sequence[Sequence[str]],
     candidates: Sequence[str],
     runtime: Runtime,
-    parts: Mapping[str, Source[Any]] = MappingProxyType({}),
+    parts: _Sources = MappingProxyType({}),
     *,
     pooling: Pooling | None = None,
     folder: Path | None = None,
     label: str = "label",
 ) -> TextScores:
-    """Score each of P candidates against its own reference set.
+    """Score each of P candidates against its own reference set; a candidate without text has the source's minimum.
 
     Document frequencies, where a source has them and they are not fixed (`Source.with_documents`), count each distinct
     reference set as one document, by its first five captions. Candidates are not counted.
 
-    `references`: P reference sets. `candidates`: P candidates. `parts`: by label, the sources that `source` is made of
-    or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`: keeps the encodings,
-    one folder per label. A later call reads those of the same texts and parameters. By default, encodings are
-    temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
+    `references`: P reference sets, none of them empty. `candidates`: P candidates. `parts`: by label, the sources that
+    `source` is made of or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`:
+    keeps the encodings, one folder per label. A later call reads those of the same texts and parameters. By default,
+    encodings are temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
     """
-    for one in (source, *parts.values()):
+    sources, started = {**parts, label: source}, time.perf_counter()
+    for one in sources.values():
         one.require("query")
-    started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
     corpus = with_tokenizer(texts.corpus, runtime)
     with temporary_folder() if folder is None else nullcontext(folder) as place:
         opened: dict[str, _Opened] = {}
-        top = _open(source, label, corpus, place, runtime, parts, opened)
+        top = _open(label, corpus, place, runtime, sources, opened)
         try:
-            scores = top.relevance.pairs(texts.references, texts.candidates, pooling)
+            scores, given = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
+            scores[given] = top.relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
         finally:
             for encoding in opened.values() if runtime.kept is None else ():
                 encoding.relevance.close()
@@ -145,7 +145,7 @@ def score_texts(
 def fingerprint_texts(
     references: Sequence[Sequence[str]],
     candidates: Sequence[str],
-    sources: Mapping[str, Source[Any]],
+    sources: _Sources,
     runtime: Runtime,
 ) -> dict[str, Any]:
     """Return everything except the texts that can change their scores, by label."""
@@ -155,27 +155,6 @@ def fingerprint_texts(
         | {"version": version_of("encoding", source.spec.name)}
         for label, source in sources.items()
     }
-
-
-def score_both_orders(
-    source: Source[Any],
-    first: Sequence[str],
-    second: Sequence[str],
-    runtime: Runtime,
-    parts: Mapping[str, Source[Any]] = MappingProxyType({}),
-    *,
-    folder: Path | None = None,
-    label: str = "label",
-) -> TextScores:
-    """Score P pairs of single texts in both orders and average the two: parameters and errors as `score_texts`.
-
-    Every text is a reference set of its own, so document frequencies count each distinct text as one document.
-    """
-    references = [[text] for text in (*first, *second)]
-    both = score_texts(source, references, [*second, *first], runtime, parts, folder=folder, label=label)
-    half = len(first)
-    # The mean of two equal numbers is that number, so symmetric sources need no case of their own.
-    return TextScores((both.scores[:half] + both.scores[half:]) / 2, both.captions, both.seconds, both.bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,20 +167,14 @@ class _Opened:
 
 
 def _open(
-    source: Source[Any],
-    label: str,
-    corpus: Corpus,
-    folder: Path,
-    runtime: Runtime,
-    parts: Mapping[str, Source[Any]],
-    opened: dict[str, _Opened],
+    label: str, corpus: Corpus, folder: Path, runtime: Runtime, sources: _Sources, opened: dict[str, _Opened]
 ) -> _Opened:
-    """Encode all texts with a source and open the encoding. Its parts come first; all are added to `opened`."""
+    """Encode all texts with a label and open the encoding. Its parts come first; all are added to `opened`."""
     # Two labels may share a part.
     if label in opened:
         return opened[label]
-    rows, out = range(len(corpus)), folder / label
-    inputs = {part: _open(parts[part], part, corpus, folder, runtime, parts, opened) for part in source.input_labels()}
+    source, rows, out = sources[label], range(len(corpus)), folder / label
+    inputs = {part: _open(part, corpus, folder, runtime, sources, opened) for part in source.input_labels()}
     source.check_inputs({part: one.manifest for part, one in inputs.items()})
     config = source.fingerprint_params(corpus, rows, runtime)
 
@@ -219,17 +192,3 @@ def _open(
     encoding = Encoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
     opened[label] = _Opened(manifest, built, source.open(encoding))
     return opened[label]
-
-
-def _check(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> None:
-    if len(references) != len(candidates):
-        problem = f"{len(references):,} reference sets and {len(candidates):,} candidates"
-        raise UsageError(problem, todo="Give one reference set per candidate.")
-    if not len(candidates):
-        raise UsageError("no texts to score", todo="Give at least one candidate and its references.")
-    for p, texts in enumerate(references):
-        if isinstance(texts, str):
-            problem = "a reference set must be a list of texts, not one text"
-            raise UsageError(problem, where=f"pair {p + 1}", todo="Put the text into a list.")
-        if not len(texts):
-            raise UsageError("an empty reference set", where=f"pair {p + 1}", todo="Give at least one reference.")

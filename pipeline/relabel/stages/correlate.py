@@ -217,7 +217,7 @@ def correlate(
                 sets.append(judged.open_set(project, name, names))
                 continue
             if functions and name == "eccv" and (name in against or not names):
-                todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
+                todo = "Judge it on a set of texts, such as flickr8k-expert, or on a file of judgements."
                 raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
             if names or functions:
                 judged.check_judged(project, name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.sources.base import INT8, Encoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, Step, Values, label_values, make_steps
+from relabel.stages.job import Job, Step, Values, label_values, make_steps, section_values
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
@@ -47,7 +47,7 @@ def encode(project: Project, label: str, split: str) -> Job:
         project.folder("encodings", split, label),
         Recipe("encoding", label, config, inputs, fill),
         project.command("encode", label=label, split=split),
-        partial(label_values, label=label),
+        lambda config: label_values(config, label) | section_values(config, "encode"),
         lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job

@@ -8,6 +8,7 @@ the parameter file. Options and settings do not replace what the parameter file 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
-from relabel.core.parameters import short
+from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
@@ -119,8 +120,21 @@ class Job:
             causes = ["made by another version of relabel"]
         if causes:
             problem = f"not of the current parameters and inputs: {', '.join(causes)}"
-            raise CheckError(problem, where=str(self.out), todo=f"Run {self.command}.")
+            todo = f"Run {self.command}."
+            # No parameter brings another input back.
+            if inputs == manifest.inputs and (keep := self._settings(manifest)):
+                todo = f"Add `{keep}` to keep it, or run {self.command} to make it again."
+            raise CheckError(problem, where=str(self.out), todo=todo)
         return manifest
+
+    def _settings(self, manifest: Manifest) -> str:
+        """Return the options `--set NAME=VALUE` with which the parameters are those of an artefact; "" if none are."""
+        made, now = manifest.provenance.get(PARAMETERS, {}), self.parameters(self.project.config)
+        # The path of captions is recorded relative to the corpus.
+        if made.keys() != now.keys() or made.get("ingest.path") != now.get("ingest.path"):
+            return ""
+        settings = (setting(name, value) for name, value in made.items() if value != now[name])
+        return " ".join(f"--set {shlex.quote(text)}" for text in settings)
 
     def __call__(self) -> str:
         """Return the identity of the artefact on disk, as an input of another one."""

@@ -141,7 +141,7 @@ def check_judged(project: Project, on: str = "cxc") -> None:
     """Raise if people have not judged captions of the dataset, or not those of the split on a set."""
     if project.namespace != "coco":
         sets = ", ".join(set_names())
-        todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
+        todo = f"Judge labels on pairs of texts, --on one of {sets}, or a file of judgements."
         problem = f"CxC and ECCV Caption judge captions of coco, not those of {project.config.ingest.dataset}"
         raise UsageError(problem, todo=todo)
     if on == "eccv" and project.config.judge.split != "test":

@@ -10,7 +10,7 @@ from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
-from relabel.stages.job import Job, Values, label_values, make_steps
+from relabel.stages.job import Job, Values, label_values, make_steps, section_values
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
@@ -69,13 +69,12 @@ def neighbours(
         project.folder("neighbours", candidates, queries, label),
         Recipe("neighbours", label, lambda: config, inputs, fill),
         project.command("neighbours", label=label, candidates=candidates, queries=queries),
-        partial(_values, label=label),
+        lambda config: label_values(config, label) | section_values(config, "encode") | _found(config),
         steps=table.steps,
     )
     return job
 
 
-def _values(config: Config, label: str) -> Values:
-    """Return the parameters of a table of neighbours, except those in its path."""
-    params = config.neighbours
-    return label_values(config, label) | {"neighbours.k": params.k, "neighbours.index": params.index}
+def _found(config: Config) -> Values:
+    """Return the parameters of the search, except those in the path of the table."""
+    return {"neighbours.k": config.neighbours.k, "neighbours.index": config.neighbours.index}

@@ -59,8 +59,9 @@ def test_rows_are_in_natural_order() -> None:
 
 BAD = {
     "caption id d:1 appears twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
-    "a caption without an id": Caption("", "d:1", "test", "x", "f:9"),
-    "caption d:2 has no image": Caption("d:2", "", "test", "x", "f:9"),
+    "the caption id is blank": Caption("d:\t", "d:1", "test", "x", "f:9"),
+    "the image id is blank. Give every caption the id of its image": Caption("d: #0", "d: ", "test", "x", "f:9"),
+    "the image id is blank": Caption("", "", "test", "x", "f:9"),
     "caption d:2 is empty": Caption("d:2", "d:1", "test", " \n\u00a0", "f:9"),
     "ids with a zero character": Caption("d:\0", "d:1", "test", "x", "f:9"),
     "ids with a zero character, or of more than 10,000 characters": Caption("d" * 10_001, "1", "test", "x", "f:9"),

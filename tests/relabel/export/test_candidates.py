@@ -112,3 +112,12 @@ def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_pa
 def test_more_neighbours_than_there_are_are_refused(project: Project) -> None:
     with pytest.raises(MissingError, match="cbow has 8 neighbours of each image, not 9"):
         exported(project, "candidates", split="val", k=9)
+
+
+def test_a_small_split_gives_all_its_captions(small_project: Project, tmp_path: Path) -> None:
+    captions = [Caption(f"c{i}", f"{i // 2}", "val", text) for i, text in enumerate(["a dog", "a cat", "a bus"])]
+    project = with_captions(small_project, tmp_path, captions)
+    stages.encode(project, "cbow", "val").run()
+    stages.neighbours(project, "cbow", "val", "images").run()
+    folder, _ = exported(project, "candidates", split="val", k=8)
+    assert len(pq.read_table(folder / "val.parquet")) == 2 * 3

@@ -4,7 +4,8 @@ neighbours; the card states label, range, licence and how to load it.
 safetensors reads the vectors of a label, with the rows and ids of their captions.
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts; the seed alone decides the draws.
-Positives and negatives follow one rule of margins, also for negative scores. FlagEmbedding and tevatron read lines of
+Positives and negatives follow one rule of margins, also for negative scores. No row repeats a text, and rows that are
+fewer than asked for are counted. FlagEmbedding and tevatron read lines of
 queries, positives, negatives and scores; tests/packaging/test_trainers.py reads the files by their own data classes.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,12 @@ import pytest
 import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from tests.relabel.export.formats import exported
+from tests.relabel.export.formats import exported, with_captions
 
+from relabel import stages
+from relabel.core.errors import CheckError
+from relabel.core.runtime import Progress
+from relabel.corpus.build import Caption
 from relabel.export.pairs import draw_from_bins, sides
 from relabel.stages import Project, open_label
 from relabel_train.lookup import open_lookup
@@ -147,7 +153,7 @@ def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
             anchor, rows = corpus.row_of[name], [corpus.row_of[one] for one, _, _ in others]
             assert [text, *(one for _, one, _ in others)] == [corpus.texts[row] for row in (anchor, *rows)]
             assert {anchor, *rows} <= set(corpus.splits[file.partition("_")[0]])
-            assert len({anchor, *rows}) == len(rows) + 1
+            assert len({corpus.texts[row] for row in (anchor, *rows)}) == len(rows) + 1
             drawn[frozenset({anchor, *rows})] += 1
             scores = [score / params.get("scale", 1) for _, _, score in others]
             expected = lookup.block([anchor], rows, "first", dtype=np.float64)[0]
@@ -155,7 +161,8 @@ def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
             if kind != "pairs":
                 assert 0 < count < len(rows)
                 assert scores == sorted(scores, reverse=True)
-                own = [corpus.image[row] == corpus.image[anchor] for row in rows]
+                first, stop = corpus.indptr[corpus.image[anchor] :][:2]
+                own = [corpus.texts[row] in corpus.texts[first:stop] for row in rows]
                 assert not any(own[count:])
                 best = max([score for score, mine in zip(scores, own, strict=True) if mine] or scores)
                 margin = max(params.get("margin", 0.0), params.get("relative_margin", 0.0) * abs(best))
@@ -163,6 +170,54 @@ def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
                 assert scores[count] < best - margin + 1e-12
         assert len(drawn) > (0 if params.get("margin") == 0.4 else 10)
         assert kind != "pairs" or set(drawn.values()) == {1}  # in one of its two orders
+
+
+class Notes(Progress):
+    """Progress that keeps its notes."""
+
+    def __init__(self, noted: list[str]) -> None:
+        self.noted = noted
+
+    def note(self, text: str) -> None:
+        self.noted.append(text)
+
+
+SMALL = {
+    "a": ["a dog runs", "a dog runs", "a dog runs fast", "a red bus"],
+    "b": ["two cats", "two cats sit", "a dog runs"],
+    "c": ["the man", "the man sits", "a red bus", "a red bus waits"],
+}
+"""Captions of three images, which repeat texts within an image and across images."""
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+@pytest.mark.parametrize("kind", ["pairs", "tuples", "flagembedding", "tevatron"])
+def test_a_small_split_gives_each_row_once_and_counts_them(
+    kind: str, label: str, small_project: Project, tmp_path: Path
+) -> None:
+    captions = [Caption(f"{m}{i}", m, "test", text) for m, texts in SMALL.items() for i, text in enumerate(texts)]
+    project = with_captions(small_project, tmp_path, captions)
+    stages.encode(project, label, "test").run()
+    noted: list[str] = []
+    project = replace(project, runtime=replace(project.runtime, progress=Notes(noted)))
+    few = {"negatives": 3, "candidates": 40} if kind == "tuples" else {}
+    folder, manifest = exported(project, kind, label, "test", count=200, rows_per_shard=200, **few)
+    (records,) = files_of(folder, tmp_path / "cache").values()
+    assert manifest.metadata["written"] == {"test": len(records)}
+    assert 0 < len(records) < 200
+    assert [f"test: {len(records)} of 200 rows; the others repeat" in line for line in noted if "rows" in line] == [
+        True
+    ]
+    texts = [
+        [value for name, value in record.items() if "id" not in name and "score" not in name] for record in records
+    ]
+    assert len({json.dumps(line) for line in texts}) == len(texts)
+    for record in records if kind != "pairs" else ():
+        name, text, others, count = sample_of(record, kind)
+        own = SMALL[project.corpus.image_ids[project.corpus.image[project.corpus.row_of[name]]].removeprefix("coco:")]
+        assert not {other for _, other, _ in others[count:]} & {text, *own}
+    with pytest.raises(CheckError, match="no caption has a positive and negatives of other texts"):
+        exported(project, "tuples", label, "test", count=20, negatives=3, margin=1000)
 
 
 def test_the_seed_alone_decides_the_draws(small_project: Project, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 reads them back; `lookup.at_lines` gives the rows of the lines; blocks equal those of the lookup.
 
 ir_measures reads a label's run and qrels: the run holds the neighbours by id, the qrels their grades by cut points; ids
-with spaces are refused.
+with spaces are refused. A score at the minimum of the label has no grade.
 """
 
 from __future__ import annotations
@@ -125,6 +125,33 @@ def test_ir_measures_reads_both_files(small_project: Project, given: dict[str, A
         # A ranking by the scores from which the grades are made is ideal.
         measures = ir_measures.calc_aggregate([ir_measures.nDCG @ 8], qrels, run)
         assert measures[ir_measures.nDCG @ 8] == pytest.approx(1.0)
+
+
+def test_no_relevance_is_no_grade(small_project: Project, tmp_path: Path) -> None:
+    texts = ("a dog", "a dog runs", "two cats", "red bus", "red bus man", "red bus sits", "cats run")
+    captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts)]
+    project = with_captions(small_project, tmp_path, captions)
+    stages.encode(project, "cider", "test").run()
+    stages.neighbours(project, "cider", "test").run()
+    folder, manifest = exported(project, "trec", "cider", "test")
+    scores = {tuple(line.split()[:3:2]): np.float32(line.split()[4]) for line in lines_of(folder / "test.run")}
+    graded = {tuple(line.split()[::2]): int(line.split()[3]) for line in lines_of(folder / "test.qrels")}
+    levels = manifest.metadata["levels"]
+    positive = sorted(score for score in scores.values() if score > 0)
+    assert levels == pytest.approx(sorted({*np.quantile(positive, [0.5, 0.9, 0.99]).tolist()}), abs=1e-6)
+    assert 0 < len(graded) < len(positive) < len(scores) / 2
+    assert graded == {
+        pair: sum(score >= np.float32(level) for level in levels)
+        for pair, score in scores.items()
+        if score >= np.float32(levels[0])
+    }
+    captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts[1:4])]
+    (tmp_path / "apart").mkdir()
+    project = with_captions(small_project, tmp_path / "apart", captions)
+    stages.encode(project, "cider", "test").run()
+    stages.neighbours(project, "cider", "test").run()
+    with pytest.raises(CheckError, match="no neighbour has a relevance above 0, the minimum of cider"):
+        exported(project, "trec", "cider", "test")
 
 
 def test_ids_with_spaces_are_refused(small_project: Project, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.relabel.export.formats import in_folder
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.neighbours.spec import NeighboursParams
 from relabel.sources.scores import ScoresParams
 from relabel.stages import Job, Project
 
@@ -40,7 +41,8 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Proj
         stages.export_neighbours(project, "cbow", "all").run()
     stages.neighbours(project, "cbow", "all").run()
     config = project.config.model_copy(update={"neighbours": Config().neighbours})
-    with pytest.raises(CheckError, match=r"k \(8 there, "):
+    kept = r"k \(8 there, .*Add `--set neighbours.k=8` to keep it, or run `relabel neighbours .*` to make it again"
+    with pytest.raises(CheckError, match=kept):
         stages.export_neighbours(replace(project, config=config), "cbow", "all").run()
 
 
@@ -85,3 +87,16 @@ def test_no_artefact_is_made_of_changed_bytes(
     assert prepare(replace(project)).run()[1]
     flip()
     assert not prepare(replace(project)).run()[1]
+
+
+def test_a_lookup_takes_the_neighbours_that_settings_describe(project: Project) -> None:
+    """Check the setting that the error of an export names, and what the lookup records."""
+    pytest.importorskip("faiss")
+    index = "IVF4,Flat;nprobe=2"
+    config = project.config.model_copy(update={"neighbours": NeighboursParams(k=5, index=index)})
+    stages.neighbours(replace(project, config=config), "cbow", "all").run()
+    with pytest.raises(CheckError) as refused:
+        stages.export_lookup(project, "cbow", "all").run()
+    assert f"Add `--set 'neighbours.index={index}' --set neighbours.k=5` to keep it" in str(refused.value)
+    near = stages.export_lookup(replace(project, config=config), "cbow", "all").run()[0].metadata["neighbours"]
+    assert (near["width"], near["index"]) == (5, index)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 from typing_extensions import override
 
+from relabel.core.errors import UsageError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
@@ -77,6 +78,10 @@ class Cider(Source[CiderParams]):
         if self._background is not None:
             return self
         documents = self._documents(corpus, range(len(corpus))) if images is None else corpus.references(images)
+        if len(documents) == 1:
+            problem = "an n-gram of every document has no weight in CIDEr: with one document, every score is 0"
+            todo = "Use the references of several images; in Python, Scorer and score take them as documents=."
+            raise UsageError(problem, todo=todo)
         counting = Cider(self.params)
         counting._background = (*self._count(corpus, documents), len(documents))
         return counting
