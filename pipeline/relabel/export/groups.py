@@ -54,7 +54,7 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
         texts = iter(captions.take(pa.array(np.column_stack([anchors, rows]).reshape(-1))).to_pylist())
         for row, values, side in zip(rows, scores, self.sides(scores, own), strict=True):
             query, *passages = islice(texts, 1 + len(row))
-            order = ranked(pool.text[row], values, side)
+            order = ranked(row, pool.text[row], values, side)
             scaled = (self.params.scale * values[order]).tolist()
             found = [passages[i] | {"score": score} for i, score in zip(order, scaled, strict=True)]
             count = int((side[order] > 0).sum())

@@ -230,15 +230,15 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
     return rng.permutation(drawn)
 
 
-def ranked(texts: NDArray[np.int64], scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
+def ranked(rows: Rows, texts: NDArray[np.int64], scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return the indices of the positives and negatives of one anchor by falling score, each text once.
 
-    `texts`, `scores`, `side`: (N,); its candidates.
+    `rows`, `texts`, `scores`, `side`: (N,); its candidates.
     """
     usable = np.flatnonzero(side)
     # np.unique sorts by text: equal texts keep their first index.
     usable = usable[np.unique(texts[usable], return_index=True)[1]]
-    return usable[np.lexsort((texts[usable], -scores[usable]))]
+    return usable[np.lexsort((rows[usable], -scores[usable]))]
 
 
 class TuplesExport(TablesExport[ExportTuplesParams]):
@@ -255,7 +255,7 @@ class TuplesExport(TablesExport[ExportTuplesParams]):
         rows, scores, own = pool.candidates(anchors, max(self.params.candidates, 3 * (count + 1)), rng)
         drawn = dict[bytes, tuple[list[int], Scores]]()
         for anchor, near, values, side in zip(anchors.tolist(), rows, scores, self.sides(scores, own), strict=True):
-            order = ranked(pool.text[near], values, side)
+            order = ranked(near, pool.text[near], values, side)
             negatives = order[side[order] < 0]
             if len(negatives) >= count:
                 chosen = [order[0], *(rng.choice(group) for group in np.array_split(negatives, count))]
