@@ -35,6 +35,12 @@ def _explain(error: Exception) -> tuple[str, int]:
     # Where a choice is left, stages name the extras themselves.
     if isinstance(error, ModuleNotFoundError) and (named := missing_package(error)) is not None:
         return str(named), named.exit_code
+    # Names are written as UTF-8, and their bytes read as such.
+    if isinstance(error, UnicodeEncodeError | UnicodeDecodeError):
+        return f"not UTF-8: {error.object[max(0, error.start - 30) : error.end + 20]!r}. Rename or convert it.", 2
+    # Python's error for `~` without $HOME, and for `~NAME` without a user NAME.
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return "no home folder of this user is known. Set HOME, or write the path without `~`.", 3
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: {error.strerror}." if error.filename else str(error), 3
     # Without a number, the user's machine is not the cause.

@@ -12,8 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any
+
+from relabel_cli.terminal import Escaped
 
 LINE = "Interrupted; finished work is kept. Run the same command again to go on."
 INTERRUPTED = 130
@@ -45,12 +47,15 @@ def run(load: Callable[[], Any]) -> int:
     # A caption may hold characters that the encoding of a terminal or pipe lacks.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        return load()(standalone_mode=False) or 0
-    except Exception as error:
-        from relabel_cli.exceptions import report
+    # Python has None for a stream that is closed.
+    with redirect_stdout(sys.stdout and Escaped(sys.stdout)), redirect_stderr(sys.stderr and Escaped(sys.stderr)):
+        try:
+            # `color`: click removes escape sequences otherwise, and hides what a caption holds.
+            return load()(standalone_mode=False, color=True) or 0
+        except Exception as error:
+            from relabel_cli.exceptions import report
 
-        return report(error)
+            return report(error)
 
 
 def exit_on_interrupt() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import types
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -96,7 +97,7 @@ class SharedOptions(Parameters):
         if index > count:
             raise UsageError("2/8 is the second of eight shares", where=f"--shard {self.shard}")
         shard = (index, count) if self.shard else None
-        progress = SILENT if self.quiet else Display(Console(stderr=True))
+        progress = SILENT if self.quiet else Display(Console(file=getattr(sys.stderr, "raw", sys.stderr)))
         return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bars
 
 from relabel.core.runtime import Progress, ProgressBar
 from relabel.core.tables import duration
+from relabel_cli.terminal import escape
 
 _INTERVAL = 10.0  # seconds between lines without a terminal
 _PERIOD = 600.0  # seconds of work from which the time left is estimated; a shard takes about one minute
@@ -44,7 +45,7 @@ class Display(Progress):
         """Show one task while it runs."""
         if not self._open:
             self._bars.start()
-        number = self._bars.add_task(title, total=total, unit=unit)
+        number = self._bars.add_task(escape(title), total=total, unit=unit)
         bar = _Bar(self._bars, number, lines=not (self._open or self._console.is_terminal))
         self._open.append(bar)
         try:
@@ -83,7 +84,7 @@ class Display(Progress):
 
     def note(self, text: str) -> None:
         """Print one line, above the bars."""
-        self._console.out(text, highlight=False)
+        self._console.out(escape(text), highlight=False)
 
 
 class _Bar(ProgressBar):

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
-from relabel.core.errors import MissingError, UsageError, choices
+from relabel.core.errors import UsageError, choices
 from relabel.core.parameters import Parameters, check_name, describe, parse_yaml, validate, with_settings
+from relabel.core.parsing import read_bytes
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
@@ -212,9 +213,7 @@ def params_file(labels: Path) -> Path | None:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the content of a parameter file; an empty file has no parameters."""
-    if not path.is_file():
-        raise MissingError("no such regular file", where=str(path))
-    body = parse_yaml(path.read_bytes(), str(path))
+    body = parse_yaml(read_bytes(path), str(path))
     if not isinstance(body, dict | None):
         raise UsageError("expected a mapping of parameters", where=str(path))
     return body or {}

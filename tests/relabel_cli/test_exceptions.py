@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from relabel.core.errors import CheckError, MissingError
@@ -45,6 +47,9 @@ class OutOfMemoryError(RuntimeError):
         (ModuleNotFoundError("No module named 'numba'", name="numba"), 3, "relabel-itr[pipeline]"),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), 3, "relabel-itr[train]"),
         (FileNotFoundError("runs/fit: no checkpoint found"), 3, "runs/fit"),
+        (UnicodeEncodeError("utf-8", "labels/caf\udce9", 10, 11, "surrogates not allowed"), 2, r"labels/caf\udce9"),
+        (UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "unexpected end of data"), 2, r"caf\xe9"),
+        (RuntimeError("Could not determine home directory."), 3, "HOME"),
         (FitError("epochs is 0"), 2, "epochs"),
         (LookupFileError("damaged"), 4, "damaged"),
         (UnknownIdError("this lookup covers no caption x"), 4, ": this lookup covers no caption x"),
@@ -86,6 +91,37 @@ def test_a_bug_is_one_line_that_names_the_traceback(
     assert str(error) in text
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ingest --path FILE",
+        "ingest --path a.parquet",
+        "ingest --path a.arrow",
+        "correlate --on a.parquet",
+        "ingest --path ~nobody/a",
+        "nearest a --params FILE",
+    ],
+)
+def test_a_name_that_is_not_utf_8_is_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"caf\xe9.csv")
+    Path(name).write_text("text,image_id\na dog,1\n")
+    table = pa.table({"text": ["a dog"], "image_id": ["1"], "zzzz": ["x"]})
+    pq.write_table(table, "a.parquet", store_schema=False)
+    with pa.OSFile("a.arrow", "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in ("a.parquet", "a.arrow"):
+        Path(path).write_bytes(Path(path).read_bytes().replace(b"zzzz", b"z\xe9\xffz"))
+    arguments = [name if word == "FILE" else word for word in command.split()]
+    monkeypatch.setattr(sys, "argv", ["relabel", *arguments, "--dataset", "mine", "--quiet"])
+    assert run(load_root) in (2, 3, 4)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "bug" not in line
+
+
 FIT = ["fit", "--features", "d", "--captions", "c"]
 
 
@@ -104,6 +140,7 @@ FIT = ["fit", "--features", "d", "--captions", "c"]
         (["fetch", "nonsense"], 2, "nonsense"),
         (["nearest"], 2, "--id"),
         (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
+        (["run", "--set", f"ingest.expected={'[' * 10_000}"], 2, "--set ingest.expected: not YAML"),
         (["run", "--labels", "sbert", "--dry-run"], 2, "--label sbert"),
         ([*FIT, "--epochs", "1000000000000"], 2, "epochs"),
         ([*FIT, "--set", "wide=1"], 2, "wide: no such parameter"),

@@ -1,6 +1,9 @@
 """Contract: `verify=True` detects any changed byte of an export's description and arrays, the default any array that is
 shorter or longer than described; errors name the file. An open export stays readable after another one has replaced it,
 and a worker refuses the other one. No pickle is loaded.
+
+Contract: a file that has no end or is too large is refused by name before it is read, and so is a description with a
+field, a type or a value that it cannot have, or with a name that leads out of its folder.
 """
 
 from __future__ import annotations
@@ -113,6 +116,53 @@ def test_hostile_headers_and_descriptions_are_named(kind: str, folder: Path) -> 
         with pytest.raises(LookupFileError, match=path.name):
             OPEN[kind](folder, verify=verify)
         path.write_bytes(intact)
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_files_without_an_end_are_refused_unread(kind: str, folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        raw = path.read_bytes()
+        for place in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.touch()):
+            path.unlink()
+            place(path)
+            if path.is_file():
+                os.truncate(path, 20 << 30)  # no block of it is on disk
+            for verify in (True, path.name == "manifest.json"):
+                with pytest.raises(LookupFileError, match=path.name):
+                    OPEN[kind](folder, verify=verify)
+        path.unlink()
+        path.write_bytes(raw)
+
+
+NAN = float("nan")
+NEAR = {"fingerprint": "", "rows": [0, 1 << 40], "candidates": "all", "width": 1, "index": None}
+NUMBERS: dict[str, list[dict[str, Any]]] = {
+    "cbow": [
+        *({"rows": rows} for rows in ([0, 1 << 62], [-5, 5], [0], [1, 2, 3], ["a", "b"])),
+        *({"references": 0}, {"references": 10**12}, {"failed": 10**9}, {"failed": True}, {"bounds": [NAN, 1]}),
+        *({"kind": "features"}, {"kind": "frob"}, {"pooling": "frob"}, {"pooling": "set"}, {"neighbours": NEAR}),
+        *({"sizes": {"columns": 10**12}}, {"sizes": {"columns": -1}}),
+        *({"arrays": {name: {"dtype": "<i4", "shape": [1], "sha256": ""}}} for name in ("../image", "/image", "a//b")),
+    ],
+    "batches": [
+        *({"batch_size": 0}, {"batches": 1 << 62}, {"batches_per_shard": 0}, {"shards": 10**12}, {"left_out": 0.5}),
+        *({"epochs": epochs} for epochs in ([10**12], [-1], 7, {})),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_a_description_of_other_types_or_numbers_is_named(kind: str, folder: Path) -> None:
+    path = folder / DESCRIPTION[kind]
+    body = json.loads(path.read_text())
+    changes = [*({name: wrong} for name in body for wrong in (["x"], ...)), {"unknown": 1}, *NUMBERS[kind]]
+    if kind == "cbow":
+        # The neighbours of the same split begin elsewhere then.
+        changes.append({"rows": [row + 5 for row in body["rows"]]})
+    for change in changes:
+        path.write_text(json.dumps({name: value for name, value in (body | change).items() if value is not ...}))
+        with pytest.raises(LookupFileError, match=path.name):
+            print(OPEN[kind](folder), "accepted", change)
 
 
 @pytest.mark.parametrize("kind", OPEN)

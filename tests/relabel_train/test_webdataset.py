@@ -1,9 +1,11 @@
 """Contract: the join gives each sample of webdataset the labels of its key, in workers, after any shuffle and without
-`__url__`; missing keys are refused or counted; the collate's blocks are those of the lookup."""
+`__url__`; missing keys are refused or counted; the collate's blocks are those of the lookup. A hostile
+side-car is refused by name."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -18,6 +20,7 @@ from relabel.stages import Project
 from relabel_train.examples import write_sidecar
 from relabel_train.files import LookupFileError
 from relabel_train.lookup import open_lookup
+from relabel_train.sidecar import write_tar
 from relabel_train.webdataset import BlockCollate, join, open_sidecar
 
 wds = pytest.importorskip("webdataset")
@@ -90,6 +93,39 @@ def test_missing_keys_are_refused_or_counted_over_all_workers(small_project: Pro
         assert step.skipped == count
     with pytest.raises(ValueError, match="missing is 'ignore'"):
         join(folder, missing="ignore")  # type: ignore[arg-type]
+
+
+HEADER = "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"
+OBJECTS = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER.encode() + b"\1" * 16
+
+
+def test_hostile_sidecars_are_named(tmp_path: Path) -> None:
+    """Check fields, names and files of a side-car, and members that hold addresses or are nested too deeply."""
+    folder = write_sidecar(tmp_path / "x")
+    path, shard = folder / "sidecar.json", folder / "00000.tar"
+    text, raw = path.read_text(), shard.read_bytes()
+    body, entry = json.loads(text), json.loads(text)["shards"]["00000.tar"]
+    changes = [{name: wrong} for name in body for wrong in (["x"], ...)]
+    changes += [{"shards": shards} for shards in ({"../x/00000.tar": entry}, {"00000.tar": {**entry, "keys": 1 << 62}})]
+    for change in [*changes, {"layout": "x"}, {"keys": "x"}]:
+        path.write_text(json.dumps({name: value for name, value in (body | change).items() if value is not ...}))
+        with pytest.raises(LookupFileError, match=r"sidecar\.json|index\.hashes"):
+            open_sidecar(folder, verify=False)
+    path.write_text(text)
+    for name, member in (("images.npy", OBJECTS), ("keys.json", b"[" * 100_000), ("keys.json", b"5"), ("x.json", b"")):
+        with shard.open("wb") as file:
+            write_tar(file, [(f"labels.{name}", member)])
+        with pytest.raises(LookupFileError, match=r"00000\.tar"):
+            open_sidecar(folder, verify=False).shard("00000.tar")
+    for place in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        shard.unlink()
+        place(shard)
+        for verify in (False, True):
+            with pytest.raises(LookupFileError, match=r"00000\.tar: not a regular file"):
+                open_sidecar(folder, verify=verify).shard("00000.tar")
+    shard.unlink()
+    shard.write_bytes(raw)
+    assert open_sidecar(folder).shard("00000.tar").keys == ["0001", "0002"]
 
 
 def test_a_step_crosses_processes_and_notices_another_export(folder: Path) -> None:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import math
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 MANIFEST = "manifest.json"
 AGAIN = "Export it again."
-# numpy evaluates the header of an array as a Python literal: a damaged one raises nearly anything.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    EOFError,
-    TypeError,
-    SyntaxError,
-    TokenError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
-)
+MAX_JSON = 1 << 30
+"""Maximum size of a description or manifest in bytes. One of 10 million image ids takes a quarter of it."""
 
 
 class LookupFileError(ValueError):
@@ -50,47 +45,105 @@ class ExportDescription:
 Description = TypeVar("Description", bound=ExportDescription)
 
 
-def read_description(
-    kind: type[Description], path: Path, todo: str, verify: bool, **entries: type
-) -> tuple[Description, str]:
-    """Read what `to_json` wrote; return it and the sha256 of the file.
-
-    `todo`: how such an export is made. `verify`: compare the sha256 with that in `manifest.json` first. `entries`: type
-    of the values of a field that is a mapping.
-    """
+@contextmanager
+def naming(path: Path, todo: str = AGAIN) -> Iterator[None]:
+    """Raise FileNotFoundError or LookupFileError, with path and remedy, for the errors of reading a file."""
     try:
-        raw = path.read_bytes()
+        yield
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{path}: file not found. {todo}") from None
-    except OSError as error:
-        raise LookupFileError(f"{path}: cannot be read ({error}). {AGAIN}") from error
-    if verify:
-        verify_files(path.parent, [path.name])
-    try:
-        body = json.loads(raw)
+    except Exception as error:  # damaged content raises nearly anything
+        reason = getattr(error, "strerror", None) or (str(error) if isinstance(error, ValueError) else repr(error))
+        raise LookupFileError(f"{path}: {reason:.200}. {todo}") from error
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a regular file; raise OSError for anything else, such as a pipe, which may have no end."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return about.st_size
+
+
+def read_file(path: Path, most: int = MAX_JSON) -> bytes:
+    """Read a regular file of at most `most` bytes; raise OSError for any other."""
+    if size_of(path) > most:
+        raise OSError(errno.EOVERFLOW, f"more than {most:,} bytes", str(path))
+    return path.read_bytes()
+
+
+def check_name(name: str) -> str:
+    """Return a name that others gave to a file of a folder; raise ValueError if it leads out of the folder."""
+    if {"", ".", ".."} & {*name.split("/")} or "\0" in name:
+        raise ValueError(f"it names a file outside its folder: {name!r:.200}")
+    return name
+
+
+def read_description(kind: type[Description], path: Path, todo: str, verify: bool) -> tuple[Description, str]:
+    """Read what `to_json` wrote; return it and the sha256 of the file.
+
+    `todo`: how such an export is made. `verify`: compare the sha256 with that in `manifest.json`.
+    """
+    with naming(path, todo):
+        body = json.loads(raw := read_file(path))
         if (version := body.pop("format")) != kind.FORMAT:
             raise ValueError(f"expected format {kind.FORMAT}, found {version!r:.40}")
-        for name, entry in entries.items():
-            body[name] = {key: entry(**value) for key, value in body[name].items()}
-        # JSON has no tuples.
-        about = kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in body.items()})
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise LookupFileError(f"{path}: not a description ({error!s:.200}). {AGAIN}") from error
+        about = read_value(kind, body)
+    if verify:
+        verify_files(path.parent, [path.name])
     return about, hashlib.sha256(raw).hexdigest()
+
+
+def reopen(open_export: Callable[..., Any], digest: str, path: str, *options: Any) -> Any:
+    """Open an export for another process; raise LookupFileError if another one has taken its place.
+
+    `digest`: that of the export which was pickled. Exports of two runs must not mix.
+    """
+    opened = open_export(path, *options)
+    if opened._digest != digest:
+        raise LookupFileError(f"{path}: another one was exported there meanwhile. Open it again.")
+    return opened
+
+
+def read_value(kind: Any, value: Any, name: str = "") -> Any:
+    """Return a value of JSON as a value of a type, which may be a dataclass; raise ValueError if it is of another type.
+
+    Whole numbers must not be negative, others must be finite. `name`: of the field, for the error.
+    """
+    origin, args, found, kinds = get_origin(kind), get_args(kind), type(value), _kinds(kind)
+    if kinds and found is dict and value.keys() == kinds.keys():
+        return kind(**{key: read_value(kinds[key], entry, key) for key, entry in value.items()})
+    if origin is dict and found is dict:
+        # The keys of entries that describe files are their names.
+        check = check_name if _kinds(args[1]) else str
+        return {check(key): read_value(args[1], entry, key) for key, entry in value.items()}
+    # JSON has no tuples.
+    if origin is tuple and found is list and (... in args or len(args) == len(value)):
+        each = args[:1] * len(value) if ... in args else args
+        return tuple(read_value(*pair, name) for pair in zip(each, value, strict=True))
+    if origin is UnionType and value is not None:
+        return read_value(args[0], value, name)
+    number = found in (int, float) and -math.inf < value < math.inf
+    fits = {float: number, int: found is int and value >= 0, Literal: value in args, UnionType: True, Any: True}
+    if not fits.get(origin or kind, found is kind):
+        raise ValueError(f"{name}: expected {kind if origin else kind.__name__}, found {value!r:.40}")
+    return value
+
+
+@cache
+def _kinds(kind: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass by name; none of any other type."""
+    return {field.name: get_type_hints(kind)[field.name] for field in fields(kind)} if is_dataclass(kind) else {}
 
 
 def map_array(path: Path, dtype: str, shape: Sequence[int | None]) -> NDArray[Any]:
     """Map an array, read-only, after checks of its type and shape; None accepts any length of an axis."""
-    try:
+    with naming(path):
         array = map_npy(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: file not found. {AGAIN}") from None
-    except (OSError, ValueError) as error:
-        raise LookupFileError(f"{path}: {error}. {AGAIN}") from error
-    fits = len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
-    if array.dtype.str != dtype or not fits:
-        wanted = f"{dtype} {tuple(shape)}".replace("None", "any")
-        raise LookupFileError(f"{path}: expected {wanted}, found {array.dtype.str} {array.shape}. {AGAIN}")
+        fits = len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+        if array.dtype.str != dtype or not fits:
+            wanted = f"{dtype} {tuple(shape)}".replace("None", "any")
+            raise ValueError(f"expected {wanted}, found {array.dtype.str} {array.shape}")
     # A plain array: a slice of the memmap class takes a microsecond more.
     return array.view(np.ndarray)
 
@@ -100,39 +153,33 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 
     No pickle is loaded, and nothing is allocated for a shape that the file is too short for.
     """
+    size = size_of(path)
     try:
         with np.errstate(over="ignore"):  # a size beyond 64 bits is refused when the array is made
             array = np.lib.format.open_memmap(str(path), mode="r")  # the path of a Path is resolved, which takes longer
-    except FileNotFoundError:
-        raise
-    except _DAMAGE as error:
+    except Exception as error:  # numpy evaluates the header as a Python literal: a damaged one raises nearly anything
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"not a valid .npy file ({reason})") from error
     # numpy maps a file that is longer than its array.
-    if (size := path.stat().st_size) != (expected := array.offset + array.nbytes):
+    if size != (expected := array.offset + array.nbytes):
         raise ValueError(f"expected {expected:,} bytes, found {size:,}")
     return array
 
 
 def verify_files(folder: Path, names: Iterable[str]) -> None:
     """Compare files with the sha256 that `manifest.json` states."""
-    try:
-        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+    with naming(folder / MANIFEST):
+        files = json.loads(read_file(folder / MANIFEST))["files"]
         expected = {name: files[name]["sha256"] for name in names}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{folder / MANIFEST}: file not found. {AGAIN}") from None
-    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise LookupFileError(f"{folder / MANIFEST}: not a manifest ({error!r:.200}). {AGAIN}") from error
     for name, sha256 in expected.items():
         check_sha256(folder / name, sha256)
 
 
 def check_sha256(path: Path, expected: str) -> None:
     """Compare the bytes of a file with their sha256."""
-    try:
+    with naming(path):
+        size_of(path)
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: file not found. {AGAIN}") from None
-    if found != expected:
-        raise LookupFileError(f"{path}: expected sha256 {expected}, found {found}. {AGAIN}")
+        if found != expected:
+            raise ValueError(f"expected sha256 {expected}, found {found}")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import ExportDescription, LookupFileError, map_array, read_description, verify_files
+from relabel_train.files import ExportDescription, map_array, naming, read_description, reopen, verify_files
 from relabel_train.ids import ID_ARRAYS, Ids
 from relabel_train.lookup.format import Pooling
 from relabel_train.samplers import Rows, batches_of_process
@@ -99,7 +99,7 @@ class PrecomputedBatches:
         self._starts = np.concatenate([[0], np.cumsum(about.epochs)]).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), self._digest)
+        return reopen, (open_batches, self._digest, str(self.folder))
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -199,26 +199,21 @@ def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
     todo = "Make precomputed batches with `relabel export batches`."
     about, digest = read_description(BatchesDescription, folder / NAME, todo, verify)
     batches, size, step = about.batches, about.batch_size, about.batches_per_shard
+    with naming(folder / NAME):
+        if 0 in (size, step) or [sum(about.epochs), -(-batches // step)] != [batches, about.shards]:
+            raise ValueError("wrong values of batch_size, batches, epochs or shards")
     files: dict[str, tuple[str, tuple[int | None, ...]]] = dict.fromkeys(("rows", "images"), ("<i4", (batches, size)))
     for shard in range(about.shards):
         # The last shard holds the remainder.
         files[shard_name(shard, about.shards)] = "<f4", (min(step, batches - shard * step), size, size)
     for kind in ("caption_ids", "image_ids"):
         files |= {f"{kind}.{name}": (dtype, (None,)) for name, dtype in ID_ARRAYS.items()}
+    arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
     if verify:
         verify_files(folder, [f"{name}.npy" for name in files])
-    arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
     return PrecomputedBatches(folder, about, arrays, digest)
 
 
 def shard_name(shard: int, shards: int) -> str:
     """Return the name of a shard of blocks: `blocks-00000-of-00013`."""
     return f"blocks-{shard:05d}-of-{shards:05d}"
-
-
-def _reopen(path: str, digest: str) -> PrecomputedBatches:
-    # The folder may have been exported again since they were pickled: batches of two exports must not mix.
-    batches = open_batches(path)
-    if batches._digest != digest:
-        raise LookupFileError(f"{path}: other batches were exported there meanwhile. Open it again.")
-    return batches

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import AGAIN, ExportDescription, LookupFileError, check_sha256
+from relabel_train.files import MAX_JSON, ExportDescription, check_sha256, naming, size_of
 from relabel_train.lookup.format import Pooling
 
 DESCRIPTION = "sidecar.json"
@@ -138,7 +138,8 @@ class ShardLabels:
         """Map the file of a shard. `verify`: compare its bytes with their sha256."""
         if verify:
             check_sha256(path, entry.sha256)
-        return cls(_map_members(path))
+        with naming(path):
+            return cls(_map_members(path))
 
     def sample(self, position: int, neighbours: bool = False) -> SampleLabels | None:
         """Return the labels of the key at a position; None if it has none."""
@@ -187,18 +188,13 @@ def json_member(value: Any) -> bytes:
 def _map_members(path: Path) -> dict[str, Any]:
     """Return the members of a shard by name: lists of texts, and views of arrays."""
     members: dict[str, Any] = {}
-    try:
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            for member in tar:
-                name, _, ending = member.name.removeprefix(PREFIX).rpartition(".")
-                start = member.offset_data
-                json_text = ending == "json"
-                members[name] = json.loads(raw[start : start + member.size]) if json_text else _map_array(raw, start)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: file not found. {AGAIN}") from None
-    except (tarfile.TarError, ValueError, TypeError, OSError) as error:
-        raise LookupFileError(f"{path}: not a valid shard of a side-car ({error}). {AGAIN}") from error
+    size_of(path)
+    with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        for member in tar:
+            name, _, ending = member.name.removeprefix(PREFIX).rpartition(".")
+            start, stop = member.offset_data, member.offset_data + min(member.size, MAX_JSON)
+            members[name] = list(map(str, json.loads(raw[start:stop]))) if ending == "json" else _map_array(raw, start)
     return members
 
 
@@ -207,4 +203,7 @@ def _map_array(raw: mmap.mmap, start: int) -> NDArray[Any]:
     header = io.BytesIO(raw[start : start + 4096])
     np.lib.format.read_magic(header)
     shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+    # Objects would be addresses that the file chooses.
+    if dtype.kind not in "iuf":
+        raise ValueError(f"expected numbers, found {dtype}")
     return np.ndarray(shape, dtype, raw, start + header.tell())

@@ -19,13 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import AGAIN, LookupFileError, map_array, read_description, verify_files
+from relabel_train.files import LookupFileError, map_array, read_description, reopen, verify_files
 from relabel_train.ids import hash_ids
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.relevance_collate import collate_with_labels
 from relabel_train.lookup.vectors import VectorBlocks
-from relabel_train.sidecar import DESCRIPTION, INDEX, SampleLabels, ShardEntry, ShardLabels, SideCarDescription
+from relabel_train.sidecar import DESCRIPTION, INDEX, SampleLabels, ShardLabels, SideCarDescription
 
 __all__ = ["BlockCollate", "Join", "SampleLabels", "SideCar", "join", "open_sidecar"]
 
@@ -53,16 +53,16 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
     """
     folder = Path(path).resolve()
     todo = "Make a side-car with `relabel export wds`."
-    about, _ = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify, shards=ShardEntry)
+    about, _ = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify)
     if about.layout != "arrays":
         todo = "Export it with --layout arrays, which `join` reads."
         raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {todo}")
     # Keys that are unique in their shard only are found by the shard.
     index = INDEX if about.keys != "shard" else {}
-    if verify:
-        verify_files(folder, [f"{name}.npy" for name in index])
     total = sum(entry.keys for entry in about.shards.values())
     arrays = {name: map_array(folder / f"{name}.npy", dtype, (total,)) for name, dtype in index.items()}
+    if verify:
+        verify_files(folder, [f"{name}.npy" for name in index])
     return SideCar(folder, about, arrays, verify, cache)
 
 
@@ -73,7 +73,7 @@ class SideCar:
         self, folder: Path, about: SideCarDescription, index: Mapping[str, NDArray[Any]], verify: bool, cache: int
     ) -> None:
         self.folder, self.about, self._index, self._verify, self._cache = folder, about, index, verify, max(1, cache)
-        self._names = list(about.shards)
+        self._names, self._digest = list(about.shards), about.fingerprint
         self._stops = list(accumulate(about.shards[name].keys for name in self._names))
         self._open: OrderedDict[str, ShardLabels] = OrderedDict()
         self._by_url: dict[str, str | None] = {}
@@ -88,7 +88,7 @@ class SideCar:
         return f"<SideCar {about.label} ({about.source}), {about.split}: {keys:,} keys in {shards:,} shards, {vectors}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), self.about.fingerprint, self._verify, self._cache)
+        return reopen, (open_sidecar, self._digest, str(self.folder), self._verify, self._cache)
 
     def find(self, key: str, url: str | None = None, neighbours: bool = False) -> SampleLabels | None:
         """Return the labels of a sample; None if there are none.
@@ -317,11 +317,3 @@ class BlockCollate:
             return {name: value for name, value in sample.items() if name != self.field}
         position = int(self.field) % len(sample)
         return tuple(value for i, value in enumerate(sample) if i != position)
-
-
-def _reopen(path: str, fingerprint: str, verify: bool, cache: int) -> SideCar:
-    """Open the side-car of another process."""
-    sidecar = open_sidecar(path, verify, cache)
-    if sidecar.about.fingerprint != fingerprint:
-        raise LookupFileError(f"{path}: another side-car was exported there meanwhile. {AGAIN}")
-    return sidecar

@@ -104,7 +104,7 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     """Parse one YAML document; `where`: its place, for the error."""
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"not YAML: {error}", where=where) from error
 
 

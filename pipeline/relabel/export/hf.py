@@ -95,7 +95,9 @@ def render_card(inputs: ExportInputs, columns: list[str]) -> str:
     spec, title = inputs.source.spec, f"Relevance of {inputs.dataset} captions by {inputs.label}"
     splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
     first = next(iter(splits))
-    identifier = next((name for text, name in _LICENCES.items() if (inputs.licence or "").startswith(text)), None)
+    # Neither a tag nor a line break of the licence becomes part of the card.
+    licence = " ".join((inputs.licence or "").replace("<", "&lt;").split())
+    identifier = next((name for text, name in _LICENCES.items() if licence.startswith(text)), None)
     terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
     header = {
         "pretty_name": title,
@@ -120,7 +122,7 @@ def render_card(inputs: ExportInputs, columns: list[str]) -> str:
         "## Label",
         markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items()))),
         "## Licence of the captions",
-        inputs.licence or "Not recorded. State the licence of the captions here before you share this folder.",
+        licence or "Not recorded. State the licence of the captions here before you share this folder.",
     ]
     return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(sections) + "\n"
 

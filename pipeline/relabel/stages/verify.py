@@ -14,6 +14,7 @@ from relabel.core.runtime import SILENT, Progress
 from relabel.store.artefact import WORK, foreign_files
 from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, FileEntry, read_manifest
+from relabel_train.files import size_of
 
 _AGAIN = "Delete its folder and build it again."
 
@@ -58,11 +59,11 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
 
     `paths`: folders: of labels, of fetched files, or of one artefact. `progress`: counts bytes.
     """
-    findings, files = Findings(), list[_Wanted]()
+    findings, files, seen = Findings(), list[_Wanted](), set[tuple[int, int]]()
     for path in paths:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), todo="Name a folder, or make labels first.")
-        files += _walk(path, findings)
+        files += _walk(path, findings, seen)
     with progress.bar("verify", sum(accepted[0].bytes for _, accepted, _ in files), "bytes") as bar:
         for file, accepted, todo in files:
             _read(file, accepted, todo, findings)
@@ -70,14 +71,22 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
     return findings
 
 
-def _walk(top: Path, findings: Findings) -> Iterator[_Wanted]:
-    """Yield the files to read; add the problems that show without reading a file."""
+def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator[_Wanted]:
+    """Yield the files to read; add the problems that show without reading a file.
+
+    `seen`: device and inode of each folder so far, to which links may lead again.
+    """
 
     def unreadable(error: OSError) -> None:
         findings.problems.append(Problem("unreadable", error.filename, str(error.strerror)))
 
     for name, inner, files in os.walk(top, onerror=unreadable, followlinks=True):
         folder = Path(name)
+        about = folder.stat()
+        if (about.st_dev, about.st_ino) in seen:
+            inner.clear()
+            continue
+        seen.add((about.st_dev, about.st_ino))
         inner.sort()
         # Unfinished work of an interrupted run, which the next one resumes.
         if WORK in inner:
@@ -111,7 +120,9 @@ def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
 def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) -> None:
     """Compare the content of one file with its manifest."""
     try:
-        found = FileEntry(sha256_file(file), file.stat().st_size)
+        size = size_of(file)
+        # A file of another size is not read.
+        found = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
     except FileNotFoundError:
         findings.problems.append(Problem("missing", str(file), todo))
     except OSError as error:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError, MissingError, system_error
 from relabel.store.files import sha256_file
+from relabel_train.files import check_name, read_file
 
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"
@@ -136,9 +137,11 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        body = path.read_bytes()
+        body = read_file(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo="Build it first.") from error
+    except OSError as error:
+        raise system_error(error, path) from error
     manifest = _parse(body, str(path))
     if kind not in (None, manifest.kind):
         raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
@@ -156,17 +159,13 @@ def _parse(content: bytes, where: str) -> Manifest:
         if body["format"] != (expected := version_of("manifest")):
             raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, todo=todo)
         body.pop("digest")
-        manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+        manifest = Manifest(**body | {"files": {check_name(n): FileEntry(**e) for n, e in body["files"].items()}})
         # The text holds a digest of the values, so that it shows whatever was changed since it was written.
         as_written = text == manifest.to_json()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckError(f"not a manifest ({error})", where=where, todo=todo) from error
     if not as_written:
         raise CheckError("not as it was written: a value, its digest or its form was changed", where=where, todo=todo)
-    # Readers join these names to the folder, so a name must not lead out of it.
-    for name in manifest.files:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise CheckError(f"names a file outside its folder: {name!r}", where=where, todo=todo)
     return manifest
 
 

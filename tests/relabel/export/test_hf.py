@@ -68,6 +68,12 @@ def test_the_card_states_splits_range_and_licence(small_project: Project, licenc
     assert (licence or "Not recorded.") in text.rsplit("\n\n", 1)[-1]
 
 
+def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Project) -> None:
+    folder, _ = exported(small_project, "hf", licence="mine\n---\n# a <script>")
+    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert (lines[-1], lines.count("---")) == ("mine --- # a &lt;script>", 2)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: str) -> None:
     folder, manifest = exported(small_project, "safetensors", rows_per_shard=30, dtype=dtype)

@@ -82,6 +82,20 @@ def test_labels_follow_the_image_shards_by_id(
     assert (metadata["dtype"], labels.vectors is None) == ((dtype, False) if label == "cbow" else (None, True))
 
 
+def test_names_of_shards_stay_below_the_sidecar(
+    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "images", keys)
+    (tmp_path / "images" / "in").mkdir()
+    (tmp_path / "images/00001.tar").rename(tmp_path / "images/in/00001.tar")
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in tmp_path.parent.rglob("*.tar")}
+    out, _ = exported(project, Path("images/in/../../images/{in/../00000,in/00001,../images/00002}.tar"))
+    assert [*open_sidecar(out).about.shards] == ["00000.tar", "00002.tar", "in/00001.tar"]
+    assert {path.relative_to(out).as_posix() for path in out.rglob("*.tar")} == {*open_sidecar(out).about.shards}
+    assert {path.name for path in tmp_path.parent.rglob("*.tar")} == before
+
+
 def test_missing_keys_are_refused_or_marked_and_counted(
     project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ Damage to every kind of artefact is that of tests/drills.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -96,6 +97,30 @@ def test_damaged_missing_and_unknown_files_are_named(tree: Path) -> None:
         ("missing", "labels/coco/corpus/part-00000-of-00004.parquet"),
         ("stray", "labels/coco/exports/val/lookup/cider/mine.npy"),
     ]
+
+
+def test_files_without_an_end_are_named_and_not_read(tree: Path) -> None:
+    corpus, lookup = tree / "labels/coco/corpus", tree / "labels/coco/exports/val/lookup/cider"
+    pipe, device, large, *_ = sorted(corpus.glob("part-*"))
+    for path, place in ((pipe, os.mkfifo), (device, lambda path: path.symlink_to("/dev/zero"))):
+        path.unlink()
+        place(path)
+    os.truncate(large, 20 << 30)  # no block of it is on disk
+    (lookup / "manifest.json").unlink()
+    os.mkfifo(lookup / "manifest.json")
+    assert faults_of(tree) == [
+        ("damaged", "labels/coco/corpus/part-00002-of-00004.parquet"),
+        ("damaged", "labels/coco/exports/val/lookup/cider/manifest.json"),
+        ("unreadable", "labels/coco/corpus/part-00000-of-00004.parquet"),
+        ("unreadable", "labels/coco/corpus/part-00001-of-00004.parquet"),
+    ]
+
+
+def test_a_folder_is_read_once_however_links_lead_to_it(tree: Path) -> None:
+    expected = verify([tree / "labels"])
+    for name, target in (("self", "."), ("again", "coco"), ("coco/up", "..")):
+        (tree / "labels" / name).symlink_to(target)
+    assert verify([tree / "labels", tree / "labels/coco"]) == expected
 
 
 def test_a_fetched_file_is_compared_with_its_dataset(tree: Path) -> None:

@@ -7,7 +7,7 @@ artefact of the same kind and name, and nothing else: anything else at its path 
 stays unchanged.
 
 Contract: a manifest is read exactly as it was written, or refused with its path. It names no file outside its
-folder.
+folder. A pipe, a device and a manifest that is too large are refused before they are read.
 
 Contract: the hash of an input file is remembered between processes, and computed again after any change of the file,
 also one that keeps its size and time of modification, or is made through a map that another program holds. Damage in
@@ -34,7 +34,7 @@ import pytest
 from relabel.core.errors import CheckError, UsageError
 from relabel.store import files
 from relabel.store.artefact import Recipe, build
-from relabel.store.files import input_sha256
+from relabel.store.files import input_sha256, sha256_file
 from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
 from relabel.store.workdir import Work
 
@@ -245,13 +245,29 @@ def test_a_manifest_of_another_kind_or_format_or_with_files_outside_is_refused(o
     manifest, _ = build(out, recipe())
     with pytest.raises(CheckError, match="expected corpus"):
         open_artefact(out, "corpus")
-    for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt"):
+    for name in ("../victim.txt", str(tmp_path / "victim.txt"), "deep/../../victim.txt", "deep//b.txt", "", "a\0.txt"):
         (out / MANIFEST).write_text(replace(manifest, files={name: manifest.files[FILES[0]]}).to_json())
-        with pytest.raises(CheckError, match="outside its folder"):
+        with pytest.raises(CheckError, match=r"manifest.json: .*outside its folder"):
             read_manifest(out)
     (out / MANIFEST).write_text(replace(manifest, format=99).to_json())
     with pytest.raises(CheckError, match="format 99"):
         read_manifest(out)
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.touch()])
+def test_a_file_without_an_end_is_refused_unread(place: Callable[[Path], None], out: Path, tmp_path: Path) -> None:
+    build(out, recipe())
+    (out / MANIFEST).unlink()
+    place(out / MANIFEST)
+    if (out / MANIFEST).is_file():
+        os.truncate(out / MANIFEST, 20 << 30)  # no block of it is on disk
+    else:
+        with pytest.raises(OSError, match="not a regular file"):
+            sha256_file(out / MANIFEST)
+    with pytest.raises(CheckError, match=rf"{MANIFEST}: (not a regular file|more than)"):
+        read_manifest(out)
+    with pytest.raises(CheckError, match="found something else"):
+        build(out, recipe())
 
 
 @pytest.fixture

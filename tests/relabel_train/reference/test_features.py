@@ -99,10 +99,30 @@ def test_proxy_features_are_marked(tmp_path: Path) -> None:
     assert lengths.tolist() == [2, 1]
 
 
-@pytest.mark.parametrize("changed", [{"format": 2}, {"width": 5}, {"image_ids": ["a"]}, {"files": None}], ids=str)
+OUTSIDE = ({"files": ["f0.npy", name]} for name in ("../f1.npy", "/f1.npy", "a//f1.npy", "f1.npy\0", "."))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"format": 2}, {"width": 5}, {"image_ids": ["a"]}, {"image_ids": 3}, {"files": None}, {"files": [1]}, *OUTSIDE],
+    ids=str,
+)
 def test_descriptions_that_do_not_fit_are_named(tmp_path: Path, changed: dict[str, object]) -> None:
     with pytest.raises(LookupFileError, match=r"features\.json"):
         proxy(tmp_path, **changed)
+
+
+@pytest.mark.parametrize("name", ["features.json", "f0.npy", "lengths.npy", "train_ims.npy", "train_ids.txt"])
+def test_a_device_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    if name[0] == "t":
+        scan(tmp_path, "train", regions(2), ["a", "b"])
+    else:
+        proxy(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    # Without its file, a folder has no features.
+    with pytest.raises((LookupFileError, FileNotFoundError), match=name.replace("_", ".*_")):
+        open_features(tmp_path)
 
 
 def test_a_file_longer_than_its_array_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ TensorBoard shows every event of a run once, also after kills and resumptions.
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import random
 import time
@@ -16,6 +17,7 @@ import torch
 from tests.relabel_train.reference.runs import assert_same
 
 from relabel_train.reference.files import Log, load_checkpoint, save_checkpoint
+from relabel_train.reference.models.base import Vocabulary
 from relabel_train.reference.options import FitError
 
 OPTIMIZER = {"state": {0: {"step": torch.tensor(3.0)}, 1: {}}, "groups": [{"betas": (0.9, 0.999), "eps": 1e-8}]}
@@ -67,6 +69,15 @@ def test_a_file_that_is_no_checkpoint_is_named_and_runs_no_code(path: Path, monk
     assert not Path("ran").exists()
     with pytest.raises(FileNotFoundError, match=r"gone\.pt"):
         load_checkpoint(path.with_name("gone.pt"))
+
+
+def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "last.pt")
+    with pytest.raises(FitError, match=r"last\.pt.*not a regular file"):
+        load_checkpoint(tmp_path / "last.pt")
+    os.mkfifo(tmp_path / "vocabulary.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        Vocabulary.read(tmp_path / "vocabulary.json")
 
 
 def test_a_resumed_run_shows_every_event_once_on_tensorboard(tmp_path: Path) -> None:

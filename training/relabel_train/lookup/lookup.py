@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from relabel_train.files import LookupFileError, map_array, read_description, verify_files
+from relabel_train.files import map_array, naming, read_description, reopen, verify_files
 from relabel_train.ids import Ids
 from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
-from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description, Pooling
+from relabel_train.lookup.format import DESCRIPTION, Description, Pooling
 from relabel_train.lookup.fuse import FuseBlocks
 from relabel_train.lookup.scores import ScoreBlocks
 from relabel_train.lookup.spice import SpiceBlocks
@@ -57,11 +57,32 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     """
     folder = Path(path).resolve()
     todo = "Make a lookup with `relabel export lookup`."
-    about, digest = read_description(Description, folder / DESCRIPTION, todo, verify, arrays=ArrayEntry)
-    if verify:
-        verify_files(folder, [f"{name}.npy" for name in about.arrays])
+    about, digest = read_description(Description, folder / DESCRIPTION, todo, verify)
+    # First the sizes, which end a wrong file before it is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
-    return Lookup(folder, about, arrays, digest)
+    if verify:
+        verify_files(folder, [f"{name}.npy" for name in arrays])
+    with naming(folder / DESCRIPTION):
+        if wrong := _find_contradictions(about, arrays):
+            raise ValueError(f"wrong values of {wrong}")
+        return Lookup(folder, about, arrays, digest)
+
+
+def _find_contradictions(about: Description, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the fields of a description that contradict the arrays or each other."""
+    fits = {
+        "rows": about.rows[1] - about.rows[0] == len(arrays["image"]),
+        "pooling": about.pooling in about.poolings,
+        "references": 0 < about.references < 1 << 16,
+        "failed": about.failed == len(arrays["failed"]),
+    }
+    if (near := about.neighbours) is not None:
+        first, stop = near["rows"]
+        fits["neighbours"] = stop - first == len(arrays["neighbours.indptr"]) - 1
+        fits["width"] = 0 <= near["width"] <= len(arrays["neighbours.rows"])
+        # The neighbours may be those of another split.
+        fits["rows"] &= near["candidates"] != about.split or (first, stop) == about.rows
+    return ", ".join(name for name, fit in fits.items() if not fit)
 
 
 class Lookup:
@@ -131,7 +152,7 @@ class Lookup:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), self._digest)
+        return reopen, (open_lookup, self._digest, str(self.folder))
 
     def to(self, device: str | torch.device) -> DeviceLookup:
         """Return the lookup with its vectors on a device, where blocks are computed; ValueError without vectors."""
@@ -380,6 +401,9 @@ def open_blocks(
     params: Mapping[str, Any],
 ) -> Blocks:
     """Return what fills the blocks of a kind; parameters are those of `Description`."""
+    # They count what an array lists.
+    if max(sizes.values(), default=0) > max(array.size for array in arrays.values()):
+        raise ValueError(f"wrong values of sizes: {sizes}")
     if kind == "vectors":
         return VectorBlocks(arrays["vectors"])
     if kind == "image_vectors":
@@ -404,11 +428,3 @@ def open_blocks(
         return ScoreBlocks(arrays["image"], *given, rule["missing"], rule["line"], gate)
     parts = [open_part(f"part{i}.", part) for i, part in enumerate(params["fuse"]["parts"])]
     return FuseBlocks.open(parts, params["fuse"]["heads"])
-
-
-def _reopen(path: str, digest: str) -> Lookup:
-    """Open the lookup of another process. `lookup.json`, whose digest is compared, states the sha256 of every array."""
-    lookup = open_lookup(path)
-    if lookup._digest != digest:
-        raise LookupFileError(f"{path}: another lookup was exported there meanwhile. Open it again.")
-    return lookup

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relabel_train.files import MANIFEST, LookupFileError
+from relabel_train.files import MANIFEST, LookupFileError, naming, read_file
 from relabel_train.lookup import Lookup
 from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.models import Model
@@ -98,11 +98,8 @@ def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches) -> None:
 
 
 def _manifest(captions: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((captions / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{captions}: no corpus found. Make one with `relabel ingest`.") from None
-    return manifest
+    with naming(captions / MANIFEST, "Make a corpus with `relabel ingest`."):
+        return dict(json.loads(read_file(captions / MANIFEST)))
 
 
 class Batch(NamedTuple):

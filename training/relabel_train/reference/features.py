@@ -17,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import LookupFileError, map_npy, verify_files
+from relabel_train.files import LookupFileError, check_name, map_npy, naming, read_file, verify_files
 
 DESCRIPTION = "features.json"
 FORMAT = 1
+_AGAIN = "Make the features again."
 _CHECKED = 64  # images per file that are checked when it is opened
 _SPLITS = ("train", "dev", "val", "testall", "test")
 
@@ -152,21 +153,18 @@ def open_proxy(folder: Path, verify: bool = False) -> Features:
     path = folder / DESCRIPTION
     if verify:
         verify_files(folder, [DESCRIPTION])
-    try:
-        about = json.loads(path.read_bytes())
+    with naming(path, _AGAIN):
+        about = json.loads(read_file(path))
         if about["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {about['format']!r:.40}")
-        files = [folder / name for name in about["files"]]
-        names, shape = list(about["image_ids"]), (about["vectors"], about["width"])
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise LookupFileError(f"{path}: not a description of features ({error!r:.100}). Make it again.") from error
+        files = [folder / check_name(name) for name in about["files"]]
+        names, shape = list(map(str, about["image_ids"])), (about["vectors"], about["width"])
+    arrays, lengths = [_map(file) for file in files], _array(folder / "lengths.npy")
     if verify:
         verify_files(folder, ["lengths.npy", *about["files"]])
-    arrays, lengths = [_map(file) for file in files], _array(folder / "lengths.npy")
-    found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), len(lengths))
-    if found != ([shape] * len(arrays), (len(names), len(names))) or lengths.dtype.kind not in "iu":
-        todo = "Make the features again."
-        raise LookupFileError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. {todo}")
+    found = [array.shape[1:] for array in arrays], (sum(map(len, arrays)), lengths.shape)
+    if found != ([shape] * len(arrays), (len(names), (len(names),))) or lengths.dtype.kind not in "iu":
+        raise LookupFileError(f"{folder}: shapes and lengths {found} do not fit {DESCRIPTION}. {_AGAIN}")
     return Features(arrays, names, lengths, about, partial(open_features, str(folder)))
 
 
@@ -184,25 +182,16 @@ def _map(path: Path) -> NDArray[Any]:
 
 def _array(path: Path) -> NDArray[Any]:
     """Map an array; raise the errors of features."""
-    try:
+    with naming(path, _AGAIN):
         return map_npy(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: file not found. Make the features again.") from None
-    except ValueError as error:
-        raise LookupFileError(f"{path}: {error}") from error
 
 
 def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], int]:
     """Return the id of each image, and the number of array rows per image."""
     if ids == "position":
         return [f"{split}-{i}" for i in range(rows)], 1
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        todo = 'Put it there, or take ids="position", as the captions were ingested.'
-        raise FileNotFoundError(f"{path}: file not found; it names the images. {todo}") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise LookupFileError(f"{path}: cannot be read as UTF-8 ({error})") from error
+    with naming(path, 'It names the images: put it there, or take ids="position", as the captions were ingested.'):
+        lines = [line.strip() for line in read_file(path).decode().splitlines()]
     if "" in lines:
         raise LookupFileError(f"{path}: line {lines.index('') + 1} is an empty id")
     images = list(dict.fromkeys(lines))

@@ -19,6 +19,7 @@ from relabel.corpus.params import Format, IngestParams
 from relabel.corpus.readers import ENDINGS
 from relabel.corpus.readers.webdataset import copy_captions
 from relabel.store.files import write_atomic
+from relabel_train.files import check_name
 
 _READ = (*(ending for endings in ENDINGS.values() for ending in endings), ".txt")
 """Endings of the files that are copied from a folder."""
@@ -48,7 +49,7 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
                 bar.advance(1)
     except RelabelError:
         raise
-    except (FileNotFoundError, ImportError, ValueError) as error:
+    except (FileNotFoundError, FileExistsError, ImportError, ValueError) as error:
         raise MissingError(str(error), where=where, todo="Check the URL, or give a pattern.") from error
     # The errors of file systems have no base class in common.
     except Exception as error:
@@ -73,11 +74,10 @@ def _list_files(filesystem: Any, path: str, form: Format | None) -> tuple[str, d
     else:
         # The names of folders below the first pattern may tell splits.
         root, found = re.split(r"/[^/]*[*?[]|/[^/]*$", path, maxsplit=1)[0], filesystem.glob(path, detail=True)
-    files = {key.removeprefix(f"{root}/"): found[key] for key in sorted(found) if found[key]["type"] == "file"}
-    # A key of an object store may contain any text, such as a name that leads out of its folder.
-    if not files or any(".." in name.split("/") for name in files):
-        raise FileNotFoundError("no captions here, or a name with `..`")
-    return root, files
+    if not (keys := [key for key in sorted(found) if found[key]["type"] == "file"]):
+        raise FileNotFoundError("no captions here")
+    # A key of an object store or archive may hold any text, such as a name that leads out of its folder.
+    return root, {check_name(key.removeprefix(f"{root}/")): found[key] for key in keys}
 
 
 def _copy(file: Any, text: str | None, where: str, out: Path) -> None:

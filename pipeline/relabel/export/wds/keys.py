@@ -57,11 +57,11 @@ def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: 
     `params`: with `shards` and `join`.
     """
     files = expand_shards(str(params.shards))
-    root = Path(os.path.commonpath([file.parent for file in files]))
+    root = os.path.commonpath([os.path.normpath(file.absolute().parent) for file in files])
     shards: dict[str, KeyShard] = {}
     with progress.bar("read keys", len(files), "shards") as bar:
         for file in files:
-            name = _COMPRESSION.sub("", file.relative_to(root).as_posix()) + ".tar"
+            name = _COMPRESSION.sub("", os.path.relpath(file, root)) + ".tar"
             if name in shards:
                 raise UsageError(f"two shards have the name {name}", where=str(params.shards))
             listed, ids = list[str](), list[str]()

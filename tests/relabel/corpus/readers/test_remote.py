@@ -1,11 +1,12 @@
 """Contract: captions at a URL give the corpus that the same files give locally. Unchanged files are not transferred
 again, and removed ones disappear. Of tar files, the captions are transferred alone. Every failure is one line with the
-URL.
+URL. Nothing is written outside the folder of copies.
 """
 
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,32 @@ def test_an_interrupted_transfer_leaves_complete_files(
     assert (folder / name).stat().st_size < len(SHARD) / 10 or name == "a.csv"  # the images stay where they are
 
 
-def test_a_name_that_leads_out_of_its_folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["../../a.csv", "/HOME/a.csv", "x/../../a.csv", "x//a.csv", "./a.csv", "a\0.csv"])
+def test_a_name_that_leads_out_of_its_folder(
+    name: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A key of an object store may hold any text, and no file system that tests can use has such a key.
-    found = {f"{url.removeprefix('memory://')}/../../a.csv": {"type": "file"}}
+    found = {f"{url.removeprefix('memory://')}/{name.replace('HOME', str(tmp_path))}": {"type": "file"}}
     monkeypatch.setattr(MemoryFileSystem, "glob", lambda self, path, detail: found)
-    with pytest.raises(MissingError, match=r"a name with `\.\.`"):
+    with pytest.raises(MissingError, match="a file outside its folder"):
         fetch_captions(params(f"{url}/**"), tmp_path)
     assert copies(tmp_path) == set()
+
+
+@pytest.mark.parametrize("pattern", ["caps", "caps/**"])
+def test_a_member_of_an_archive_that_leads_out_of_its_folder(pattern: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for member in (f"caps/{tmp_path}/home/evil.csv", "caps/a.csv"):
+            archive.writestr(member, "text,image_id\na dog,1\n")
+    with pytest.raises(MissingError, match=r"a file outside its folder: .*evil\.csv"):
+        fetch_captions(params(f"zip://{pattern}::file://{tmp_path}/a.zip"), tmp_path / "data")
+    assert copies(tmp_path) == {"a.zip"}
+
+
+def test_a_name_that_is_the_folder_of_another_one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {f"{url.removeprefix('memory://')}/{name}": {"type": "file"} for name in ("a.csv", "a.csv/b.csv")}
+    monkeypatch.setattr(MemoryFileSystem, "glob", lambda self, path, detail: found)
+    monkeypatch.setattr(MemoryFileSystem, "_open", lambda self, path, **how: io.BytesIO(b"x"))
+    with pytest.raises(MissingError, match=r"captions/\*\*: a\.csv/b\.csv: .*exists"):
+        fetch_captions(params(f"{url}/**"), tmp_path)
+    assert {Path(name).name for name in copies(tmp_path)} == {"a.csv"}

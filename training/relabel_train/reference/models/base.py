@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from relabel_train.files import read_file, read_value
 from relabel_train.reference.options import FitError
 
 
@@ -111,13 +112,11 @@ class Vocabulary:
     def read(cls, path: Path) -> Vocabulary:
         """Read a file with the output of `to_json`."""
         try:
-            words = json.loads(path.read_text(encoding="utf-8"))
+            words = read_value(tuple[str, ...], json.loads(read_file(path)), "words")
         except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 and bad JSON
             raise FitError(f"{path}: damaged ({error}). Train again.") from error
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise FitError(f"{path}: expected a list of words. Train again.")
         # The numbers 0 to 3 are fixed in the code.
-        if tuple(words[: len(_SPECIAL)]) != _SPECIAL:
+        if words[: len(_SPECIAL)] != _SPECIAL:
             raise FitError(f"{path}: expected {', '.join(_SPECIAL)} first. Train again.")
         return cls(words[len(_SPECIAL) :])
 
