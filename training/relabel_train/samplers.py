@@ -1,21 +1,23 @@
 """Samplers: the captions of each batch, in numpy.
 
-`DataLoader(dataset, batch_sampler=sampler.batches(epoch, rank, world_size))` draws the batches of a sampler.
+`DataLoader(dataset, batch_sampler=sampler)` draws the batches of a sampler, epoch after epoch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "Captions",
+    "EpochSampler",
     "GradedBatchSampler",
     "NeighbourBatchSampler",
     "Neighbours",
@@ -122,10 +124,76 @@ class StableRandom:
         return int(self._bits.random_raw()) % bound
 
 
-class Sampler(ABC):
+class EpochSampler(ABC):
+    """Base class of what a `DataLoader` iterates, by torch's protocol: one epoch per iteration.
+
+    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch`, which obeys `drop_last`, and
+    `count` if an epoch takes long to list.
+    """
+
+    drop_last, _next, _part = False, 0, slice(None)
+
+    @abstractmethod
+    def epoch(self, epoch: int) -> Any:
+        """List the batches of an epoch (0, 1, ...), as arrays, those of all processes."""
+
+    def count(self) -> int:
+        """Return the number of batches per epoch of all processes, the same in every epoch."""
+        return len(self.epoch(0))
+
+    def __len__(self) -> int:
+        return len(range(self.count())[self._part])
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: for the first epoch of a loader with workers, torch asks for two iterators and reads one.
+        self._next += 1
+        # Integers of Python: Accelerate joins batches as lists.
+        yield from (batch.tolist() for batch in self.epoch(self._next - 1)[self._part])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, for example to resume. Later iterations continue from there."""
+        self._next = epoch
+
+    @property
+    def sampler(self) -> Self:
+        """The sampler itself: Lightning and Accelerate call `loader.batch_sampler.sampler.set_epoch`."""
+        return self
+
+    def shard(self, rank: int, world_size: int, *, even: bool = True) -> Self:
+        """Return the sampler of one process: every world_size-th batch of each epoch; no batch is in two processes.
+
+        Parameters
+        ----------
+        rank, world_size : int
+            This process, 0..world_size - 1, and the number of processes.
+        even : bool
+            Give every process the same number of batches, all of one size, so that no process waits for another
+            (gradients are summed over processes): with several processes, a short last batch and the batches that not
+            every process would get are left out. With False every batch of the epoch belongs to a process.
+
+        Raises
+        ------
+        ValueError
+            If `rank` is not in its range, or, with `even`, there are fewer batches than processes.
+        """
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        shard = copy(self)
+        shard.drop_last = self.drop_last or (even and world_size > 1)
+        count = shard.count()
+        if even and count < world_size:
+            todo = "Use a smaller batch_size or fewer processes."
+            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {todo}")
+        shard._part = slice(rank, count - count % world_size if even else count, world_size)
+        return shard
+
+
+class Sampler(EpochSampler):
     """Base class of samplers. The batches of an epoch depend on the parameters, the seed and the epoch alone.
 
-    Subclasses implement `epoch` and `__len__`.
+    Iteration, as by `DataLoader(dataset, batch_sampler=sampler)`, yields lists of int: the next epoch each time, or the
+    one of `set_epoch`, which Lightning and Accelerate call. `shard` returns the sampler of one of several processes.
+    Subclasses implement `epoch`, (B,) int32 caption rows for each batch, no row twice in a batch, and `count`.
 
     Parameters
     ----------
@@ -141,6 +209,15 @@ class Sampler(ABC):
     ------
     ValueError
         If a parameter is not in its range.
+
+    Examples
+    --------
+    >>> sampler = RandomBatchSampler(Captions.of(np.array([0, 0, 1, 1, 2, 2])), 4, seed=0, drop_last=False)
+    >>> list(sampler), list(sampler)  # epochs 0 and 1
+    ([[3, 2, 1, 0], [4, 5]], [[4, 5, 1, 2], [0, 3]])
+    >>> sampler.set_epoch(0)
+    >>> next(iter(sampler))
+    [3, 2, 1, 0]
     """
 
     name: ClassVar[str]
@@ -152,35 +229,10 @@ class Sampler(ABC):
             raise ValueError(f"seed is {seed}; it must not be negative")
         self.captions, self.batch_size, self.seed, self.drop_last = captions, batch_size, seed, drop_last
 
-    @abstractmethod
-    def epoch(self, epoch: int) -> list[Rows]:
-        """List the batches of an epoch (0, 1, ...): (B,) int32 caption rows each, no row twice in a batch."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of batches per epoch, the same in every epoch."""
-
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the batches, except the captions and their neighbours."""
         return {"sampler": self.name, "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last}
-
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[Rows]:
-        """List the batches of one process: every world_size-th of the epoch; no batch is in two processes.
-
-        Parameters
-        ----------
-        rank, world_size : int
-            This process, 0..world_size - 1 (else ValueError), and the number of processes.
-        even : bool
-            Leave out the last batches that not every process would get, so that no process waits for one that is done
-            (gradients are summed over processes). With False every batch of the epoch belongs to a process.
-        """
-        all_batches = self.epoch(epoch)
-        return [all_batches[i] for i in batches_of_process(len(all_batches), rank, world_size, even=even)]
-
-    def __iter__(self) -> Iterator[Rows]:
-        return iter(self.epoch(0))
 
     def _count(self, captions: int) -> int:
         """Return the number of batches of some number of captions."""
@@ -190,13 +242,6 @@ class Sampler(ABC):
         """Cut positions of captions into batches of rows."""
         rows, size = self.captions.rows[positions], self.batch_size
         return [rows[b * size : (b + 1) * size] for b in range(self._count(len(rows)))]
-
-
-def batches_of_process(count: int, rank: int, world_size: int, *, even: bool) -> range:
-    """Return the indices of a process's batches among `count`; parameters and errors are those of Sampler.batches."""
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
-    return range(rank, count - count % world_size if even else count, world_size)
 
 
 class RandomBatchSampler(Sampler):
@@ -231,7 +276,8 @@ class RandomBatchSampler(Sampler):
         self.one_caption_an_image = one_caption_an_image
         self._images = len(np.unique(captions.image)) if one_caption_an_image else 0
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         return self._count(self._images if self.one_caption_an_image else len(self.captions))
 
     @property
@@ -305,7 +351,8 @@ class NeighbourBatchSampler(Sampler):
         self.depth = k + 15 if depth is None else depth
         self.anchors = self._count(len(captions)) if anchors is None else anchors
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         most = len(self.captions) if self.siblings else len(np.unique(self.captions.image))
         return 0 if most == 0 or (self.drop_last and most < self.batch_size) else self.anchors
 
@@ -329,8 +376,8 @@ class NeighbourBatchSampler(Sampler):
 
     def _anchors(self, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the positions of the anchors of an epoch."""
-        count, start = len(self.captions), epoch * len(self)
-        stop = start + len(self)
+        count, start = len(self.captions), epoch * self.count()
+        stop = start + self.count()
         if not count or start == stop:
             return np.empty(0, np.int64)
         # Epochs read on where the one before stopped in an endless sequence of random orders of all captions.
@@ -429,7 +476,8 @@ class GradedBatchSampler(Sampler):
         if group < 2:
             raise ValueError(f"group is {group}; a caption meets no other in a group of less than 2")
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         return self._count(len(self.captions))
 
     @property
