@@ -121,7 +121,9 @@ class PrecomputedBatches:
         size = int((rows >= 0).sum())
         block = self._block(number)[:size, :size]
         # Copies: a trainer may write to them, and the mapped files are read-only.
-        return Batch(np.array(rows[:size]), np.array(block), image[:size, None] == image[None, :size])
+        # Rounding of a cosine may exceed 1, which losses and thresholds would meet.
+        relevance = np.clip(block, *self.about.bounds)
+        return Batch(np.array(rows[:size]), relevance, image[:size, None] == image[None, :size])
 
     def tensors(self, number: int) -> Batch:
         """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""

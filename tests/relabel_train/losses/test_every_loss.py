@@ -153,6 +153,19 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
         assert bool(loss(*wide).isfinite())
 
 
+THRESHOLDS = [losses.LadderLoss((1.0, 0.6)), losses.MultiPositiveInfoNCE(positive=1), losses.KendallLoss(alpha=0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@over([*FIXED, *THRESHOLDS])
+def test_labels_of_equal_captions_are_equal_in_spite_of_rounding(batch: Batch, loss: Any, dtype: torch.dtype) -> None:
+    """Check labels that differ by the rounding of float32, in whatever dtype they arrive."""
+    relevance, draw = batch.relevance.to(dtype), torch.Generator().manual_seed(0)
+    rounded = relevance + 5e-7 * (torch.rand(relevance.shape, generator=draw, dtype=dtype) - 0.5)
+    found, expected = (loss(batch.scores, labels, batch.same_image) for labels in (rounded, relevance))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_labels_out_of_the_range_of_a_loss_are_noted_once() -> None:
     scores, labels = torch.rand(3, 3), 10 * torch.eye(3)
     for loss in (losses.BCLSLoss(), losses.SmoothNDCGLoss()):

@@ -244,9 +244,12 @@ def float_labels(relevance: Tensor | None) -> Tensor:
 
 
 def label_tolerance(relevance: Tensor | None) -> float:
-    """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin."""
+    """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin.
+
+    Labels of float64 have that of float32, in which vectors are stored at best.
+    """
     assert relevance is not None
-    return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
+    return {torch.float16: 1e-3, torch.bfloat16: 1e-2}.get(relevance.dtype, 1e-6)
 
 
 def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.base import Reduction, check_choice, check_labels, check_number, describe
+from relabel_train.losses.base import Reduction, check_choice, check_labels, check_number, describe, label_tolerance
 from relabel_train.losses.pairwise_hinge import hinge_ranked
 
 
@@ -242,10 +242,10 @@ def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tens
 
 
 def tie_groups(distances: Tensor, used: Tensor) -> Tensor:
-    """Number the distinct distances of each anchor, (A, N) int64."""
+    """Number the distances of each anchor that differ by more than rounding, (A, N) int64."""
     ascending, order = distances.masked_fill(~used, torch.inf).sort(dim=1)
     # In ascending order a new group starts where a distance differs from the one before it.
-    numbers = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    numbers = (ascending[:, 1:] - ascending[:, :-1] > label_tolerance(distances)).cumsum(dim=1)
     return torch.empty_like(order).scatter_(1, order, torch.nn.functional.pad(numbers, (1, 0)))
 
 
@@ -290,5 +290,5 @@ class DenseTripletLoss(DistanceLoss):
         # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
         above = (-distances).masked_fill(~used, -torch.inf)
         below = (-distances).masked_fill(~used, torch.inf)
-        total, pairs = hinge_ranked(-apart, above, below, 0.0, self.margin)
+        total, pairs = hinge_ranked(-apart, above, below, label_tolerance(distances), self.margin)
         return total / pairs.clamp(min=1)
