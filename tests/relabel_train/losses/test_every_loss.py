@@ -140,10 +140,14 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             loss(scores, relevance, same)
-    missing = square.clone()
-    missing[1, 2] = math.nan
+    missing, infinite = square.clone(), square.clone()
+    missing[1, 2], infinite[2, 0] = math.nan, -math.inf
     if any(getattr(part, "needs_relevance", False) for part in loss.modules()):
-        for relevance, message in ((missing, "relevance is NaN at row 1, column 2"), (None, "needs relevance")):
+        for relevance, message in (
+            (missing, "relevance is NaN at row 1, column 2"),
+            (infinite, "relevance is -inf at row 2, column 0"),
+            (None, "needs relevance"),
+        ):
             with pytest.raises(ValueError, match=message):
                 loss(square, relevance)
     else:

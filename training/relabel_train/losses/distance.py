@@ -5,6 +5,7 @@ A loss has one call, anchors first.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -62,12 +63,13 @@ class DistanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is NaN.
+            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is
+            negative, infinite or NaN. Distances below 0 by rounding count as 0.
         """
         self._check(embeddings, distances, same_image)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-            distances = distances.detach().to(torch.promote_types(distances.dtype, torch.float32))
+            distances = distances.detach().to(torch.promote_types(distances.dtype, torch.float32)).clamp(min=0)
             anchors, items = distances.shape
             used = ~torch.eye(anchors, items, dtype=torch.bool, device=embeddings.device)
             if same_image is not None:
@@ -109,7 +111,7 @@ class DistanceLoss(nn.Module):
             raise ValueError(f"{name}: distances are {describe(distances)}, not (anchors, {len(embeddings)}) floats")
         if same_image is not None and (same_image.shape != distances.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(distances.shape)} bool")
-        check_labels(f"{name}: the distance", distances)
+        check_labels(f"{name}: the distance", distances, (0, math.inf))
 
 
 def squared_distances(embeddings: Tensor, anchors: int) -> Tensor:
