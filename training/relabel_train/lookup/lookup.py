@@ -315,8 +315,8 @@ class Lookup:
         """Return the image ids of rows."""
         return self._image_ids.names(self.image_of(rows))
 
-    def rows_of(self, caption_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Return the rows of caption ids; KeyError names the ids that are not covered."""
+    def rows_of(self, caption_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
+        """Return the rows of caption ids, as text or UTF-8 bytes; KeyError names the ids that are not covered."""
         positions = self._caption_ids.find(caption_ids, "caption")
         return (positions + self.rows.start).astype(np.int32)
 
@@ -349,7 +349,7 @@ class Lookup:
             raise ValueError(f"{self.about.label}: {few}; pass the captions_per_image of the export")
         return (positions + self.rows.start).astype(np.int32)
 
-    def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
+    def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
         """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
         positions = self._indptr[self._image_ids.find(image_ids, "image")]
         return (positions + self.rows.start).astype(np.int32)
