@@ -258,6 +258,27 @@ def test_quantile_levels_are_reached_by_their_share_of_candidates(captions: Capt
         quantile_levels(Captions.of(IMAGE[:5], first=FIRST), Table(IMAGE[:5]), (0.5,), depth=4)
 
 
+def test_quantiles_of_labels_that_are_mostly_equal_are_an_error() -> None:
+    """Check labels of which half are 0."""
+    table = Table()
+    table.score = np.where(table.score > 0, 0, -0.25 * table.score.clip(-1, 1))
+    assert quantile_levels(CAPTIONS, table, (0.1, 0.2), depth=300)[1] > 0
+    for quantiles in ((0.1, 0.9), (0.9,), (0.7, 0.8, 1.0)):
+        with pytest.raises(ValueError, match=r"above the lowest label, 0; 49\.6% of the labels are\. Pass"):
+            quantile_levels(CAPTIONS, table, quantiles, depth=300)
+
+
+def test_a_label_meets_its_level_in_spite_of_rounding() -> None:
+    """Check that duplicates of score 1 - 1e-7, or 1, are candidates of level 1."""
+    table, expected = Table(), []
+    table.score = np.where(table.score > 0.8, 1.0, table.score)
+    for rounding in (0.0, 1e-7):
+        table.score -= rounding
+        sampler = GRADED(CAPTIONS, table, 16, levels=(1.0, 0.5), seed=0, drop_last=True, depth=60)
+        expected.append(lists(sampler.epoch(0)))
+    assert expected[0] == expected[1]
+
+
 REFUSED: list[Any] = [(RANDOM, "size", 0), (RANDOM, "seed", -1), (NEIGHBOUR, "k", 16), (GRADED, "group", 1)]
 REFUSED += [(GRADED, "levels", (0.3, 0.8)), (GRADED, "levels", ())]
 

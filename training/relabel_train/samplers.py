@@ -28,6 +28,7 @@ __all__ = [
 
 _CHUNK = 4096  # captions per call for neighbours
 _NONE = 255  # level of a neighbour that is no candidate
+_TOLERANCE = 1e-6  # rounding of a float32 score, as in the losses
 
 Rows = NDArray[np.int32]
 Missing = Literal["raise", "nan"]
@@ -539,7 +540,7 @@ class GradedBatchSampler(Sampler):
             positions = self.captions.positions_of(rows)
             part = slice(a, a + len(positions)), slice(0, positions.shape[1])
             # Thresholds fall: the number of them above the score is its level, from 0; "left" puts r = t_l at level l.
-            code = np.searchsorted(-thresholds, -np.asarray(scores, np.float64), side="left")
+            code = np.searchsorted(-thresholds, -np.asarray(scores, np.float64) - _TOLERANCE, side="left")
             code[(positions < 0) | same_image | (code == len(thresholds))] = _NONE
             near[part], level[part] = np.maximum(positions, 0), code
         return near, level
@@ -548,15 +549,21 @@ class GradedBatchSampler(Sampler):
 def quantile_levels(
     captions: Captions, neighbours: Neighbours, quantiles: Sequence[float], *, depth: int, seed: int = 0
 ) -> tuple[float, ...]:
-    """Return thresholds that the given shares of all candidates reach, falling and without duplicates.
+    """Return thresholds that the given shares of all candidates reach, falling.
 
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`; ValueError if there is none): 0.1, 0.5, 0.9
-        make levels of the best tenth, the next four tenths and the four after them.
+        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`): 0.1, 0.5, 0.9 make levels of the best
+        tenth, the next four tenths and the four after them.
     depth : int
         Neighbours examined, of at most 5,000 captions drawn with `seed`.
+
+    Raises
+    ------
+    ValueError
+        If there is no candidate, or so many have the same label that quantiles coincide or reach the lowest label, as
+        the zeros of sparse labels do.
 
     Examples
     --------
@@ -572,5 +579,12 @@ def quantile_levels(
     candidates = np.sort(np.asarray(scores, np.float64)[(captions.positions_of(rows) >= 0) & ~same_image])[::-1]
     if not len(candidates):
         raise ValueError("no caption has a neighbour that may be used and is not of its own image")
-    last = [max(0, int(np.ceil(q * len(candidates))) - 1) for q in quantiles]
-    return tuple(sorted({float(candidates[i]) for i in last}, reverse=True))
+    levels = tuple(float(candidates[max(0, int(np.ceil(q * len(candidates))) - 1)]) for q in sorted(quantiles))
+    lowest = float(candidates[-1])
+    # A level at the lowest label holds every candidate, and equal levels are one: the shares would not be those given.
+    if len({*levels, lowest}) < len(levels) + (max(quantiles, default=1) < 1):
+        raise ValueError(
+            f"quantiles {quantiles} give the levels {levels}, which must differ and be above the lowest label, "
+            f"{lowest:g}; {np.mean(candidates > lowest):.1%} of the labels are. Pass other quantiles, or `levels`."
+        )
+    return levels
