@@ -3,8 +3,9 @@
     python benchmarks/float16.py --labels labels/coco/exports/test/lookup    # the lookups of vectors in this folder
 
 Each block is of 128 random captions. The vectors are rounded to float16, as `export.lookup.dtype=float16` stores
-them, and both blocks are computed in float64. `order` is the share of pairs of neighbouring cells of a row whose
-order changes. Two unit vectors can differ by at most 9.8e-4: each of their numbers changes by up to 2^-11 of itself.
+them, and divided by their lengths, as lookups read them. Both blocks are computed in float64. `order` is the share of
+pairs of neighbouring cells of a row whose order changes. Two unit vectors can differ by at most 9.8e-4: each of their
+numbers changes by up to 2^-11 of itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def differences(lookup: Lookup) -> tuple[np.ndarray, float]:
     errors, swapped, pairs = [], 0, 0
     for _ in range(BLOCKS):
         unit = vectors[rng.integers(len(vectors), size=B)]
-        exact, rounded = (v @ v.T for v in (unit.astype(np.float64), unit.astype(np.float16).astype(np.float64)))
+        half = unit.astype(np.float16).astype(np.float64)
+        half /= np.maximum(np.linalg.norm(half, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        exact, rounded = (v @ v.T for v in (unit.astype(np.float64), half))
         errors.append(np.abs(rounded - exact))
         order = np.argsort(exact, axis=1)
         steps = np.diff(np.take_along_axis(rounded, order, 1), axis=1)
@@ -38,7 +41,7 @@ def differences(lookup: Lookup) -> tuple[np.ndarray, float]:
 def main() -> None:
     args = options(__doc__, labels=Path("labels/coco/exports/test/lookup"))
     table = Table("Blocks of float16 and float32 lookups: median difference")
-    for path in sorted(args.labels.glob("*")):
+    for path in sorted(args.labels.glob("[!.]*")):
         lookup = open_lookup(path)
         if lookup.about.kind == "vectors" and lookup.arrays["vectors"].dtype == np.float32:
             error, order = differences(lookup)

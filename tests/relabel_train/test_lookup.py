@@ -1,6 +1,7 @@
 """Contract: any block of a lookup, under any pooling, equals explicit loops over single pairs of the pipeline.
 Siblings are marked by id, and ids are found without a table in memory. Rows and ids outside the lookup are refused
-by name. A caption without an encoding is refused by name, or has NaN on request.
+by name. A caption without an encoding is refused by name, or has NaN on request. Labels are within the bounds of their
+source, and equal captions have its maximum, whatever type is stored.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from relabel import stages
 from relabel.corpus import References
 from relabel.stages import Project
+from relabel_train import losses
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
 
@@ -122,6 +124,70 @@ def test_refusals_name_the_row_the_id_or_the_number(small_project: Project) -> N
     for error, named, method, *given in refused:
         with pytest.raises(error, match=named):
             method(*given)
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider", "same_image"])
+def test_labels_are_within_the_bounds_of_their_source(label: str, small_project: Project) -> None:
+    """Check a source with narrower bounds than its scores."""
+    lookup, every = opened(small_project, label), np.arange(90)
+    narrow = Lookup(lookup.folder, replace(lookup.about, bounds=(0.125, 0.25)), lookup.arrays, "")
+    for pooling in lookup.about.poolings:
+        expected = lookup.block(every, pooling=pooling).clip(0.125, 0.25)
+        np.testing.assert_array_equal(narrow.block(every, pooling=pooling), expected)
+    if lookup.about.neighbours is not None:
+        np.testing.assert_array_equal(narrow.neighbours(every)[1], lookup.neighbours(every)[1].clip(0.125, 0.25))
+    if label == "cbow":
+        np.testing.assert_allclose(narrow.to("cpu").block(every), narrow.block(every), atol=1e-6)
+
+
+@pytest.mark.parametrize("stored", ["float16", "float32"])
+def test_equal_captions_have_relevance_1(stored: str, small_project: Project) -> None:
+    """Check random vectors, each of two captions, a vector of zeros and one of NaN, and losses of these labels."""
+    lookup = opened(small_project, "cbow")
+    half, width = len(lookup) // 2, 300
+    vectors = np.random.default_rng(0).normal(size=(half, width))
+    vectors = np.tile(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), (2, 1)).astype(stored)
+    vectors[[3, half + 3]], vectors[[4, half + 4]] = 0, np.nan
+    images = np.ones((len(lookup.arrays["indptr"]) - 1, width)).astype(stored)  # vectors of any length
+    about = replace(lookup.about, kind="image_vectors", poolings=("first", "max", "mean", "set"))
+    lookup = Lookup(
+        lookup.folder, about, lookup.arrays | {"vectors": vectors[: len(lookup)], "image_vectors": images}, ""
+    )
+    rows, columns = np.arange(half), np.arange(half, 2 * half)
+    apart = np.delete(rows, [3, 4])
+    for dtype in (np.float32, np.float64):
+        for block in (
+            lookup.block(rows, columns, "first", dtype=dtype),
+            lookup.block(columns, rows, "first", dtype=dtype),
+            lookup.block(rows, pooling="first", dtype=dtype),
+            lookup.to("cpu").block(rows, columns, "first").numpy(),
+        ):
+            assert block[np.isfinite(block)].max() <= 1
+            assert block[apart, apart].min() >= 1 - 1e-6
+            assert np.isnan(block[4]).all()
+            assert not np.delete(block[3], 4).any()
+    if stored == "float16":
+        usable = lookup.block(apart, apart + half, "first", dtype=np.float64)
+        wide = np.float64(vectors[apart])
+        wide /= np.linalg.norm(wide, axis=1, keepdims=True)
+        np.testing.assert_allclose(usable, np.minimum(wide @ wide.T, 1), atol=1e-12)
+        for pooling in about.poolings:
+            block = lookup.block(apart, pooling=pooling)
+            np.testing.assert_allclose(lookup.to("cpu").block(apart, pooling=pooling), block, atol=1e-6)
+    both = np.concatenate([apart[:20], apart[:20] + half])
+    relevance = torch.from_numpy(lookup.block(both, pooling="first"))
+    exact = torch.where(relevance > 0.999, 1, relevance)
+    scores = torch.rand(40, 40, generator=torch.Generator().manual_seed(0))
+    kinds: list[Any] = [
+        losses.TripletLoss(negatives="soft"),
+        losses.MultiPositiveInfoNCE(positive=1),
+        losses.BCLSLoss(),
+    ]
+    kinds += [losses.LadderLoss((1.0, 0.1)), losses.GradedSigmoidLoss(labels="cosine"), losses.SmoothNDCGLoss()]
+    for loss in kinds:
+        torch.testing.assert_close(loss(scores, relevance), loss(scores, exact), rtol=1e-5, atol=0)
+    log_ratio = losses.LogRatioLoss()
+    torch.testing.assert_close(log_ratio(scores, 1 - relevance), log_ratio(scores, 1 - exact), rtol=1e-2, atol=0)
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])

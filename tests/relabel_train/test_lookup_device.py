@@ -132,6 +132,12 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
     bare = [{"id": name.removeprefix("coco:"), "x": 1} for name in names]
     np.testing.assert_allclose(named(bare)["relevance"], expected, atol=1e-6)
+    stored = RelevanceCollate(lookup, pooling="max")([{"caption_id": name.encode()} for name in names])  # as h5py
+    np.testing.assert_allclose(stored["relevance"], expected, atol=1e-6)
+    kinds: list[Any] = [([names[0], 3], "int, str"), ([names[0].encode(), None], "NoneType, bytes"), ([], "none")]
+    for given, kind in kinds:
+        with pytest.raises(ValueError, match=f"values of 'caption_id': {kind}"):
+            RelevanceCollate(lookup)([{"caption_id": name} for name in given])
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
     for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):

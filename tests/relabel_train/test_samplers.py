@@ -1,12 +1,14 @@
 """Contract: batches are determined by a sampler's parameters, the seed and the epoch. No caption occurs twice in a
 batch, and ranks take disjoint batches of the same epoch. Random and graded batches contain each caption once per
-epoch, and graded batches follow the documented algorithm.
+epoch, and graded batches follow the documented algorithm. A loader that is built once has the batches of epochs 0, 1,
+2 and so on, and those of `set_epoch`, under torch, Lightning and Accelerate, in one process and in two.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,10 +64,113 @@ def test_batches_depend_on_seed_and_epoch_and_ranks_share_them(kind: Any, world_
     assert lists(make(kind).epoch(1)) == later  # independent of earlier calls
     assert lists(sampler.epoch(0)) == once
     assert lists(make(kind, seed=4).epoch(0)) != once != later
-    shares = [lists(sampler.batches(1, rank, world_size, even=False)) for rank in range(world_size)]
+    shares = [sampler.shard(rank, world_size, even=False) for rank in range(world_size)]
+    for share in shares:
+        share.set_epoch(1)
     assert sorted(b for s in shares for b in s) == sorted(later)
-    even = [lists(sampler.batches(1, rank, world_size)) for rank in range(world_size)]
-    assert even == [s[: len(later) // world_size] for s in shares]
+    assert sum(map(len, shares)) == len(sampler) == len(later)
+
+
+@ALL
+@pytest.mark.parametrize("size", [16, 17, 40, 300])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
+def test_even_shards_have_as_many_batches_of_one_size(kind: Any, size: int, world_size: int) -> None:
+    sampler, full = (
+        make(kind, size=size, drop_last=False, **({"siblings": True} if kind is NEIGHBOUR else {})),
+        300 // size,
+    )
+    if kind is NEIGHBOUR:
+        full = -(-300 // size)  # of as many anchors, each with a complete batch
+    if full < world_size:
+        with pytest.raises(ValueError, match=f"{full} full batches, for {world_size} processes"):
+            sampler.shard(0, world_size)
+        return
+    shards, epochs = (
+        [sampler.shard(rank, world_size) for rank in range(world_size)],
+        [lists(sampler.epoch(e)) for e in (0, 1)],
+    )
+    for expected in epochs:
+        shares = [list(shard) for shard in shards]
+        assert [len(s) for s in shares] == list(map(len, shards)) == [len(shares[0])] * world_size
+        if world_size > 1:
+            assert {len(batch) for s in shares for batch in s} == {size}
+            assert len(shares[0]) == full // world_size
+            assert shares == [expected[rank : full - full % world_size : world_size] for rank in range(world_size)]
+        else:
+            assert shares == [expected]
+
+
+def in_order(batch: Any) -> list[int]:
+    return list(batch)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@ALL
+def test_a_loader_that_is_built_once_has_every_epoch(kind: Any, workers: int) -> None:
+    torch = pytest.importorskip("torch")
+    expected = [lists(make(kind).epoch(e)) for e in range(6)]
+    loader = torch.utils.data.DataLoader(
+        range(400), batch_sampler=make(kind), num_workers=workers, collate_fn=in_order, persistent_workers=workers > 0
+    )
+    assert [list(loader) for _ in range(3)] == expected[:3]
+    loader.batch_sampler.set_epoch(5)
+    assert (list(loader), len(loader)) == (expected[5], len(expected[5]))
+    for batch in loader:  # an epoch that is left early is over, too
+        assert all(type(row) is int for row in batch)
+        break
+    assert next(iter(loader)) == make(kind).epoch(7)[0].tolist()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("size", [16, 21])
+def test_accelerate_has_every_epoch(processes: int, size: int) -> None:
+    prepare = pytest.importorskip("accelerate.data_loader").prepare_data_loader
+    torch = pytest.importorskip("torch")
+    expected = [lists(make(RANDOM, size=size, drop_last=False).epoch(e)) for e in range(6)]
+    loaders = []
+    for process in range(processes):
+        loader = torch.utils.data.DataLoader(
+            range(400), batch_sampler=make(RANDOM, size=size, drop_last=False), collate_fn=in_order
+        )
+        loaders.append(prepare(loader, None, processes, process, put_on_device=False))
+    for epoch in (0, 1, 2, 5):
+        for loader in loaders if epoch == 5 else []:
+            loader.set_epoch(epoch)
+        shares, full = [list(loader) for loader in loaders], 300 // size // processes * processes
+        assert [len(s) for s in shares] == [len(loader) for loader in loaders]
+        for rank, share in enumerate(shares):
+            assert share[: full // processes] == expected[epoch][rank:full:processes]
+
+
+@pytest.mark.slow
+def test_lightning_has_every_epoch_and_resumes(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning")
+    torch = pytest.importorskip("torch")
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), {}
+
+        def training_step(self, batch: Any) -> Any:
+            self.seen.setdefault(self.current_epoch, []).append(batch.tolist())
+            return self.layer(batch[:, None].float()).mean() * 0
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    def fit(epochs: int, checkpoint: Any = None) -> Any:
+        settings = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = lightning.Trainer(max_epochs=epochs, default_root_dir=tmp_path, **settings)
+        model = Model()
+        trainer.fit(model, torch.utils.data.DataLoader(range(400), batch_sampler=make(RANDOM)), ckpt_path=checkpoint)
+        return trainer, model.seen
+
+    expected = {epoch: lists(make(RANDOM).epoch(epoch)) for epoch in range(5)}
+    trainer, seen = fit(3)
+    assert seen == {epoch: expected[epoch] for epoch in range(3)}
+    trainer.save_checkpoint(tmp_path / "three.ckpt")
+    assert fit(5, tmp_path / "three.ckpt")[1] == {epoch: expected[epoch] for epoch in (3, 4)}
 
 
 @ALL
@@ -153,6 +258,27 @@ def test_quantile_levels_are_reached_by_their_share_of_candidates(captions: Capt
         quantile_levels(Captions.of(IMAGE[:5], first=FIRST), Table(IMAGE[:5]), (0.5,), depth=4)
 
 
+def test_quantiles_of_labels_that_are_mostly_equal_are_an_error() -> None:
+    """Check labels of which half are 0."""
+    table = Table()
+    table.score = np.where(table.score > 0, 0, -0.25 * table.score.clip(-1, 1))
+    assert quantile_levels(CAPTIONS, table, (0.1, 0.2), depth=300)[1] > 0
+    for quantiles in ((0.1, 0.9), (0.9,), (0.7, 0.8, 1.0)):
+        with pytest.raises(ValueError, match=r"above the lowest label, 0; 49\.6% of the labels are\. Pass"):
+            quantile_levels(CAPTIONS, table, quantiles, depth=300)
+
+
+def test_a_label_meets_its_level_in_spite_of_rounding() -> None:
+    """Check that duplicates of score 1 - 1e-7, or 1, are candidates of level 1."""
+    table, expected = Table(), []
+    table.score = np.where(table.score > 0.8, 1.0, table.score)
+    for rounding in (0.0, 1e-7):
+        table.score -= rounding
+        sampler = GRADED(CAPTIONS, table, 16, levels=(1.0, 0.5), seed=0, drop_last=True, depth=60)
+        expected.append(lists(sampler.epoch(0)))
+    assert expected[0] == expected[1]
+
+
 REFUSED: list[Any] = [(RANDOM, "size", 0), (RANDOM, "seed", -1), (NEIGHBOUR, "k", 16), (GRADED, "group", 1)]
 REFUSED += [(GRADED, "levels", (0.3, 0.8)), (GRADED, "levels", ())]
 
@@ -162,4 +288,4 @@ def test_parameters_out_of_range_are_named(kind: Any, name: str, value: Any) -> 
     with pytest.raises(ValueError, match=rf"{name} (is|are) {re.escape(str(value))}"):
         make(kind, **{name: value})
     with pytest.raises(ValueError, match=r"rank 3 is not in 0\.\.2"):
-        make(kind).batches(0, 3, 3)
+        make(kind).shard(3, 3)

@@ -139,6 +139,14 @@ def test_a_step_crosses_processes_and_notices_another_export(folder: Path) -> No
         pickle.loads(raw)
 
 
+def test_labels_of_float16_vectors_are_1_for_equal_captions_and_within_the_bounds(tmp_path: Path) -> None:
+    step, sidecar = join(write_sidecar(tmp_path)), open_sidecar(tmp_path)
+    samples = [step({"__key__": key}) for key in ("0001", "0002", "0002")]
+    relevance = BlockCollate(sidecar, lambda _: {})(samples)["relevance"]
+    np.testing.assert_allclose(relevance, [[1, 0.6, 0.6], [0.6, 1, 1], [0.6, 1, 1]], atol=1e-3)
+    assert (relevance.max() <= 1, relevance[1, 2] >= 1 - 1e-6, relevance[0, 0] >= 1 - 1e-6) == (True, True, True)
+
+
 def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path) -> None:
     """Check shards of one name in two folders, which a folder of the URL tells apart."""
     folder = write_sidecar(tmp_path)

@@ -67,9 +67,9 @@ class Ids:
         """Return the ids at some positions."""
         return [self._raw(int(position)).decode() for position in positions]
 
-    def find(self, ids: Iterable[str], kind: str) -> NDArray[np.int64]:
-        """Return the positions of ids; `kind` is "caption" or "image", for messages."""
-        listed = list(ids)
+    def find(self, ids: Iterable[str | Raw], kind: str) -> NDArray[np.int64]:
+        """Return the positions of ids, bytes of UTF-8 included; `kind` is "caption" or "image", for messages."""
+        listed = [name.decode() if isinstance(name, Raw) else name for name in ids]
         positions = self.positions(listed)
         unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
         if unknown:

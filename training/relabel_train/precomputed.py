@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from relabel_train.files import ExportDescription, map_array, naming, read_description, reopen, verify_files
 from relabel_train.ids import ID_ARRAYS, Ids
 from relabel_train.lookup.format import Pooling
-from relabel_train.samplers import Rows, batches_of_process
+from relabel_train.samplers import EpochSampler, Rows
 
-__all__ = ["Batch", "PrecomputedBatches", "open_batches"]
+__all__ = ["Batch", "PlanSampler", "PrecomputedBatches", "open_batches"]
 
 NAME = "batches.json"
 
@@ -109,13 +109,11 @@ class PrecomputedBatches:
         """Number of planned epochs."""
         return len(self._starts) - 1
 
-    def epoch(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[int]:
-        """List the numbers of the batches of an epoch, or of one process as in Sampler.batches; ValueError if none."""
+    def epoch(self, epoch: int) -> list[int]:
+        """List the numbers of the batches of an epoch; ValueError if it is not planned."""
         if not 0 <= epoch < self.epochs:
             raise ValueError(f"{self.folder}: epoch {epoch} is not planned; there are 0..{self.epochs - 1}")
-        # Each epoch is dealt out to processes by itself, so that `even` leaves out the end of an epoch alone.
-        first, stop = int(self._starts[epoch]), int(self._starts[epoch + 1])
-        return [first + i for i in batches_of_process(stop - first, rank, world_size, even=even)]
+        return list(range(int(self._starts[epoch]), int(self._starts[epoch + 1])))
 
     def __getitem__(self, number: int) -> Batch:
         rows, image = self._batch("rows", number), self._batch("images", number)
@@ -123,7 +121,9 @@ class PrecomputedBatches:
         size = int((rows >= 0).sum())
         block = self._block(number)[:size, :size]
         # Copies: a trainer may write to them, and the mapped files are read-only.
-        return Batch(np.array(rows[:size]), np.array(block), image[:size, None] == image[None, :size])
+        # Rounding of a cosine may exceed 1, which losses and thresholds would meet.
+        relevance = np.clip(block, *self.about.bounds)
+        return Batch(np.array(rows[:size]), relevance, image[:size, None] == image[None, :size])
 
     def tensors(self, number: int) -> Batch:
         """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
@@ -175,6 +175,26 @@ class PrecomputedBatches:
         shard, index = divmod(number, self.about.batches_per_shard)
         block: NDArray[Any] = self._arrays[shard_name(shard, self.about.shards)][index]
         return block
+
+
+class PlanSampler(EpochSampler):
+    """Numbers of the batches of each epoch, for ``DataLoader(batches, batch_size=None, sampler=PlanSampler(batches))``.
+
+    Iteration, `set_epoch` and `shard` are those of `samplers.EpochSampler`. The plan repeats after its last epoch.
+
+    Parameters
+    ----------
+    batches : PrecomputedBatches
+    """
+
+    def __init__(self, batches: PrecomputedBatches) -> None:
+        self.batches = batches
+
+    def epoch(self, epoch: int) -> NDArray[np.int64]:
+        """Return the numbers of the batches of an epoch: (n,) int64."""
+        numbers = np.array(self.batches.epoch(epoch % self.batches.epochs))
+        short = len(self.batches.rows(numbers[-1])) < len(self.batches.rows(numbers[0]))
+        return numbers[:-1] if self.drop_last and short else numbers
 
 
 def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:

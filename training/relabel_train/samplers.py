@@ -1,21 +1,23 @@
 """Samplers: the captions of each batch, in numpy.
 
-`DataLoader(dataset, batch_sampler=sampler.batches(epoch, rank, world_size))` draws the batches of a sampler.
+`DataLoader(dataset, batch_sampler=sampler)` draws the batches of a sampler, epoch after epoch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "Captions",
+    "EpochSampler",
     "GradedBatchSampler",
     "NeighbourBatchSampler",
     "Neighbours",
@@ -26,6 +28,7 @@ __all__ = [
 
 _CHUNK = 4096  # captions per call for neighbours
 _NONE = 255  # level of a neighbour that is no candidate
+_TOLERANCE = 1e-6  # rounding of a float32 score, as in the losses
 
 Rows = NDArray[np.int32]
 Missing = Literal["raise", "nan"]
@@ -122,10 +125,76 @@ class StableRandom:
         return int(self._bits.random_raw()) % bound
 
 
-class Sampler(ABC):
+class EpochSampler(ABC):
+    """Base class of what a `DataLoader` iterates, by torch's protocol: one epoch per iteration.
+
+    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch`, which obeys `drop_last`, and
+    `count` if an epoch takes long to list.
+    """
+
+    drop_last, _next, _part = False, 0, slice(None)
+
+    @abstractmethod
+    def epoch(self, epoch: int) -> Any:
+        """List the batches of an epoch (0, 1, ...), as arrays, those of all processes."""
+
+    def count(self) -> int:
+        """Return the number of batches per epoch of all processes, the same in every epoch."""
+        return len(self.epoch(0))
+
+    def __len__(self) -> int:
+        return len(range(self.count())[self._part])
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: for the first epoch of a loader with workers, torch asks for two iterators and reads one.
+        self._next += 1
+        # Integers of Python: Accelerate joins batches as lists.
+        yield from (batch.tolist() for batch in self.epoch(self._next - 1)[self._part])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, for example to resume. Later iterations continue from there."""
+        self._next = epoch
+
+    @property
+    def sampler(self) -> Self:
+        """The sampler itself: Lightning and Accelerate call `loader.batch_sampler.sampler.set_epoch`."""
+        return self
+
+    def shard(self, rank: int, world_size: int, *, even: bool = True) -> Self:
+        """Return the sampler of one process: every world_size-th batch of each epoch; no batch is in two processes.
+
+        Parameters
+        ----------
+        rank, world_size : int
+            This process, 0..world_size - 1, and the number of processes.
+        even : bool
+            Give every process the same number of batches, all of one size, so that no process waits for another
+            (gradients are summed over processes): with several processes, a short last batch and the batches that not
+            every process would get are left out. With False every batch of the epoch belongs to a process.
+
+        Raises
+        ------
+        ValueError
+            If `rank` is not in its range, or, with `even`, there are fewer batches than processes.
+        """
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        shard = copy(self)
+        shard.drop_last = self.drop_last or (even and world_size > 1)
+        count = shard.count()
+        if even and count < world_size:
+            todo = "Use a smaller batch_size or fewer processes."
+            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {todo}")
+        shard._part = slice(rank, count - count % world_size if even else count, world_size)
+        return shard
+
+
+class Sampler(EpochSampler):
     """Base class of samplers. The batches of an epoch depend on the parameters, the seed and the epoch alone.
 
-    Subclasses implement `epoch` and `__len__`.
+    Iteration, as by `DataLoader(dataset, batch_sampler=sampler)`, yields lists of int: the next epoch each time, or the
+    one of `set_epoch`, which Lightning and Accelerate call. `shard` returns the sampler of one of several processes.
+    Subclasses implement `epoch`, (B,) int32 caption rows for each batch, no row twice in a batch, and `count`.
 
     Parameters
     ----------
@@ -141,6 +210,15 @@ class Sampler(ABC):
     ------
     ValueError
         If a parameter is not in its range.
+
+    Examples
+    --------
+    >>> sampler = RandomBatchSampler(Captions.of(np.array([0, 0, 1, 1, 2, 2])), 4, seed=0, drop_last=False)
+    >>> list(sampler), list(sampler)  # epochs 0 and 1
+    ([[3, 2, 1, 0], [4, 5]], [[4, 5, 1, 2], [0, 3]])
+    >>> sampler.set_epoch(0)
+    >>> next(iter(sampler))
+    [3, 2, 1, 0]
     """
 
     name: ClassVar[str]
@@ -152,35 +230,10 @@ class Sampler(ABC):
             raise ValueError(f"seed is {seed}; it must not be negative")
         self.captions, self.batch_size, self.seed, self.drop_last = captions, batch_size, seed, drop_last
 
-    @abstractmethod
-    def epoch(self, epoch: int) -> list[Rows]:
-        """List the batches of an epoch (0, 1, ...): (B,) int32 caption rows each, no row twice in a batch."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of batches per epoch, the same in every epoch."""
-
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the batches, except the captions and their neighbours."""
         return {"sampler": self.name, "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last}
-
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[Rows]:
-        """List the batches of one process: every world_size-th of the epoch; no batch is in two processes.
-
-        Parameters
-        ----------
-        rank, world_size : int
-            This process, 0..world_size - 1 (else ValueError), and the number of processes.
-        even : bool
-            Leave out the last batches that not every process would get, so that no process waits for one that is done
-            (gradients are summed over processes). With False every batch of the epoch belongs to a process.
-        """
-        all_batches = self.epoch(epoch)
-        return [all_batches[i] for i in batches_of_process(len(all_batches), rank, world_size, even=even)]
-
-    def __iter__(self) -> Iterator[Rows]:
-        return iter(self.epoch(0))
 
     def _count(self, captions: int) -> int:
         """Return the number of batches of some number of captions."""
@@ -190,13 +243,6 @@ class Sampler(ABC):
         """Cut positions of captions into batches of rows."""
         rows, size = self.captions.rows[positions], self.batch_size
         return [rows[b * size : (b + 1) * size] for b in range(self._count(len(rows)))]
-
-
-def batches_of_process(count: int, rank: int, world_size: int, *, even: bool) -> range:
-    """Return the indices of a process's batches among `count`; parameters and errors are those of Sampler.batches."""
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
-    return range(rank, count - count % world_size if even else count, world_size)
 
 
 class RandomBatchSampler(Sampler):
@@ -231,7 +277,8 @@ class RandomBatchSampler(Sampler):
         self.one_caption_an_image = one_caption_an_image
         self._images = len(np.unique(captions.image)) if one_caption_an_image else 0
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         return self._count(self._images if self.one_caption_an_image else len(self.captions))
 
     @property
@@ -305,7 +352,8 @@ class NeighbourBatchSampler(Sampler):
         self.depth = k + 15 if depth is None else depth
         self.anchors = self._count(len(captions)) if anchors is None else anchors
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         most = len(self.captions) if self.siblings else len(np.unique(self.captions.image))
         return 0 if most == 0 or (self.drop_last and most < self.batch_size) else self.anchors
 
@@ -329,8 +377,8 @@ class NeighbourBatchSampler(Sampler):
 
     def _anchors(self, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the positions of the anchors of an epoch."""
-        count, start = len(self.captions), epoch * len(self)
-        stop = start + len(self)
+        count, start = len(self.captions), epoch * self.count()
+        stop = start + self.count()
         if not count or start == stop:
             return np.empty(0, np.int64)
         # Epochs read on where the one before stopped in an endless sequence of random orders of all captions.
@@ -429,7 +477,8 @@ class GradedBatchSampler(Sampler):
         if group < 2:
             raise ValueError(f"group is {group}; a caption meets no other in a group of less than 2")
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return the number of batches per epoch."""
         return self._count(len(self.captions))
 
     @property
@@ -491,7 +540,7 @@ class GradedBatchSampler(Sampler):
             positions = self.captions.positions_of(rows)
             part = slice(a, a + len(positions)), slice(0, positions.shape[1])
             # Thresholds fall: the number of them above the score is its level, from 0; "left" puts r = t_l at level l.
-            code = np.searchsorted(-thresholds, -np.asarray(scores, np.float64), side="left")
+            code = np.searchsorted(-thresholds, -np.asarray(scores, np.float64) - _TOLERANCE, side="left")
             code[(positions < 0) | same_image | (code == len(thresholds))] = _NONE
             near[part], level[part] = np.maximum(positions, 0), code
         return near, level
@@ -500,15 +549,21 @@ class GradedBatchSampler(Sampler):
 def quantile_levels(
     captions: Captions, neighbours: Neighbours, quantiles: Sequence[float], *, depth: int, seed: int = 0
 ) -> tuple[float, ...]:
-    """Return thresholds that the given shares of all candidates reach, falling and without duplicates.
+    """Return thresholds that the given shares of all candidates reach, falling.
 
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`; ValueError if there is none): 0.1, 0.5, 0.9
-        make levels of the best tenth, the next four tenths and the four after them.
+        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`): 0.1, 0.5, 0.9 make levels of the best
+        tenth, the next four tenths and the four after them.
     depth : int
         Neighbours examined, of at most 5,000 captions drawn with `seed`.
+
+    Raises
+    ------
+    ValueError
+        If there is no candidate, or so many have the same label that quantiles coincide or reach the lowest label, as
+        the zeros of sparse labels do.
 
     Examples
     --------
@@ -524,5 +579,12 @@ def quantile_levels(
     candidates = np.sort(np.asarray(scores, np.float64)[(captions.positions_of(rows) >= 0) & ~same_image])[::-1]
     if not len(candidates):
         raise ValueError("no caption has a neighbour that may be used and is not of its own image")
-    last = [max(0, int(np.ceil(q * len(candidates))) - 1) for q in quantiles]
-    return tuple(sorted({float(candidates[i]) for i in last}, reverse=True))
+    levels = tuple(float(candidates[max(0, int(np.ceil(q * len(candidates))) - 1)]) for q in sorted(quantiles))
+    lowest = float(candidates[-1])
+    # A level at the lowest label holds every candidate, and equal levels are one: the shares would not be those given.
+    if len({*levels, lowest}) < len(levels) + (max(quantiles, default=1) < 1):
+        raise ValueError(
+            f"quantiles {quantiles} give the levels {levels}, which must differ and be above the lowest label, "
+            f"{lowest:g}; {np.mean(candidates > lowest):.1%} of the labels are. Pass other quantiles, or `levels`."
+        )
+    return levels

@@ -246,8 +246,8 @@ class BlockCollate:
     >>> samples = [step({"__key__": key, "__url__": "00000.tar"}) for key in ("0001", "0002")]
     >>> batch = BlockCollate(step.sidecar)(samples)
     >>> batch["__key__"], batch["relevance"]
-    (['0001', '0002'], tensor([[1.0000, 0.6001],
-            [0.6001, 0.9998]]))
+    (['0001', '0002'], tensor([[1.0000, 0.6002],
+            [0.6002, 1.0000]]))
     """
 
     sidecar: SideCar
@@ -295,6 +295,7 @@ class BlockCollate:
         references = References.of(image, indptr, positions, self.sidecar.about.references, pooling == "first")
         relevance = np.empty((count, count), np.float32)
         VectorBlocks(np.concatenate(vectors), images, image).fill(references, positions, pooling, relevance)
+        np.clip(relevance, *self.sidecar.about.bounds, out=relevance)
         numbers = np.array([one.image_row for one in labels])
         return {"relevance": relevance, "same_image": numbers[:, None] == numbers}
 

@@ -1,5 +1,6 @@
-"""Contract: a block of a plan holds the value of Relevance.pairs for each pair, rounded to float32 once. Batches, ids,
-`batches.json` and size are known before any pair is scored, and captions without labels are left out."""
+"""Contract: a block of a plan holds the value of Relevance.pairs for each pair, rounded to float32 once and within the
+bounds of the source. Batches, ids, `batches.json` and size are known before any pair is scored, and captions without
+labels are left out. The sampler of a plan deals out its batches as the samplers of a training do."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from relabel.sources.base import SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.typical_costs import Cost
 from relabel.store.artefact import Recipe, build
-from relabel_train.precomputed import PrecomputedBatches, open_batches
+from relabel_train.precomputed import PlanSampler, PrecomputedBatches, open_batches
 
 CAPTIONS = [(m, k) for m, n in enumerate([5, 1, 6, 5, 2, 5, 5, 5, 3, 5]) for k in range(n)]
 CORPUS = Corpus.from_captions(
@@ -96,7 +97,7 @@ def test_blocks_equal_pairs_one_by_one(tmp_path: Path, kind: str, pooling: Any, 
             for j in range(len(batch.rows)):
                 expected[i, j] = work.relevance.pairs(References.of([own]), batch.rows[j : j + 1], pooling)[0]
         assert batch.relevance.dtype == np.float32
-        np.testing.assert_array_equal(batch.relevance, expected)
+        np.testing.assert_array_equal(batch.relevance, expected.clip(-1, 1))
         image = CORPUS.image[batch.rows]
         np.testing.assert_array_equal(batch.same_image, image[:, None] == image)
 
@@ -144,5 +145,22 @@ def test_spawned_workers_read_the_same_batches(tmp_path: Path, monkeypatch: pyte
     for batch, one in zip(batches, expected, strict=True):
         assert (batch.rows.dtype, batch.relevance.dtype) == (torch.int32, torch.float32)
         assert all(np.array_equal(found.numpy(), array) for found, array in zip(batch, one, strict=True))
-    shares = [plan.epoch(1, rank, 4, even=False) for rank in range(4)]
-    assert sorted(n for share in shares for n in share) == plan.epoch(1)
+
+
+def test_the_sampler_of_a_plan_has_every_epoch_and_equal_shares(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    plan, _ = write(tmp_path, work_of())  # 3 epochs of 5 complete batches and one of 4
+    sampler = PlanSampler(plan)
+    loader = torch.utils.data.DataLoader(plan, batch_size=None, sampler=sampler, collate_fn=lambda batch: batch)
+    for epoch in (0, 1, 2, 0):
+        found = [batch.rows.tolist() for batch in loader]
+        assert found == [plan.rows(n).tolist() for n in plan.epoch(epoch)]
+    loader.sampler.set_epoch(2)  # type: ignore[attr-defined]
+    assert list(sampler) == plan.epoch(2)
+    every = [list(PlanSampler(plan).shard(rank, 4, even=False)) for rank in range(4)]
+    assert sorted(n for share in every for n in share) == plan.epoch(0)
+    shards = [PlanSampler(plan).shard(rank, 2) for rank in range(2)]
+    assert [list(shard) for shard in shards] == [plan.epoch(0)[0:4:2], plan.epoch(0)[1:4:2]]
+    assert [len(shard) for shard in shards] == [2, 2]
+    with pytest.raises(ValueError, match="5 full batches, for 6 processes"):
+        sampler.shard(0, 6)

@@ -206,7 +206,7 @@ def test_a_fuse_of_scores_has_a_lookup(small_project: Project, tmp_path: Path) -
     arrays = fuse.write_lookup(Work(tmp_path / "lookup"))
     stored = {path.stem: np.load(path) for path in (tmp_path / "lookup").glob("*.npy")}
     stored |= {"image": project.corpus.image, "indptr": project.corpus.indptr}
-    blocks = open_blocks(arrays.kind, stored, arrays.sizes, (0.0, 1.0), arrays.params)
+    blocks = open_blocks(arrays.kind, stored, arrays.sizes, arrays.params)
     rows = project.corpus.indptr[:-1]
     out = np.empty((60, len(rows)))
     blocks.fill(Positions.of(project.corpus.image, project.corpus.indptr, rows, 5, False), rows, "set", out)

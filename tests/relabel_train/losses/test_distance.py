@@ -87,9 +87,34 @@ def test_wrong_inputs_are_named(loss: DistanceLoss) -> None:
             loss(embeddings, wrong)
     with pytest.raises(ValueError, match="same_image is"):
         loss(embeddings, distances, torch.ones(4, 4))
-    distances[1, 3] = torch.nan
-    with pytest.raises(ValueError, match="NaN at row 1, column 3"):
-        loss(embeddings, distances)
+    for wrong_distance, message in ((torch.nan, "NaN"), (torch.inf, "inf"), (-0.5, "-0.5"), (-2e-6, "-2e-06")):
+        distances[1, 3] = wrong_distance
+        with pytest.raises(ValueError, match=f"the distance is {message} at row 1, column 3"):
+            loss(embeddings, distances)
+
+
+@LOSSES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_within_rounding_are_tied_and_not_below_0(loss: Any, dtype: torch.dtype) -> None:
+    """Check 1 - r of equal captions, whose r is 1 up to the rounding of float32."""
+    f, y, same = make_inputs(9)
+    expected = with_gradient(loss, f, y, same)
+    y += 5e-7 * (torch.rand(y.shape, generator=torch.Generator().manual_seed(0)) - 0.5)
+    assert (y < 0).any()
+    for found, exact in zip(with_gradient(loss, f.to(dtype), y.to(dtype), same), expected, strict=True):
+        assert bool(found.isfinite().all())
+        torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.slow
+@LOSSES
+def test_compiles_without_graph_breaks(loss: Any) -> None:
+    torch._dynamo.reset()
+    backend = "aot_eager" if isinstance(loss, LogRatioLoss) and loss.squared else "inductor"  # which takes most time
+    inputs = torch.randn(12, 8), torch.rand(4, 12), torch.eye(4, 12) > 0
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    for found, exact in zip(with_gradient(compiled, *inputs), with_gradient(loss, *inputs), strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-5)
 
 
 class LargestTensor(TorchDispatchMode):

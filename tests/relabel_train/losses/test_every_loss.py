@@ -140,10 +140,14 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             loss(scores, relevance, same)
-    missing = square.clone()
-    missing[1, 2] = math.nan
+    missing, infinite = square.clone(), square.clone()
+    missing[1, 2], infinite[2, 0] = math.nan, -math.inf
     if any(getattr(part, "needs_relevance", False) for part in loss.modules()):
-        for relevance, message in ((missing, "relevance is NaN at row 1, column 2"), (None, "needs relevance")):
+        for relevance, message in (
+            (missing, "relevance is NaN at row 1, column 2"),
+            (infinite, "relevance is -inf at row 2, column 0"),
+            (None, "needs relevance"),
+        ):
             with pytest.raises(ValueError, match=message):
                 loss(square, relevance)
     else:
@@ -151,6 +155,19 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
     wide = torch.rand(3, 4), torch.rand(3, 4), torch.eye(3, 4) > 0
     with pytest.raises(ValueError, match="not square") if getattr(loss, "paired", True) else nullcontext():
         assert bool(loss(*wide).isfinite())
+
+
+THRESHOLDS = [losses.LadderLoss((1.0, 0.6)), losses.MultiPositiveInfoNCE(positive=1), losses.KendallLoss(alpha=0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@over([*FIXED, *THRESHOLDS])
+def test_labels_of_equal_captions_are_equal_in_spite_of_rounding(batch: Batch, loss: Any, dtype: torch.dtype) -> None:
+    """Check labels that differ by the rounding of float32, in whatever dtype they arrive."""
+    relevance, draw = batch.relevance.to(dtype), torch.Generator().manual_seed(0)
+    rounded = relevance + 5e-7 * (torch.rand(relevance.shape, generator=draw, dtype=dtype) - 0.5)
+    found, expected = (loss(batch.scores, labels, batch.same_image) for labels in (rounded, relevance))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_labels_out_of_the_range_of_a_loss_are_noted_once() -> None:

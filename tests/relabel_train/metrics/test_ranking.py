@@ -40,6 +40,8 @@ REFUSED: list[Any] = [
     ("too short for R = 4", metrics.r_precision, NONE, np.array([1, 4])),
     ("query 1 has no positive", metrics.average_precision_at_r, NONE, np.array([1, 0])),
     ("k = 0", metrics.recall_at_k, NONE, 0),
+    ("scores: NaN at row 1, column 0", metrics.kendall_tau, np.array([[1, 2], [np.nan, 3]]), np.ones((2, 2))),
+    ("labels: NaN at row 0, column 199", metrics.kendall_tau, np.ones((1, 200)), np.array([[1.0] * 199 + [np.nan]])),
 ]
 
 

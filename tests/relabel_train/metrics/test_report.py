@@ -95,6 +95,8 @@ def graded(name: str, k: int | None, ties: str, s: list[float], r: list[float], 
     best = order(s, r, ties, without)[:k]
     ranked = [r[j] for j in best]
     ideal = sorted((x for j, x in enumerate(r) if j not in without), reverse=True)[:k]
+    if name.startswith("ndcg") and len(set(r)) == 1:  # any order of equal labels is ideal
+        return math.nan
     if name.startswith("ncs"):
         return 100 * (sum(ranked) / len(ranked)) / (sum(ideal) / len(ideal) + 1e-10)
     if name == "cs":
@@ -265,6 +267,7 @@ def test_a_wrong_value_is_named() -> None:
         (r"scores: \+inf at row 0, column 2", {"scores": beyond}),
         (r"scores of images and captions: \+inf at row 0, column 0", {"scores": large}),
         ("label is -inf", {"relevance": -np.abs(beyond)}),
+        ("label is -0.5, below label_low = 0", {"relevance": zeros - 0.5}),
         ("widths differ", {"scores": (two, np.zeros((3, 4)))}),
         ("pair", {"scores": (zeros, zeros, zeros)}),
         ("expected a matrix", {"scores": np.zeros(3)}),
@@ -279,6 +282,16 @@ def test_a_wrong_value_is_named() -> None:
     for named, given in wrong:
         with pytest.raises(ValueError, match=named):
             retrieval_report(**{"scores": zeros, names: [0, 1, 1], **given})
+
+
+def test_the_smallest_label_is_named_and_rounding_is_none() -> None:
+    cosines = np.random.default_rng(0).uniform(-1, 1, (4, 4))
+    low = ReportSettings(label_low=-1.0)
+    expected = retrieval_report(cosines, range(4), relevance=cosines, settings=low)
+    rounded = retrieval_report(cosines, range(4), relevance=np.where(cosines > 0.9, 1 + 1e-6, cosines), settings=low)
+    assert rounded["labels.ndcg"].i2t == pytest.approx(expected["labels.ndcg"].i2t)
+    with pytest.raises(ValueError, match=r"below label_low = -0\.1"):
+        retrieval_report(cosines, range(4), relevance=cosines, settings=ReportSettings(label_low=-0.1))
 
 
 def test_settings_out_of_range_are_named() -> None:

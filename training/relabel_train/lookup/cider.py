@@ -50,7 +50,6 @@ class CiderBlocks:
     `sibling_scores`: an image's n captions against each other: candidate c and reference r, counted from 0 within the
         image, at ``sibling_start[m] + c * n + r``.
     `frequent`: number of columns that are multiplied densely.
-    `largest`: largest relevance.
     """
 
     image: NDArray[np.int32]
@@ -64,11 +63,10 @@ class CiderBlocks:
     sibling_start: NDArray[np.int64]
     sibling_scores: NDArray[np.float64]
     frequent: int
-    largest: float
     numbers: ColumnNumbers
 
     @classmethod
-    def open(cls, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], largest: float) -> CiderBlocks:
+    def open(cls, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> CiderBlocks:
         """Wrap the arrays of a lookup."""
         names = ("indptr", "columns", "reference", "candidate", "length", "gauss")
         return cls(
@@ -78,7 +76,6 @@ class CiderBlocks:
             sibling_start=arrays["siblings.start"],
             sibling_scores=arrays["siblings.scores"],
             frequent=sizes["frequent"],
-            largest=largest,
             numbers=ColumnNumbers(sizes["columns"], sizes["frequent"]),
         )
 
@@ -87,8 +84,6 @@ class CiderBlocks:
         references = images.positions.reshape(-1)
         scores = self._products(references, captions)
         self._apply_length_penalty(scores, references, captions)
-        # Rounding may exceed the source's bound by an ulp, which thresholds of trainers would meet.
-        np.minimum(scores, self.largest, out=scores)
         out[...] = images.pool(scores.reshape(*images.positions.shape, -1), pooling)
         self._put_siblings(images, captions, pooling, out)
 

@@ -70,37 +70,42 @@ class DeviceLookup:
         failed = [lookup._check_failed(positions, missing) for positions in (references.positions, captions[None])]
         # Autocast of the training loop would multiply labels in half precision.
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False), full_float32():
-            right = self.vectors[captions].float().T
+            right = _unit(self.vectors[captions]).T
             if how == "set":
                 assert self._image_vectors is not None, "only a label with vectors of images has this pooling"
-                out = self._image_vectors[lookup.arrays["image"][images]].float() @ right
+                out = _unit(self._image_vectors[lookup.arrays["image"][images]]) @ right
             elif how == "max":
                 # One product per reference: the scores of all at a time would need five times the memory.
-                out = self.vectors[references.positions[0]].float() @ right
+                out = _unit(self.vectors[references.positions[0]]) @ right
                 for one in references.positions[1:]:
-                    torch.maximum(out, self.vectors[one].float() @ right, out=out)
+                    torch.maximum(out, _unit(self.vectors[one]) @ right, out=out)
             else:
                 # A mean of products is a product with the mean.
                 out = self._mean(references) @ right
         for axis, mask in enumerate(failed):
             if mask.any():
                 out[(slice(None), mask) if axis else mask] = torch.nan
-        return out
+        return out.clamp_(*lookup.about.bounds)
 
     def _mean(self, references: References) -> Tensor:
         """Return the mean vector of the references of each image: (B, D) float32."""
         sizes, (first, *others) = references.sizes, references.positions
-        total = self.vectors[first].float()
+        total = _unit(self.vectors[first])
         for i, one in enumerate(others, start=1):
             # An image with fewer references repeats its last one, which does not count.
             counted = slice(None) if sizes is None else sizes > i
-            total[counted] += self.vectors[one[counted]].float()
+            total[counted] += _unit(self.vectors[one[counted]])
         return total / (1 + len(others) if sizes is None else torch.from_numpy(sizes).to(self.device)[:, None])
 
     def same_image(self, rows: Any, columns: Any = None) -> Tensor:
         """Mark the captions of the image itself, by id: (B_images, B_captions) bool tensor on the device."""
         marks = self.lookup.same_image(_on_host(rows), None if columns is None else _on_host(columns))
         return torch.from_numpy(marks).to(self.device)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Return vectors in float32; those of float16 are divided by their lengths, as in `lookup.vectors`."""
+    return torch.nn.functional.normalize(vectors.float()) if vectors.dtype == torch.float16 else vectors.float()
 
 
 def _on_host(rows: Any) -> Any:

@@ -127,7 +127,7 @@ class Lookup:
         self.rows = range(*about.rows)
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
-        self._blocks = open_blocks(about.kind, arrays, about.sizes, about.bounds, about.params)
+        self._blocks = open_blocks(about.kind, arrays, about.sizes, about.params)
         # glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page
         # faults of allocating them again are half of a block's time. This array is never written: it costs nothing.
         np.empty(1 << 20)
@@ -200,7 +200,9 @@ class Lookup:
         Returns
         -------
         (B_images, B_captions)
-            Products of float32 vectors differ in their last bits between BLAS libraries; use float64 if that matters.
+            Within ``about.bounds``. Equal captions of a label with vectors have 1 up to the rounding of float32, even
+            if the vectors are stored in float16. Products of float32 vectors differ in their last bits between BLAS
+            libraries; use float64 if that matters.
 
         Raises
         ------
@@ -230,7 +232,8 @@ class Lookup:
                 out[a : a + high][self._check_failed(references.positions, missing)] = np.nan
         if self.about.failed:
             out[:, self._check_failed(captions[None], missing)] = np.nan
-        return out
+        # Rounding may exceed a bound by an ulp, which losses and thresholds of trainers would meet.
+        return np.clip(out, *self.about.bounds, out=out)
 
     def _pooling(self, pooling: Pooling | None) -> Pooling:
         """Return a pooling that the label supports, its default for None; raises ValueError for another one."""
@@ -319,7 +322,7 @@ class Lookup:
         slots[lacking] = 0
         near, scores = self.arrays["neighbours.rows"][slots], self.arrays["neighbours.scores"][slots]
         near[lacking], scores[lacking] = -1, np.nan
-        return near, scores, self._same(positions, near)
+        return near, np.clip(scores, *self.about.bounds, out=scores), self._same(positions, near)
 
     def image_of(self, rows: ArrayLike) -> NDArray[np.int32]:
         """Return the image number of each row, counted from 0 within the rows covered."""
@@ -333,8 +336,8 @@ class Lookup:
         """Return the image ids of rows."""
         return self._image_ids.names(self.image_of(rows))
 
-    def rows_of(self, caption_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Return the rows of caption ids; KeyError names the ids that are not covered."""
+    def rows_of(self, caption_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
+        """Return the rows of caption ids, as text or UTF-8 bytes; KeyError names the ids that are not covered."""
         positions = self._caption_ids.find(caption_ids, "caption")
         return (positions + self.rows.start).astype(np.int32)
 
@@ -367,7 +370,7 @@ class Lookup:
             raise ValueError(f"{self.about.label}: {few}; pass the captions_per_image of the export")
         return (positions + self.rows.start).astype(np.int32)
 
-    def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
+    def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
         """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
         positions = self._indptr[self._image_ids.find(image_ids, "image")]
         return (positions + self.rows.start).astype(np.int32)
@@ -397,7 +400,6 @@ def open_blocks(
     kind: str,
     arrays: Mapping[str, NDArray[Any]],
     sizes: Mapping[str, int],
-    bounds: tuple[float, float],
     params: Mapping[str, Any],
 ) -> Blocks:
     """Return what fills the blocks of a kind; parameters are those of `Description`."""
@@ -409,7 +411,7 @@ def open_blocks(
     if kind == "image_vectors":
         return VectorBlocks(arrays["vectors"], arrays["image_vectors"], arrays["image"])
     if kind == "features":
-        return CiderBlocks.open(arrays, sizes, bounds[1])
+        return CiderBlocks.open(arrays, sizes)
     if kind == "scene_graphs":
         return SpiceBlocks.open(arrays, sizes)
     if kind == "baseline":
@@ -419,7 +421,7 @@ def open_blocks(
         # All parts are about the same captions, so they share image numbers and offsets.
         of_part = {name: arrays[name] for name in ("image", "indptr")}
         of_part |= {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        return open_blocks(part["kind"], of_part, part["sizes"], part["bounds"], part)
+        return open_blocks(part["kind"], of_part, part["sizes"], part)
 
     if kind == "scores":
         rule = params["scores"]

@@ -27,7 +27,8 @@ class RelevanceCollate:
         The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their
         names, a tuple or list at its end.
     key : str, int or callable
-        Key of a sample's caption id (a string, `coco:770337`) or corpus row (an int), or a function of the sample.
+        Key of a sample's caption id (a string, `coco:770337`, or its UTF-8 bytes, as h5py gives them) or corpus row (an
+        int), or a function of the sample.
     pooling : Pooling, optional
         The label's default if omitted.
     keep : bool
@@ -47,13 +48,16 @@ class RelevanceCollate:
 
     lookup: Lookup
     collate: Callable[[list[Any]], Any] | None = None
-    key: str | int | Callable[[Any], str | int] = "caption_id"
+    key: str | int | Callable[[Any], str | bytes | int] = "caption_id"
     pooling: Pooling | None = None
     keep: bool = True
     missing: Missing = "raise"
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do."""
+        """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do.
+
+        ValueError if there are no samples, or some have an id and others a row.
+        """
         key = self.key
         # Before the trainer's collate, which may drop ids or stack them into tensors.
         try:
@@ -63,7 +67,11 @@ class RelevanceCollate:
             found = f"keys {', '.join(map(str, first))}" if isinstance(first, Mapping) else type(first).__name__
             todo = f"Give `key`, where a sample has its caption id, as in {like}"
             raise KeyError(f"no {key!r} in a sample of {found}. {todo}") from error
-        rows = self.lookup.rows_of(names) if names and isinstance(names[0], str) else names
+        by_id = {isinstance(name, str | bytes) for name in names}
+        if len(by_id) != 1:
+            kinds = ", ".join(sorted({type(name).__name__ for name in names})) or "none, since the batch is empty"
+            raise ValueError(f"values of {key!r}: {kinds}. All samples need a caption id (str) or a corpus row (int)")
+        rows = self.lookup.rows_of(names) if by_id == {True} else names
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
         labels = {"relevance": relevance, "same_image": self.lookup.same_image(rows)}
         if not self.keep:

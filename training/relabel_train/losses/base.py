@@ -113,7 +113,8 @@ class RelevanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, or, where values are checked, a label is NaN or not in the loss's range.
+            If shapes or dtypes do not fit, or, where values are checked, a label is not finite or not in the loss's
+            range.
         """
         first, *rest = self.terms(scores, relevance, same_image).values()
         return sum(rest, start=first)
@@ -196,7 +197,7 @@ def check_labels(
     bounds: tuple[float, float] | None = None,
     usual: tuple[float, float] | None = None,
 ) -> None:
-    """Raise for labels that are NaN or out of bounds by more than their tolerance, where `RelevanceLoss` says so.
+    """Raise for labels that are not finite or out of bounds by more than their tolerance, as `RelevanceLoss` says.
 
     `usual`: range outside of which labels cause a warning.
     """
@@ -204,10 +205,10 @@ def check_labels(
     if torch.compiler.is_compiling() or not (labels.device.type == "cpu" or torch.is_anomaly_enabled()):
         return
     low, high = (value.item() for value in labels.detach().aminmax())  # NaN if any label is
-    if math.isnan(low):
-        row, column = labels.isnan().nonzero()[0].tolist()
-        todo = "leave captions without a label out of the batch"
-        raise ValueError(f"{name} is NaN at row {row}, column {column}; {todo}")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        row, column = (~labels.isfinite()).nonzero()[0].tolist()
+        found = str(labels[row, column].item()).replace("nan", "NaN")
+        raise ValueError(f"{name} is {found} at row {row}, column {column}; leave such captions out of the batch")
     tolerance = label_tolerance(labels)
     if usual is not None and (low < usual[0] - tolerance or high > usual[1] + tolerance):
         # The text is that of every batch, so that Python shows it once.
@@ -244,9 +245,12 @@ def float_labels(relevance: Tensor | None) -> Tensor:
 
 
 def label_tolerance(relevance: Tensor | None) -> float:
-    """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin."""
+    """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin.
+
+    Labels of float64 have that of float32, in which vectors are stored at best.
+    """
     assert relevance is not None
-    return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
+    return {torch.float16: 1e-3, torch.bfloat16: 1e-2}.get(relevance.dtype, 1e-6)
 
 
 def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:

@@ -5,12 +5,13 @@ A loss has one call, anchors first.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.base import Reduction, check_choice, check_labels, check_number, describe
+from relabel_train.losses.base import Reduction, check_choice, check_labels, check_number, describe, label_tolerance
 from relabel_train.losses.pairwise_hinge import hinge_ranked
 
 
@@ -62,12 +63,13 @@ class DistanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is NaN.
+            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is
+            negative, infinite or NaN. Distances below 0 by rounding count as 0.
         """
         self._check(embeddings, distances, same_image)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-            distances = distances.detach().to(torch.promote_types(distances.dtype, torch.float32))
+            distances = distances.detach().to(torch.promote_types(distances.dtype, torch.float32)).clamp(min=0)
             anchors, items = distances.shape
             used = ~torch.eye(anchors, items, dtype=torch.bool, device=embeddings.device)
             if same_image is not None:
@@ -109,7 +111,7 @@ class DistanceLoss(nn.Module):
             raise ValueError(f"{name}: distances are {describe(distances)}, not (anchors, {len(embeddings)}) floats")
         if same_image is not None and (same_image.shape != distances.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(distances.shape)} bool")
-        check_labels(f"{name}: the distance", distances)
+        check_labels(f"{name}: the distance", distances, (0, math.inf))
 
 
 def squared_distances(embeddings: Tensor, anchors: int) -> Tensor:
@@ -242,10 +244,10 @@ def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tens
 
 
 def tie_groups(distances: Tensor, used: Tensor) -> Tensor:
-    """Number the distinct distances of each anchor, (A, N) int64."""
+    """Number the distances of each anchor that differ by more than rounding, (A, N) int64."""
     ascending, order = distances.masked_fill(~used, torch.inf).sort(dim=1)
     # In ascending order a new group starts where a distance differs from the one before it.
-    numbers = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    numbers = (ascending[:, 1:] - ascending[:, :-1] > label_tolerance(distances)).cumsum(dim=1)
     return torch.empty_like(order).scatter_(1, order, torch.nn.functional.pad(numbers, (1, 0)))
 
 
@@ -290,5 +292,5 @@ class DenseTripletLoss(DistanceLoss):
         # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
         above = (-distances).masked_fill(~used, -torch.inf)
         below = (-distances).masked_fill(~used, torch.inf)
-        total, pairs = hinge_ranked(-apart, above, below, 0.0, self.margin)
+        total, pairs = hinge_ranked(-apart, above, below, label_tolerance(distances), self.margin)
         return total / pairs.clamp(min=1)

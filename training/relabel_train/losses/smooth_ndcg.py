@@ -16,6 +16,7 @@ from relabel_train.losses.base import (
     check_choice,
     check_number,
     float_labels,
+    label_tolerance,
     with_best_own_label,
 )
 from relabel_train.losses.triplet import TripletLoss
@@ -87,21 +88,21 @@ class SmoothNDCGLoss(RelevanceLoss):
         values = with_best_own_label(float_labels(relevance), same_image)
         unit = ((1 + values) / 2 if self.labels == "cosine" else values).to(scores.dtype)
         gains = torch.exp2(unit) - 1
-        best = self.ideal_dcg(unit, gains)
+        best = self.ideal_dcg(unit, gains, label_tolerance(relevance))
         dcg = (gains / torch.log2(1 + smooth_ranks(scores, self.tau))).sum(dim=1)
         # An IDCG of 0 would give 0 / 0 and a NaN gradient, which masking the result alone does not remove.
         defined = best > 0
         return {"ndcg": (1 - dcg / torch.where(defined, best, 1)).masked_fill(~defined, 0)}
 
-    def ideal_dcg(self, unit: Tensor, gains: Tensor) -> Tensor:
-        """Return IDCG of each query, (Q,), from labels and gains (Q, N)."""
+    def ideal_dcg(self, unit: Tensor, gains: Tensor, tolerance: float) -> Tensor:
+        """Return IDCG of each query, (Q,), from labels and gains (Q, N); labels within the tolerance are tied."""
         ascending = unit.sort(dim=1).values
         length = unit.shape[1]
         if self.ideal == "sorted":
             ranks = torch.arange(length, 0, -1, dtype=unit.dtype, device=unit.device)
             return ((torch.exp2(ascending) - 1) / torch.log2(1 + ranks)).sum(dim=1)
         # The paper's rank is 1 + the number of strictly larger labels, so tied labels share the best rank.
-        larger = length - torch.searchsorted(ascending, unit.contiguous(), right=True)
+        larger = length - torch.searchsorted(ascending, unit + tolerance, right=True)
         return (gains / torch.log2(2 + larger.to(unit.dtype))).sum(dim=1)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel_train.metrics.ranking import RankedLabels
+from relabel_train.metrics.scores import check_ordered
 
 _FEW = 128
 """Length of lists whose pairs are compared directly: calls of scipy would take ten times as long."""
@@ -20,7 +21,7 @@ def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]
     Parameters
     ----------
     scores, labels : (Q, n) numbers
-        Without NaN.
+        ValueError for NaN and +inf.
 
     Returns
     -------
@@ -39,6 +40,8 @@ def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]
     >>> tau_a.round(4), tau_b.round(4)  # 4 pairs agree, 1 disagrees, 1 is tied
     (array([0.5]), array([0.5477]))
     """
+    check_ordered(scores, "scores")
+    check_ordered(labels, "labels")
     n = scores.shape[1]
     if n < 2:
         return np.full(len(scores), np.nan), np.full(len(scores), np.nan)

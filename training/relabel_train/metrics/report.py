@@ -67,7 +67,7 @@ def retrieval_report(
         Row of each caption's image, as `own_positives` takes it.
     relevance : (M, N) array or tensor, or a function of (images, captions), optional
         r(V_i, T_j) for the metrics of graded labels; one matrix serves both directions. `LookupRelevance` is such a
-        function. Labels may not exceed ``settings.label_top``, 1 by default.
+        function. Labels lie between ``settings.label_low`` and ``settings.label_top``, 0 and 1 by default.
     positives : mapping of name to Positives, optional
         Sets such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each, R@K alone of those in `recall_only`. Means
         are over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
@@ -79,7 +79,7 @@ def retrieval_report(
     Raises
     ------
     ValueError
-        If shapes do not fit, or a score or label is NaN.
+        If shapes do not fit, a score or label is NaN, or a label is out of its bounds.
 
     Examples
     --------
@@ -265,11 +265,13 @@ def graded_values(
 
     `own`: items that are removed for figures without GT. `drawn`, (Q,): queries for which Kendall's tau is computed.
     """
-    top = settings.label_top
-    if np.isneginf(labels.min(initial=0)):
-        raise ValueError("a label is -inf. Labels are finite.")
-    if labels.size and labels.max() > top + _SLACK * max(1.0, abs(top)):
-        raise ValueError(f"a label is {labels.max():g}, above label_top = {top:g}. Give the label's largest value.")
+    low, top = settings.label_low, settings.label_top
+    lowest, highest = labels.min(initial=top), labels.max(initial=top)
+    if highest > top + _SLACK * max(1.0, abs(top)):
+        raise ValueError(f"a label is {highest:g}, above label_top = {top:g}. Give the label's largest value.")
+    # Below it nDCG has negative gains.
+    if lowest < (low or 0) - _SLACK * max(1.0, abs(low or 0)):
+        raise ValueError(f"a label is {lowest:g}, below label_low = {low or 0:g}. Give the label's smallest value.")
     deepest = max([*settings.ncs_ks, *settings.cs_ks, *settings.distance_ks, *(k or 0 for k in settings.ndcg_ks), 1])
     # Complete lists only for metrics of complete lists: a partition is several times faster than a sort.
     depth = None if None in settings.ndcg_ks else deepest
@@ -285,9 +287,11 @@ def graded_values(
     values |= {f"cs{k}": cs_at_k(best, k) for k in settings.cs_ks}
     # Rounding may put a label a little above the largest value: its distance is 0.
     distances, ideal_distances = np.maximum(top - ranked, 0), np.maximum(top - ideal, 0)
-    low = settings.label_low
     if low is not None:
         ranked, ideal = (ranked - low) / (top - low), (ideal - low) / (top - low)
+    # nDCG is not defined if all labels are equal: every order of them is ideal.
+    constant = (labels == labels[:, :1]).all(axis=1)
+    ideal[constant] = ideal_distances[constant] = np.nan
     for k in settings.ndcg_ks:
         values[f"ndcg{k or ''}"] = ndcg(ranked, ideal, k)
         values[f"ndcg_distance{k or ''}"] = ndcg(distances, ideal_distances, k, "inverse_distance")

@@ -30,7 +30,8 @@ class ReportSettings:
     label_top : float
         Largest value of the label, 1 for cosines: label distance is `label_top` - r.
     label_low : float, optional
-        If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's (1 + cosine) / 2.
+        Smallest value of the label. If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's
+        (1 + cosine) / 2. By default it is 0 and nDCG's labels are r.
     kendall_tau : bool
         Kendall's tau over complete lists, the only figure that takes seconds on 5,000 x 25,000.
     tau_queries : int, optional

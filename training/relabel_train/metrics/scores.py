@@ -175,7 +175,7 @@ def as_floats(values: Any, name: str) -> Floats:
     return array
 
 
-def check_ordered(array: Floats, name: str) -> None:
+def check_ordered(array: NDArray[Any], name: str) -> None:
     """Reject NaN and +inf, which no list can rank; -inf is allowed."""
     # A maximum propagates NaN: one pass without a mask.
     if array.size and not array.max() < np.inf:
