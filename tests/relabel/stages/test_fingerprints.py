@@ -40,7 +40,8 @@ from relabel_train.sidecar import SideCarDescription
 
 def fake(job: Job) -> None:
     """Write a folder that has the fingerprint of an artefact and none of its files."""
-    metadata = {"width": 8, "kind": "vectors", "rows": [0, 6], "neighbours": None, "split": "train"}
+    near = {"width": 8, "candidate_count": 8, "neighbours": None}
+    metadata = {"kind": "vectors", "rows": [0, 6], "split": "train", **near}
     recipe = dataclasses.replace(job.recipe, fill=lambda work: work.metadata.update(metadata))
     dataclasses.replace(job, recipe=recipe).run()
 
