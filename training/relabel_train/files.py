@@ -178,8 +178,12 @@ def verify_files(folder: Path, names: Iterable[str]) -> None:
 def check_sha256(path: Path, expected: str) -> None:
     """Compare the bytes of a file with their sha256."""
     with naming(path):
-        size_of(path)
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected:
+        if (found := sha256_file(path)) != expected:
             raise ValueError(f"expected sha256 {expected}, found {found}")
+
+
+def sha256_file(path: Path) -> str:
+    """Return the sha256 of a regular file, which is read in pieces; OSError for any other."""
+    size_of(path)
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -23,7 +23,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Progress, ProgressBar
 from relabel.datasets.registry import Content, check
-from relabel.store.files import sha256_file, write_atomic
+from relabel.store.files import write_atomic
+from relabel_train.files import sha256_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

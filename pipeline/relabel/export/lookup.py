@@ -17,9 +17,10 @@ from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.files import sha256_file, write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 from relabel_train.ids import hash_ids
 from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
 

@@ -12,9 +12,8 @@ from relabel import datasets
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT, Progress
 from relabel.store.artefact import WORK, foreign_files
-from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, FileEntry, read_manifest
-from relabel_train.files import size_of
+from relabel_train.files import sha256_file, size_of
 
 _AGAIN = "Delete its folder and build it again."
 

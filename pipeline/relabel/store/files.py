@@ -19,17 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel_train.files import size_of
+from relabel_train.files import sha256_file
 
 _SETTLED = 2.0  # seconds
 _durable = ContextVar("durable", default=True)
-
-
-def sha256_file(path: Path) -> str:
-    """Return the sha256 of a regular file, which is read in pieces; OSError for any other."""
-    size_of(path)
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name: str = "") -> str:

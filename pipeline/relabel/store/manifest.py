@@ -19,8 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, system_error
-from relabel.store.files import sha256_file
-from relabel_train.files import check_name, read_file
+from relabel_train.files import check_name, read_file, sha256_file
 
 MANIFEST = "manifest.json"
 VERSIONS = Path(__file__).parents[1] / "versions.yaml"

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.core.runtime import Progress
-from relabel.store.files import sha256_file, write_atomic, write_plain
+from relabel.store.files import write_atomic, write_plain
 from relabel.store.manifest import MANIFEST, FileEntry
+from relabel_train.files import sha256_file
 
 
 @dataclass

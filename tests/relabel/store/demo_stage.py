@@ -11,8 +11,8 @@ from relabel.core.errors import CheckError
 from relabel.stages import Job, Project
 from relabel.stages.job import make_steps
 from relabel.store.artefact import Recipe
-from relabel.store.files import sha256_file
 from relabel.store.workdir import Step, Steps, Task, Work
+from relabel_train.files import sha256_file
 
 FIRST = "first.bin"
 PARTS = [f"part-{i}.bin" for i in range(5)]

@@ -34,9 +34,10 @@ import pytest
 from relabel.core.errors import CheckError, UsageError
 from relabel.store import files
 from relabel.store.artefact import Recipe, build
-from relabel.store.files import input_sha256, sha256_file
+from relabel.store.files import input_sha256
 from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 
 FILES = ["a.txt", "deep/b.txt", "deep/c.txt"]
 

@@ -20,10 +20,11 @@ from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
-from relabel.store.files import sha256_file, write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import Spec
 from relabel.store.workdir import Step, Steps, Task, Work
 from relabel_train import sidecar
+from relabel_train.files import sha256_file
 from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
 

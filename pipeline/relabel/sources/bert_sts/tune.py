@@ -28,8 +28,8 @@ from relabel.datasets.evaluation_sets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.models.loading import fast_type, load_from_folder, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.files import sha256_file
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 
 KIND = "cross_encoder"
 _SORTED_BATCHES = 50  # batches whose pairs are sorted by length together

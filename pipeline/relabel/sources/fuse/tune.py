@@ -36,9 +36,9 @@ from relabel.sources.fuse.relevance import compute_features
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 
 TASKS: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 SPLIT: Literal["val"] = "val"

@@ -46,8 +46,8 @@ from relabel.sources.models.loading import default_prompt, fast_type, load_model
 from relabel.sources.sbert import tune_data
 from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedPairs, Numbers, Pairs, SentenceSet, correlations
 from relabel.store.artefact import Inputs, Recipe
-from relabel.store.files import sha256_file
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

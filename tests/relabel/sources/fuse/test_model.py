@@ -36,9 +36,9 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import Recipe, build
-from relabel.store.files import sha256_file
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
+from relabel_train.files import sha256_file
 
 
 def test_a_head_is_a_sum_of_curves_between_0_and_its_cap() -> None:
