@@ -581,8 +581,9 @@ def quantile_levels(
         raise ValueError("no caption has a neighbour that may be used and is not of its own image")
     levels = tuple(float(candidates[max(0, int(np.ceil(q * len(candidates))) - 1)]) for q in sorted(quantiles))
     lowest = float(candidates[-1])
-    # A level at the lowest label holds every candidate, and equal levels are one: the shares would not be those given.
-    if len({*levels, lowest}) < len(levels) + (max(quantiles, default=1) < 1):
+    # Equal levels are one, and a level at the lowest label holds every candidate, which only the quantile 1 asks for.
+    repeated = len(set(levels)) < len(levels)
+    if repeated or (lowest in levels and max(quantiles) < 1):
         raise ValueError(
             f"quantiles {quantiles} give the levels {levels}, which must differ and be above the lowest label, "
             f"{lowest:g}; {np.mean(candidates > lowest):.1%} of the labels are. Pass other quantiles, or `levels`."

@@ -75,9 +75,10 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     try:
         stages.ingest(project).run()
     except RelabelError as error:
-        # The caller gave a table, and knows nothing of the file that holds it.
-        for name in ("problem", "where", "todo") if path is not captions else ():
-            setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
+        if path is not captions:
+            # The caller gave a table, and knows nothing of the file that holds it.
+            for name in ("problem", "where", "todo"):
+                setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
         raise
     return project.corpus
 

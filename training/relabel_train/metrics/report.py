@@ -270,8 +270,8 @@ def graded_values(
     if highest > top + _SLACK * max(1.0, abs(top)):
         raise ValueError(f"a label is {highest:g}, above label_top = {top:g}. Give the label's largest value.")
     # Below it nDCG has negative gains.
-    if lowest < (low or 0) - _SLACK * max(1.0, abs(low or 0)):
-        raise ValueError(f"a label is {lowest:g}, below label_low = {low or 0:g}. Give the label's smallest value.")
+    if lowest < (floor := low or 0) - _SLACK * max(1.0, abs(floor)):
+        raise ValueError(f"a label is {lowest:g}, below label_low = {floor:g}. Give the label's smallest value.")
     deepest = max([*settings.ncs_ks, *settings.cs_ks, *settings.distance_ks, *(k or 0 for k in settings.ndcg_ks), 1])
     # Complete lists only for metrics of complete lists: a partition is several times faster than a sort.
     depth = None if None in settings.ndcg_ks else deepest
