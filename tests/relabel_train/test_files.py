@@ -166,7 +166,7 @@ def test_a_description_of_other_types_or_numbers_is_named(kind: str, folder: Pat
 
 
 @pytest.mark.parametrize("kind", OPEN)
-def test_an_open_export_is_unchanged_and_a_worker_refuses_another(kind: str, folder: Path) -> None:
+def test_an_open_export_crosses_processes_and_is_unchanged_when_its_folder_is_replaced(kind: str, folder: Path) -> None:
     opened = OPEN[kind](folder, verify=False)
     packed = pickle.dumps(opened)
     assert len(packed) < 1000
@@ -179,5 +179,3 @@ def test_an_open_export_is_unchanged_and_a_worker_refuses_another(kind: str, fol
     shutil.rmtree(folder)
     other.rename(folder)
     assert values(opened) == expected != values(OPEN[kind](folder))
-    with pytest.raises(LookupFileError, match="exported there meanwhile"):
-        pickle.loads(packed)

@@ -130,7 +130,7 @@ def test_refusals_name_the_row_the_id_or_the_number(small_project: Project) -> N
 def test_labels_are_within_the_bounds_of_their_source(label: str, small_project: Project) -> None:
     """Check a source with narrower bounds than its scores."""
     lookup, every = opened(small_project, label), np.arange(90)
-    narrow = Lookup(lookup.folder, replace(lookup.about, bounds=(0.125, 0.25)), lookup.arrays, "")
+    narrow = Lookup(lookup.folder, replace(lookup.about, bounds=(0.125, 0.25)), lookup.arrays)
     for pooling in lookup.about.poolings:
         expected = lookup.block(every, pooling=pooling).clip(0.125, 0.25)
         np.testing.assert_array_equal(narrow.block(every, pooling=pooling), expected)
@@ -150,9 +150,7 @@ def test_equal_captions_have_relevance_1(stored: str, small_project: Project) ->
     vectors[[3, half + 3]], vectors[[4, half + 4]] = 0, np.nan
     images = np.ones((len(lookup.arrays["indptr"]) - 1, width)).astype(stored)  # vectors of any length
     about = replace(lookup.about, kind="image_vectors", poolings=("first", "max", "mean", "set"))
-    lookup = Lookup(
-        lookup.folder, about, lookup.arrays | {"vectors": vectors[: len(lookup)], "image_vectors": images}, ""
-    )
+    lookup = Lookup(lookup.folder, about, lookup.arrays | {"vectors": vectors[: len(lookup)], "image_vectors": images})
     rows, columns = np.arange(half), np.arange(half, 2 * half)
     apart = np.delete(rows, [3, 4])
     for dtype in (np.float32, np.float64):
@@ -212,7 +210,7 @@ def with_failed(lookup: Lookup, failed: list[int]) -> Lookup:
     sizes[failed] = 0
     changed = {"failed": np.array(failed, np.int32), "neighbours.indptr": np.concatenate([[0], np.cumsum(sizes)])}
     changed |= {name: arrays[name][kept] for name in ("neighbours.rows", "neighbours.scores")}
-    return Lookup(lookup.folder, replace(lookup.about, failed=len(failed)), arrays | changed, "")
+    return Lookup(lookup.folder, replace(lookup.about, failed=len(failed)), arrays | changed)
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])

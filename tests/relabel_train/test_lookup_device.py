@@ -35,7 +35,7 @@ def of_images(small_project: Project, request: pytest.FixtureRequest) -> Lookup:
     images /= np.linalg.norm(images, axis=1, keepdims=True)
     about = replace(lookup.about, kind="image_vectors", poolings=("first", "max", "mean", "set"))
     vectors = {"vectors": lookup.arrays["vectors"].astype(request.param), "image_vectors": images.astype(request.param)}
-    return Lookup(lookup.folder, about, lookup.arrays | vectors, "")
+    return Lookup(lookup.folder, about, lookup.arrays | vectors)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

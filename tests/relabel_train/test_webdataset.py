@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +127,11 @@ def test_hostile_sidecars_are_named(tmp_path: Path) -> None:
     assert open_sidecar(folder).shard("00000.tar").keys == ["0001", "0002"]
 
 
-def test_a_step_crosses_processes_and_notices_another_export(folder: Path) -> None:
+def test_a_step_crosses_processes(folder: Path) -> None:
     sidecar = open_sidecar(folder)
     raw, key = pickle.dumps(join(sidecar)), sidecar.shard("00000.tar").keys[0]
     labels = pickle.loads(raw)({"__key__": key})["labels"]
     assert pickle.loads(pickle.dumps(labels)).caption_ids == labels.caption_ids
-    shutil.rmtree(folder)
-    write_sidecar(folder)
-    with pytest.raises(LookupFileError, match="exported there meanwhile"):
-        pickle.loads(raw)
 
 
 def test_labels_of_float16_vectors_are_1_for_equal_captions_and_within_the_bounds(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 MANIFEST = "manifest.json"
 AGAIN = "Export it again."
@@ -79,30 +79,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_description(kind: type[Description], path: Path, todo: str, verify: bool) -> tuple[Description, str]:
-    """Read what `to_json` wrote; return it and the sha256 of the file.
+def read_description(kind: type[Description], path: Path, todo: str, verify: bool) -> Description:
+    """Read and return what `to_json` wrote.
 
     `todo`: how such an export is made. `verify`: compare the sha256 with that in `manifest.json`.
     """
     with naming(path, todo):
-        body = json.loads(raw := read_file(path))
+        body = json.loads(read_file(path))
         if (version := body.pop("format")) != kind.FORMAT:
             raise ValueError(f"expected format {kind.FORMAT}, found {version!r:.40}")
         about = read_value(kind, body)
     if verify:
         verify_files(path.parent, [path.name])
-    return about, hashlib.sha256(raw).hexdigest()
-
-
-def reopen(open_export: Callable[..., Any], digest: str, path: str, *options: Any) -> Any:
-    """Open an export for another process; raise LookupFileError if another one has taken its place.
-
-    `digest`: that of the export which was pickled. Exports of two runs must not mix.
-    """
-    opened = open_export(path, *options)
-    if opened._digest != digest:
-        raise LookupFileError(f"{path}: another one was exported there meanwhile. Open it again.")
-    return opened
+    return about
 
 
 def read_value(kind: Any, value: Any, name: str = "") -> Any:
@@ -146,6 +135,18 @@ def map_array(path: Path, dtype: str, shape: Sequence[int | None]) -> NDArray[An
             raise ValueError(f"expected {wanted}, found {array.dtype.str} {array.shape}")
     # A plain array: a slice of the memmap class takes a microsecond more.
     return array.view(np.ndarray)
+
+
+def widen(vectors: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return unit vectors in another type. Those of float16 are divided by their lengths, which are off by up to 5e-4.
+
+    Otherwise equal captions would be above or below a threshold of 1. Zero vectors stay zero.
+    """
+    widened = vectors.astype(dtype, copy=False)
+    if vectors.dtype == np.float16:
+        length = np.sqrt(np.einsum("ij,ij->i", widened, widened))
+        widened /= np.maximum(length, np.finfo(widened.dtype).tiny)[:, None]
+    return widened
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:

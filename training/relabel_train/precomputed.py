@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import ExportDescription, map_array, naming, read_description, reopen, verify_files
+from relabel_train.files import ExportDescription, map_array, naming, read_description, verify_files
 from relabel_train.ids import ID_ARRAYS, Ids
 from relabel_train.lookup.format import Pooling
 from relabel_train.samplers import EpochSampler, Rows
@@ -82,8 +82,8 @@ class Batch(NamedTuple):
 class PrecomputedBatches:
     """Precomputed batches, as `open_batches` returns them. ``batches[i]`` is batch i as new numpy arrays.
 
-    Forked workers share the mapped files. A pickle holds the folder's name and a digest; spawned workers open the
-    folder again and raise if it holds other batches.
+    Forked workers share the mapped files. A pickle holds the folder's name, and spawned workers open the folder
+    again.
 
     Attributes
     ----------
@@ -93,13 +93,13 @@ class PrecomputedBatches:
     batch_size : int
     """
 
-    def __init__(self, folder: Path, about: BatchesDescription, arrays: dict[str, NDArray[Any]], digest: str) -> None:
+    def __init__(self, folder: Path, about: BatchesDescription, arrays: dict[str, NDArray[Any]]) -> None:
         self.folder, self.about, self.batch_size = folder, about, about.batch_size
-        self._arrays, self._digest = arrays, digest
+        self._arrays = arrays
         self._starts = np.concatenate([[0], np.cumsum(about.epochs)]).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen, (open_batches, self._digest, str(self.folder))
+        return open_batches, (str(self.folder),)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -217,7 +217,7 @@ def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
     """
     folder = Path(path).resolve()
     todo = "Make precomputed batches with `relabel export batches`."
-    about, digest = read_description(BatchesDescription, folder / NAME, todo, verify)
+    about = read_description(BatchesDescription, folder / NAME, todo, verify)
     batches, size, step = about.batches, about.batch_size, about.batches_per_shard
     with naming(folder / NAME):
         if 0 in (size, step) or [sum(about.epochs), -(-batches // step)] != [batches, about.shards]:
@@ -231,7 +231,7 @@ def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
     arrays = {name: map_array(folder / f"{name}.npy", dtype, shape) for name, (dtype, shape) in files.items()}
     if verify:
         verify_files(folder, [f"{name}.npy" for name in files])
-    return PrecomputedBatches(folder, about, arrays, digest)
+    return PrecomputedBatches(folder, about, arrays)
 
 
 def shard_name(shard: int, shards: int) -> str:

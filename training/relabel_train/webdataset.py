@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import LookupFileError, map_array, read_description, reopen, verify_files
+from relabel_train.files import LookupFileError, map_array, read_description, verify_files
 from relabel_train.ids import hash_ids
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import Pooling
@@ -53,7 +53,7 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
     """
     folder = Path(path).resolve()
     todo = "Make a side-car with `relabel export wds`."
-    about, _ = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify)
+    about = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify)
     if about.layout != "arrays":
         todo = "Export it with --layout arrays, which `join` reads."
         raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {todo}")
@@ -73,7 +73,7 @@ class SideCar:
         self, folder: Path, about: SideCarDescription, index: Mapping[str, NDArray[Any]], verify: bool, cache: int
     ) -> None:
         self.folder, self.about, self._index, self._verify, self._cache = folder, about, index, verify, max(1, cache)
-        self._names, self._digest = list(about.shards), about.fingerprint
+        self._names = list(about.shards)
         self._stops = list(accumulate(about.shards[name].keys for name in self._names))
         self._open: OrderedDict[str, ShardLabels] = OrderedDict()
         self._by_url: dict[str, str | None] = {}
@@ -88,7 +88,7 @@ class SideCar:
         return f"<SideCar {about.label} ({about.source}), {about.split}: {keys:,} keys in {shards:,} shards, {vectors}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen, (open_sidecar, self._digest, str(self.folder), self._verify, self._cache)
+        return open_sidecar, (str(self.folder), self._verify, self._cache)
 
     def find(self, key: str, url: str | None = None, neighbours: bool = False) -> SampleLabels | None:
         """Return the labels of a sample; None if there are none.

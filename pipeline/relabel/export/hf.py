@@ -21,7 +21,7 @@ from relabel.core.tables import Table, markdown
 from relabel.export.base import ArtefactRef, Export, ExportInputs, shards, write_tables
 from relabel.export.neighbours import COLUMNS, neighbour_ids
 from relabel.export.params import ExportHfParams, ExportSafetensorsParams
-from relabel.sources.cosine import vectors_from_table
+from relabel.sources.cosine import make_vector_table, vectors_from_table
 from relabel.store.files import write_text
 from relabel.store.workdir import Work, part_ranges
 
@@ -79,9 +79,8 @@ class HfExport(Export[ExportHfParams]):
         texts = inputs.corpus.table.slice(rows.start, len(rows))
         columns: dict[str, Any] = {name: texts[name] for name in ("caption_id", "image_id", "text")}
         if self._has_vectors(inputs):
-            vectors = inputs.encoding.read(rows, ["vector"])["vector"]
-            item = pa.float16() if self.params.vectors == "float16" else pa.float32()
-            columns["vector"] = vectors.cast(pa.list_(pa.field("element", item), vectors.type.list_size))
+            vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
+            columns["vector"] = make_vector_table(rows, vectors, self.params.vectors)["vector"]
         if inputs.neighbours is not None:
             columns |= neighbour_ids(inputs.neighbours.read(rows, COLUMNS), inputs.corpus)
         return pa.table(columns)

@@ -180,7 +180,7 @@ class BatchesWork:
             for name, array in self._index_arrays().items():
                 write_array(work, name, array)
             work.file(NAME, lambda path: path.write_text(self.about.to_json(), encoding="utf-8"))
-        about, _ = read_description(BatchesDescription, work.folder / NAME, "", verify=False)
+        about = read_description(BatchesDescription, work.folder / NAME, "", verify=False)
         rows = np.load(work.folder / "rows.npy")
         tasks = [
             Task(f"{shard_name(n, about.shards)}.npy", partial(self._write, rows[part.start : part.stop]), len(part))

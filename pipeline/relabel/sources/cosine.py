@@ -23,6 +23,7 @@ from relabel.sources.shards import read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Work
+from relabel_train.files import widen
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
@@ -147,6 +148,6 @@ def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
 
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
-    """Return the vectors of one or more shards: (N, D) float32."""
+    """Return the vectors of one or more shards: (N, D) float32, of unit length if they are stored in float16."""
     column = combine_chunks(table["vector"])
-    return np.asarray(view_column(column.flatten()), np.float32).reshape(len(column), column.type.list_size)
+    return widen(view_column(column.flatten()).reshape(len(column), column.type.list_size))

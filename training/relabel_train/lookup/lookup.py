@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from relabel_train.files import map_array, naming, read_description, reopen, verify_files
+from relabel_train.files import map_array, naming, read_description, verify_files
 from relabel_train.ids import Ids
 from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
@@ -57,7 +57,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     """
     folder = Path(path).resolve()
     todo = "Make a lookup with `relabel export lookup`."
-    about, digest = read_description(Description, folder / DESCRIPTION, todo, verify)
+    about = read_description(Description, folder / DESCRIPTION, todo, verify)
     # First the sizes, which end a wrong file before it is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     if verify:
@@ -65,7 +65,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     with naming(folder / DESCRIPTION):
         if wrong := _find_contradictions(about, arrays):
             raise ValueError(f"wrong values of {wrong}")
-        return Lookup(folder, about, arrays, digest)
+        return Lookup(folder, about, arrays)
 
 
 def _find_contradictions(about: Description, arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -90,7 +90,7 @@ class Lookup:
 
     An image is named by the row of any one of its captions. Captions without an encoding raise, or give NaN with
     ``missing="nan"``; `captions` lists the others. Arrays are read-only maps of files, so forked workers share them.
-    A pickle holds the folder's name and a digest; spawned workers open the same files without verifying them again.
+    A pickle holds the folder's name; spawned workers open the same files without verifying them again.
 
     Attributes
     ----------
@@ -122,8 +122,8 @@ class Lookup:
     (['coco:12', 'coco:21'], array([[0.96, 0.8 ]], dtype=float32), array([[ True, False]]))
     """
 
-    def __init__(self, folder: Path, about: Description, arrays: dict[str, NDArray[Any]], digest: str) -> None:
-        self.folder, self.about, self.arrays, self._digest = folder, about, arrays, digest
+    def __init__(self, folder: Path, about: Description, arrays: dict[str, NDArray[Any]]) -> None:
+        self.folder, self.about, self.arrays = folder, about, arrays
         self.rows = range(*about.rows)
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
@@ -152,7 +152,7 @@ class Lookup:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen, (open_lookup, self._digest, str(self.folder))
+        return open_lookup, (str(self.folder),)
 
     def to(self, device: str | torch.device) -> DeviceLookup:
         """Return the lookup with its vectors on a device, where blocks are computed; ValueError without vectors."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel_train.files import widen
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import Pooling
 
@@ -60,13 +61,8 @@ class VectorBlocks:
 
 
 def _gather(vectors: NDArray[Any], positions: NDArray[np.integer], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Read vectors in the type of the result; float16 is widened once per batch, to unit length."""
-    gathered = vectors.take(positions, axis=0).astype(dtype, copy=False)
-    if vectors.dtype == np.float16:
-        # Lengths are rounded by up to 5e-4, which would put equal captions above or below a threshold of 1.
-        length = np.sqrt(np.einsum("ij,ij->i", gathered, gathered))
-        gathered /= np.maximum(length, np.finfo(dtype).tiny)[:, None]  # a vector of zeros stays
-    return gathered
+    """Read vectors in the type of the result; float16 is widened once per batch."""
+    return widen(vectors.take(positions, axis=0), dtype)
 
 
 def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
