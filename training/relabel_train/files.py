@@ -88,7 +88,7 @@ def read_description(kind: type[Description], path: Path, todo: str, verify: boo
         body = json.loads(read_file(path))
         if (version := body.pop("format")) != kind.FORMAT:
             raise ValueError(f"expected format {kind.FORMAT}, found {version!r:.40}")
-        about = read_value(kind, body)
+        about: Description = read_value(kind, body)
     if verify:
         verify_files(path.parent, [path.name])
     return about

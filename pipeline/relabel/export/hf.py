@@ -78,9 +78,10 @@ class HfExport(Export[ExportHfParams]):
     def _table(self, inputs: ExportInputs, rows: range) -> pa.Table:
         texts = inputs.corpus.table.slice(rows.start, len(rows))
         columns: dict[str, Any] = {name: texts[name] for name in ("caption_id", "image_id", "text")}
-        if self._has_vectors(inputs):
+        stored = self.params.vectors
+        if stored != "none" and self._has_vectors(inputs):
             vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
-            columns["vector"] = make_vector_table(rows, vectors, self.params.vectors)["vector"]
+            columns["vector"] = make_vector_table(rows, vectors, stored)["vector"]
         if inputs.neighbours is not None:
             columns |= neighbour_ids(inputs.neighbours.read(rows, COLUMNS), inputs.corpus)
         return pa.table(columns)
