@@ -136,6 +136,10 @@ class Config(Parameters):
 
         `tuned` is the sbert that `relabel tune sbert` makes.
         """
+        return self._params(label).completed(self._params)
+
+    def _params(self, label: str) -> SourceParams:
+        """Return the parameters of a label as they are given."""
         if label in self.sources:
             return self.sources[label]
         presets = {name: {"source": name} for name in SOURCES} | PRESET_SOURCES

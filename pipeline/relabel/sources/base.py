@@ -28,6 +28,8 @@ Capability = Literal["neighbours", "index", "lookup", "query"]
 Paths = Mapping[str, Mapping[str | None, str | None]]
 INT8 = "int8"
 """Name of the model that labels of type int8 need. An encoding makes it; no command tunes it alone."""
+GATE = "gate"
+"""Name of the threshold that labels behind a gate need. As INT8, an encoding makes it."""
 
 
 class SourceParams(Parameters):
@@ -46,8 +48,12 @@ class SourceParams(Parameters):
     source: str
     pooling: Pooling = Field(description="Pooling of an image's references into one number.")
 
+    def completed(self, params_of: Callable[[str], SourceParams]) -> Self:
+        """Return the parameters with the defaults that depend on those of other labels, which `params_of` returns."""
+        return self
+
     def tuned_models(self) -> tuple[str, ...]:
-        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`, or `INT8`."""
+        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`, `INT8` or `GATE`."""
         return ()
 
 

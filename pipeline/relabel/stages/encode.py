@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.sources.base import INT8, Encoding
+from relabel.sources.base import GATE, INT8, Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps, section_values
 from relabel.stages.project import Project
@@ -56,10 +56,11 @@ def encode(project: Project, label: str, split: str) -> Job:
 def encoding_steps(project: Project, label: str, split: str) -> Iterator[Step]:
     """Yield the models and encodings that a label is made of or gated by, and its own encoding."""
     project.config.parts(label)  # raises if the label is made of itself
-    yield from model_steps(project, label, label)
+    # The threshold of a gate needs the model of the gate.
     for part in project.config.source(label).input_labels():
         for step in encoding_steps(project, part, split):
             yield replace(step, label=label)
+    yield from model_steps(project, label, label)
     yield Step(
         label, "encode", label, project.folder("encodings", split, label), partial(encode, project, label, split)
     )
@@ -78,14 +79,16 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
 
 def build_inputs(project: Project, label: str, split: str) -> None:
     """Build the int8 model of a label, and the encodings that it is made of or gated by, with their models."""
-    source = project.config.source(label)
-    if INT8 in project.config.params(label).tuned_models():
+    source, models = project.config.source(label), project.config.params(label).tuned_models()
+    if INT8 in models:
         tuned_model(project, INT8, label).run()
-    if parts := source.input_labels():
+    if (parts := source.input_labels()) and GATE not in models:
         # Whatever the label itself lacks is reported before minutes of work on its parts.
         source.fingerprint_params(project.corpus, project.corpus.rows(project.splits(split)), project.runtime)
     for part in parts:
         build_encoding(project, part, split)
+    if GATE in models:
+        tuned_model(project, GATE, label).run()
 
 
 def encoded_split(project: Project, label: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.sources.base import INT8
+from relabel.sources.base import GATE, INT8
+from relabel.sources.bert_sts import BertSts
 from relabel.sources.sbert import Sbert
 from relabel.sources.words.params import TUNED
 from relabel.stages.ingest import fetch_and_ingest
@@ -79,6 +81,16 @@ def int8_encoder(project: Project, label: str) -> Job:
     return Job(project, model_folder(project, INT8, label), recipe, project.command("encode", label=label))
 
 
+def gate_threshold(project: Project, label: str) -> Job:
+    """Prepare to choose the threshold of a label's gate on COCO's captions; labels of any dataset use it."""
+    source, out = project.config.source(label), model_folder(project, GATE, label)
+    assert isinstance(source, BertSts)
+    if not (out / MANIFEST).exists():
+        check_human_scores(project)
+    recipe = source.threshold_recipe(project.config.parts(label), project.corpus, project.runtime)
+    return Job(project, out, recipe, project.command("encode", label=label))
+
+
 def check_model(project: Project, name: str, label: str) -> None:
     """Raise unless a label's model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
@@ -99,15 +111,15 @@ def tuned_model(project: Project, name: str, label: str) -> Job:
     # Word vectors need a corpus, and so does a calibration.
     if not project.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(project)
-    return int8_encoder(project, label) if name == INT8 else tune_cbow(project)
+    makers = {INT8: int8_encoder, GATE: gate_threshold}
+    return makers[name](project, label) if name in makers else tune_cbow(project)
 
 
 def model_folder(project: Project, name: str, label: str = "") -> Path:
     """Return the folder in which labels find the model of a block of `tune`, or the int8 model of a label."""
     data = project.runtime.data
-    if name == INT8:
-        source = project.config.source(label)
-        assert isinstance(source, Sbert)
-        return source.int8_folder(data)
+    if name in (INT8, GATE):
+        source: Any = project.config.source(label)
+        return Path(source.int8_folder(data) if name == INT8 else source.gate_folder(data))
     places = {"cbow": f"{TUNED}/{(project.parent or project).config.ingest.dataset}", "sbert": "sbert-cxc"}
     return data / places.get(name, name)

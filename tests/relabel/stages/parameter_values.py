@@ -18,7 +18,7 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "precomputed": {"captions": "given.npy", "images": "images.npy", "pooling": "max"},
     "fuse": {"model": "fuse", "gate": "near"},
     "scores": {"file": "given.csv", "missing": "near"},
-    "bert_sts": {"gate": "near", "model": "one"},
+    "bert_sts": {"gate": "near", "threshold": 0.5, "model": "one"},
     "ladder": {"source": "cbow", "vectors": "words.txt", "weighting": "ladder"},
 }
 # Changed values of texts, of which each parameter accepts some.

@@ -1,9 +1,10 @@
 """Source `bert_sts`: a cross-encoder's similarity of two captions, computed coarse to fine (Zhou et al., AAAI 2020).
 
 A cross-encoder reads both captions together, so every pair costs one pass through it. A cheap label of vectors, the
-gate, therefore scores all pairs first. A pair with a score of at least 0.8 is refined by the cross-encoder; all others
-have relevance 0. The released code of Ladder Loss does the same. The paper says "larger than" and does not define the
-relevance of other pairs. Both orders of a pair are averaged, which the paper does not do.
+gate, therefore scores all pairs first. A pair with a score of at least 0.8 by GloVe-CBoW is refined by the
+cross-encoder; all others have relevance 0. The released code of Ladder Loss does the same. The paper says "larger than"
+and does not define the relevance of other pairs. Both orders of a pair are averaged, which the paper does not do. See
+`gate` for the threshold of other gates.
 
 A model of images and captions reads an image file in place of the reference.
 """
@@ -23,10 +24,12 @@ from typing_extensions import override
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import Capability, Encoding, Source, SourceSpec
+from relabel.sources.base import GATE, Capability, Encoding, Source, SourceSpec
+from relabel.sources.bert_sts.gate import read_threshold, threshold_recipe
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance, image_files
 from relabel.sources.models.files import ModelFiles, find_model
+from relabel.store.artefact import Recipe
 from relabel.store.files import input_sha256
 from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.workdir import Steps, Work
@@ -79,6 +82,7 @@ class BertSts(Source[BertStsParams]):
         """Return the parameters, with the model identified by the sha256 of its files."""
         params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs", "images"})
         params["model"] = {"sha256": self._files(runtime).sha256()}
+        params["threshold"] = self._threshold(runtime)
         if self.params.images is not None:
             files = image_files(self.params.images, corpus, corpus.images_of(rows))
             params["images"] = hashlib.sha256("".join(map(input_sha256, files)).encode()).hexdigest()
@@ -93,7 +97,8 @@ class BertSts(Source[BertStsParams]):
         work.metadata |= {"output": scorer.output, "scale": scorer.scale}
         work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
         work.provenance["model"] = files.record()
-        work.metadata |= self.params.model_dump(include={"gate", "threshold", "below", "orders", "dtype"})
+        work.metadata |= self.params.model_dump(include={"gate", "below", "orders", "dtype"})
+        work.metadata["threshold"] = self._threshold(runtime)
         return iter(())
 
     @override
@@ -107,10 +112,28 @@ class BertSts(Source[BertStsParams]):
             pooling=self.params.pooling,
             params=self.params,
             coarse=coarse,
+            threshold=encoding.manifest.metadata["threshold"],
             scorer=cache(lambda: self._scorer(self._files(runtime).check_unchanged(encoding.manifest), runtime)),
             runtime=runtime,
             failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
         )
+
+    def _threshold(self, runtime: Runtime) -> float | None:
+        """Return the given or chosen threshold; None without a gate."""
+        given = self.params.threshold
+        return (
+            given if self.params.gate is None or given is not None else read_threshold(self.gate_folder(runtime.data))
+        )
+
+    def gate_folder(self, data: Path) -> Path:
+        """Return the folder of the chosen threshold. Labels that differ in their pooling only share it."""
+        body = self.params.model_dump_json(exclude={"pooling", "threshold", "max_pairs"})
+        return data / GATE / f"{self.params.gate}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+
+    def threshold_recipe(self, gate: Mapping[str, Source[Any]], corpus: Corpus, runtime: Runtime) -> Recipe:
+        """Return the recipe of the threshold. `gate`: sources of the gate and its parts, by label; see `gate`."""
+        ungated = BertSts(self.params.model_copy(update={"gate": None}))
+        return threshold_recipe(self.params, ungated, gate, corpus, runtime)
 
     def _files(self, runtime: Runtime) -> ModelFiles:
         """Find the model's files."""

@@ -43,7 +43,7 @@ class BertStsRelevance(Relevance):
     that have it, and is identified by the first of them, whose score by the gate counts. A text has relevance 1 to
     itself without being scored, as in the released code of Ladder Loss.
 
-    `coarse`: the gate's label, opened; None refines all pairs.
+    `coarse`: the gate's label, opened; None refines all pairs. `threshold`: that of the gate; None without one.
     `scorer`: loads the cross-encoder; further calls return the same one.
     """
 
@@ -52,6 +52,7 @@ class BertStsRelevance(Relevance):
     pooling: Pooling
     params: BertStsParams
     coarse: Relevance | None
+    threshold: float | None
     scorer: Callable[[], PairScorer]
     runtime: Runtime
     failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
@@ -149,13 +150,13 @@ class BertStsRelevance(Relevance):
 
     def _apply_gate(self, coarse: Scores | None, same: Mask) -> tuple[Scores, Mask]:
         """Apply the gate to P pairs, given their scores by it and a mask of the pairs of equal texts; see `gated`."""
-        if coarse is None:
+        if coarse is None or self.threshold is None:
             return same.astype(np.float64), ~same
         below = np.clip(coarse, 0.0, 1.0) if self.params.below == "gate" else np.zeros(len(coarse))
         scores = np.where(same, 1.0, below)
         # A failed caption has no relevance, not even to itself.
         scores[np.isnan(coarse)] = np.nan
-        return scores, (coarse >= self.params.threshold) & ~same
+        return scores, (coarse >= self.threshold) & ~same
 
     def _score(self, first: Sequence[str], second: Sequence[str]) -> Scores:
         """Score pairs of texts in the given order, or in both orders and average."""

@@ -132,9 +132,9 @@ class GatedFinder(Finder):
 
     def _may_pass(self, queries: Rows, texts: Rows) -> NDArray[np.bool_]:
         """Return a mask of the pairs, (q, n), that can pass the gate, by approximate scores."""
-        coarse, threshold = self.relevance.coarse, self.relevance.params.threshold
+        coarse, threshold = self.relevance.coarse, self.relevance.threshold
         vectors = None if coarse is None else coarse.unit_vectors()
-        if coarse is None or vectors is None:
+        if coarse is None or threshold is None or vectors is None:
             return np.ones((len(queries), len(texts)), bool)
         if self.relevance.params.images is not None:
             scores = coarse.block(self.relevance.gate_sets(queries, self.pooling), texts, self.pooling)
