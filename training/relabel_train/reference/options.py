@@ -50,12 +50,8 @@ class EvalOptions(_Options):
     graded: int = option(1000, "Metrics of labels use the first images of the split, this many; 0: all.", 0, 2**31 - 1)
     folds: int | None = option(None, "Folds to average recalls and NCS over; 5 for COCO 1K.", 1, 1000)
     cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = option((100,), "K of CS@K.")
-    one_caption: bool = option(
-        False, "Add CS@K of the first caption of each image, compared with those of the others, as ladder loss has it."
-    )
-    semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = option(
-        (), "m of Semantic Recall: the captions, or images, that are added to the relevant ones."
-    )
+    one_caption: bool = option(False, "Add CS@K of the first captions of images, compared with each other.")
+    semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = option((), "m of Semantic Recall; omitted if empty.")
     eccv: Path | None = option(None, "Folder with the positives of ECCV Caption and CxC: `relabel fetch eccv`.")
     ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
     checkpoint: str = option("best.pt", "best.pt or last.pt.")
