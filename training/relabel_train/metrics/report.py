@@ -164,12 +164,12 @@ def fold_ncs_figures(
 
 def _mean_of_folds(figures: Sequence[Figure]) -> Figure:
     """Return the mean of one figure over folds, with the queries of all folds."""
-    means: dict[str, float | None] = {}
+    means: list[float | None] = []
     for side in ("i2t", "t2i", "both"):
         values = [getattr(figure, side) for figure in figures]
-        means[side] = None if None in values else float(np.mean(values))
-    i2t, t2i = (sum(figure.queries[side] for figure in figures) for side in (0, 1))
-    return replace(figures[0], **means, queries=(i2t, t2i))
+        means.append(None if None in values else float(np.mean(values)))
+    images, captions = (sum(figure.queries[side] for figure in figures) for side in (0, 1))
+    return replace(figures[0], i2t=means[0], t2i=means[1], both=means[2], queries=(images, captions))
 
 
 def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:
