@@ -18,7 +18,9 @@ from tests.examples.documents import PROGRAMS, ROOT, commands, words
 from tests.golden.today import Folder
 
 from relabel.config import load_config
+from relabel.core.parameters import Parameters, with_settings
 from relabel_cli.root import app
+from relabel_cli.trainer import EvalParameters, FitParameters
 
 COMMANDS = commands()
 NOT_RUN = {
@@ -72,6 +74,8 @@ ADDED = {
 }
 """Pattern of commands to options: the smaller work of a plan (200 batches are 3 million pairs), an index that the
 small corpus can train, and the label that the page names in params.yaml."""
+TRAINER: dict[str, type[Parameters]] = {"fit": FitParameters, "eval": EvalParameters}
+"""Verbs whose `--set` reaches parameters of their own, and not those of params.yaml."""
 EAGER = r"relabel --(install|show)-completion\b"
 """Commands whose options act while they are parsed."""
 
@@ -106,6 +110,9 @@ def test_a_command_parses_and_its_labels_and_parameters_exist(command: str) -> N
     if re.match(EAGER, command):
         return
     options = parsed([*words(command), *added(command)])
+    if trainer := TRAINER.get(words(command)[0]):
+        assert {*with_settings({}, options["set"] or [], {})} <= {*trainer.model_fields}
+        return
     config = load_config(ROOT / "params.yaml", options.get("set") or [], {"ingest.dataset": options.get("dataset")})
     named = [options.get(name) or [] for name in ("label", "source", "sources", "parts")]
     for label in [label for texts in named for text in texts for label in text.split(",")]:

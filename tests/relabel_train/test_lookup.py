@@ -95,6 +95,25 @@ def test_ids_rows_and_siblings(small_project: Project) -> None:
     assert ((lookup.block(every) > 0.9999) & ~same).any()
 
 
+@pytest.mark.parametrize("label", ["cbow", "cider"])  # the second is not symmetric
+def test_deviation_between_captions_of_an_image(label: str, small_project: Project) -> None:
+    """Check single captions in both orders, without themselves and without captions that have no encoding."""
+    lookup, failed = opened(small_project, label), [4, 60]
+    image = lookup.image_of(lookup.rows).tolist()
+    for given, left_out in ((lookup, []), (with_failed(lookup, failed), failed)):
+        values = [
+            lookup.block([a], [b], "first", dtype=np.float64).item()
+            for a in lookup.rows
+            for b in lookup.rows
+            if a != b and image[a] == image[b] and not {a, b} & {*left_out}
+        ]
+        mean = sum(values) / len(values)
+        expected = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+        assert given.sibling_std() == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ValueError, match="no image of 'all' has two captions"):
+        with_failed(lookup, list(lookup.rows)).sibling_std()
+
+
 def test_a_split_keeps_the_rows_of_the_corpus(small_project: Project) -> None:
     stages.encode(small_project, "cider", "val").run()
     job = stages.export_lookup(small_project, "cider", "val")

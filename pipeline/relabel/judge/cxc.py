@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
+from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
@@ -127,6 +127,18 @@ def read_cxc(folder: Path, split: Split) -> dict[Task, ScoredPairs]:
     """Read the pairs that `score_cxc` wrote, by task, in the order of the human scores."""
     paths = {task: folder / _file(task) for task in TASKS}
     return {task: ScoredPairs.of(task, split, pq.read_table(path)) for task, path in paths.items() if path.exists()}
+
+
+def sibling_std(folder: Path) -> float | None:
+    """Return the standard deviation of relevance over STS pairs of two captions of one image; None without such pairs.
+
+    BCLS sets alpha to it (arXiv 2210.11319). `folder`: where `score_cxc` wrote.
+    """
+    if not (path := folder / _file("sts")).exists():
+        return None
+    method, relevance = pq.read_table(path, columns=["method", "relevance"]).columns
+    own = relevance.filter(pc.equal(method.cast(pa.string()), METHODS["sts"][0])).drop_null()
+    return float(np.std(own.to_numpy())) if len(own) else None
 
 
 def _file(task: Task) -> str:

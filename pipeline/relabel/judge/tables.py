@@ -7,7 +7,7 @@ its table, or names those for which it holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,7 @@ _SELF = {
     "figure over all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it.",
     True: "The judged caption is no reference of its own image here. The papers keep it, so theirs are not shown.",
 }
+_SPREAD = "Standard deviation of the relevance between two captions of one image (alpha of BCLS is set to it):"
 _OWN_VECTORS = (
     "an image is compared by its own vector instead of its captions, and a caption by that of its image where the "
     "label has no vectors of captions."
@@ -183,10 +184,15 @@ def records_of(labels: Sequence[Judged]) -> list[Record]:
     ]
 
 
-def cxc_report(labels: Sequence[Judged], params: JudgeParams) -> Report:
-    """Report the agreement of labels of one split with CxC's human scores, with the points of `dvc plots`."""
+def cxc_report(labels: Sequence[Judged], params: JudgeParams, spreads: Mapping[str, float | None]) -> Report:
+    """Report the agreement of labels of one split with CxC's human scores, with the points of `dvc plots`.
+
+    `spreads`: `sibling_std` by label, for a note below the first table.
+    """
     records, about = records_of(labels), [one.label for one in labels]
     tables = [_task_table(task, about, records, params) for task in _TITLES if any(r["task"] == task for r in records)]
+    if tables and (spread := ", ".join(f"{label} {value:.3f}" for label, value in spreads.items() if value)):
+        tables[0] = replace(tables[0], notes=(*tables[0].notes, f"{_SPREAD} {spread}."))
     if any(one.records for one in labels) and params.draws:
         tables.append(_sampled_table(about, records, params))
     names = ("label", "task", "subset", "pearson", "low", "high")

@@ -11,6 +11,7 @@ from pathlib import Path
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
 from relabel.corpus import Corpus
+from relabel.judge.cxc import sibling_std
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import BASELINE, Draw, Judged, Report, write_report
 from relabel.judge.scores import (
@@ -107,7 +108,8 @@ class EvaluationResult:
             jobs = {f"figures {label}": judged.figures(project, label) for label in labels}
             compared = [_figures(job) for job in jobs.values()]
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
-            report = cxc_report(compared, params)
+            spreads = {label: sibling_std(judged.judge(project, label).out) for label in labels}
+            report = cxc_report(compared, params, spreads)
 
             def draw(path: Path) -> None:
                 from relabel.judge import plot

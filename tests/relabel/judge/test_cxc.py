@@ -26,8 +26,9 @@ from relabel.corpus.build import Caption
 from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.datasets.evaluation_sets import Judgements
 from relabel.judge import JudgeParams, cxc
-from relabel.judge.cxc import read_cxc, score_cxc
-from relabel.judge.cxc_figures import compare
+from relabel.judge.cxc import read_cxc, score_cxc, sibling_std
+from relabel.judge.cxc_figures import PairScores, compare
+from relabel.judge.report import JudgedLabel
 from relabel.judge.scores import read_cxc_scores, read_pair_scores
 from relabel.judge.tables import cxc_report
 from relabel.store.workdir import Work
@@ -91,6 +92,26 @@ def test_every_task_equals_its_definition(
     assert np.isnan(by_hand(corpus, "sits", "coco:10", "coco:1", pooling, False))
 
 
+def test_deviation_between_captions_of_an_image(few: Corpus, work: Work) -> None:
+    """Check that pairs of two images and pairs without a score do not count, and a folder without STS."""
+    assert sibling_std(work.folder) is None
+    score_cxc(few, Odd(few, range(0, 500), nan=0), False, "test", work)
+    pairs = read_cxc(work.folder, "test")["sts"]
+    given = zip(pairs.human.method, pairs.relevance.tolist(), strict=True)
+    values = [value for method, value in given if method == "c2c_cocaption" and value == value]
+    assert 0 < len(values) < pairs.human.method.count("c2c_cocaption")
+    mean = sum(values) / len(values)
+    deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+    assert sibling_std(work.folder) == pytest.approx(deviation, rel=1e-9)
+    params = JudgeParams(resamples=0, draws=0)
+    figures = compare(
+        PairScores.open(work.folder, JudgedLabel(label="odd", params={"source": "odd"}), "test", False), params
+    )
+    notes = cxc_report([figures], params, {"odd": deviation, "same_image": 0.0, "none": None}).tables[0].notes
+    (note,) = [note for note in notes if "two captions of one image" in note]
+    assert note.endswith(f": odd {deviation:.3f}.")
+
+
 def test_a_pair_that_cannot_be_scored_has_a_reason(few: Corpus, work: Work) -> None:
     encoded = range(0, 500)  # the captions of 100 of the 300 images
     score_cxc(few, Odd(few, encoded, nan=0), False, "test", work)
@@ -122,7 +143,7 @@ def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     assert scored.label == "clip"
     assert list(scored.tasks) == ["sits"]
     params = JudgeParams(resamples=20, draws=0)
-    report = cxc_report([compare(scored, params)], params)
+    report = cxc_report([compare(scored, params)], params, {})
     (row,) = [record for record in report.records if record["subset"] == "all"]
     assert (row["n"], row["missing"]) == (len(human) - 3, 3)
     assert row["first_missing"].endswith("not in the file")

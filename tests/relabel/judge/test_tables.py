@@ -110,7 +110,7 @@ FUSED = replace(label_of("fuse", "both"), image_vectors=("clip",))
 
 
 def notes_of(task: int, *labels: JudgedLabel) -> str:
-    return " ".join(cxc_report([scored(label) for label in labels], PLAIN).tables[task].notes)
+    return " ".join(cxc_report([scored(label) for label in labels], PLAIN, {}).tables[task].notes)
 
 
 def test_notes_say_what_an_image_is_compared_by() -> None:
@@ -156,7 +156,7 @@ def report(few: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder, params = tmp_path_factory.mktemp("odd"), JudgeParams(resamples=100, draws=0)
     score_cxc(few, Odd(few, range(len(few))), False, "test", Work(folder))
     scored = PairScores.open(folder, label, "test", False)
-    return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params)
+    return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params, {})
 
 
 def test_the_headline_has_the_agreement_of_each_label_and_names_the_best(report: Report) -> None:

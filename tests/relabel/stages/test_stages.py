@@ -122,6 +122,7 @@ def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
         trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
         assert trial.paths == {}
         assert {r["label"] for r in trial.report.records} == {"same_image", "cider", *labels}
+        assert any("two captions of one image" in note and "cider 0." in note for note in trial.report.tables[0].notes)
     # What the file describes is not replaced by options.
     for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.leave_one_out", "true")):
         with pytest.raises(UsageError, match=name):

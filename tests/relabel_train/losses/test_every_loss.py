@@ -20,6 +20,7 @@ from relabel_train import losses
 
 PAIRWISE: list[nn.Module] = [losses.TripletLoss(negatives=kind) for kind in ("hardest", "sum", "soft")]
 PAIRWISE += [losses.KendallLoss(), losses.SlidingWindowKendallLoss(), losses.BCLSLoss()]
+PAIRWISE += [losses.TripletLoss(below=1.0), losses.SlidingWindowKendallLoss(pairs="all")]
 PAIRWISE += [losses.LadderLoss(), losses.LadderLoss((0.63, 0.3), contrast="sum"), losses.LadderLoss(sets="cumulative")]
 PAIRWISE += [losses.SAMLoss(sampling=kind, margin_of="query") for kind in ("hard", "soft")]
 LISTWISE: list[nn.Module] = [losses.SmoothNDCGLoss(), losses.SmoothNDCGLoss(ideal="sorted"), losses.SoftTargetLoss()]

@@ -1,7 +1,7 @@
 """Contract: KendallLoss equals a loop over all ordered pairs; a label difference of exactly alpha does not count.
 
-SW-HS equals loops over its windows; labels on an edge fall on the documented side in every dtype. BCLSLoss is the sum
-of its two named parts.
+SW-HS and the sum over all pairs of all windows equal loops over windows; labels on an edge fall on the documented side
+in every dtype. BCLSLoss is the sum of its two named parts.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def test_windows_are_rounded_and_end_in_the_range(alpha: float, beta: float, win
     assert loss.lower_edges(torch.zeros(1, dtype=torch.float64)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("pairs", ["hardest", "all"])
 @pytest.mark.parametrize(("alpha", "beta", "edges"), [(0.2, 0.1, "upper"), (0.2, 0.1, "lower"), (0.1, 0.05, "all")])
-def test_windows_equal_loops(alpha: float, beta: float, edges: Any) -> None:
+def test_windows_equal_loops(alpha: float, beta: float, edges: Any, pairs: Any) -> None:
     windows = round((2 - alpha) / beta)
 
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
@@ -69,11 +70,13 @@ def test_windows_equal_loops(alpha: float, beta: float, edges: Any) -> None:
             low = -1 + beta * m
             above = [s[j] for j in range(len(s)) if r[j] >= low + alpha - 1e-9]
             below = [s[j] for j in range(len(s)) if r[j] < low - 1e-9 and not own[j]]
-            if above and below:
-                total += max(0.0, max(below) - min(above))
-        return total / windows
+            if pairs == "all":
+                total += sum(max(0.0, k - j) for j in above for k in below)
+            elif above and below:
+                total += max(0.0, max(below) - min(above)) / windows
+        return total
 
-    assert_equals_loops(SlidingWindowKendallLoss(alpha, beta, edges=edges), query)
+    assert_equals_loops(SlidingWindowKendallLoss(alpha, beta, edges=edges, pairs=pairs), query)
 
 
 @DTYPES
@@ -84,9 +87,13 @@ def test_labels_on_every_edge(dtype: torch.dtype) -> None:
     above, below, valid = SlidingWindowKendallLoss().hardest_pairs(scores, relevance)
     assert bool(valid.all())
     s = scores[0].tolist()
+    total = 0.0
     for m in range(1, 19):  # low = (m - 10) / 10 has index m, high has index m + 2
         assert above[0, m - 1].item() == min(range(m + 2, 21), key=s.__getitem__)
         assert below[0, m - 1].item() == max(range(m), key=s.__getitem__)
+        total += sum(max(0.0, s[k] - s[j]) for j in range(m + 2, 21) for k in range(m))
+    every = SlidingWindowKendallLoss(pairs="all").terms(scores, relevance)["kendall_i2t"]
+    assert every.item() == pytest.approx(total, rel=1e-5)
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:

@@ -15,10 +15,15 @@ from tests.relabel_train.losses.batches import Batch, assert_equals_loops, make_
 from relabel_train.losses import SAMLoss, TripletLoss
 
 
-@pytest.mark.parametrize("negatives", ["hardest", "sum", "soft"])
-def test_equals_loops(negatives: Any) -> None:
+# "soft" reads labels by default; "hardest" and "sum" do where `below` is given.
+@pytest.mark.parametrize(
+    ("negatives", "below", "bound"),
+    [("hardest", None, math.inf), ("sum", None, math.inf), ("soft", None, 1)]
+    + [(kind, below, below) for kind in ("hardest", "sum", "soft") for below in (1.0, 0.56)],
+)
+def test_equals_loops(negatives: Any, below: float | None, bound: float) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
-        allowed = [j for j in range(len(s)) if not own[j] and (negatives != "soft" or r[j] < 1 - 1e-9)]
+        allowed = [j for j in range(len(s)) if not own[j] and r[j] < bound - 1e-9]
         if negatives == "sum":
             return sum(max(0.0, 0.2 + s[j] - s[p]) for j in allowed)
         if negatives == "hardest" or not allowed:
@@ -26,15 +31,26 @@ def test_equals_loops(negatives: Any) -> None:
         return max(0.0, math.log(sum(math.exp(50 * s[j]) for j in allowed)) / 50 - s[p] + 0.2)
 
     for reduction, directions, factor in (("sum", "sum", 1.0), ("mean", "sum", 1 / 9), ("mean", "mean", 1 / 18)):
-        loss = TripletLoss(negatives=negatives, reduction=reduction, directions=directions)  # type: ignore[arg-type]
+        loss = TripletLoss(negatives=negatives, below=below, reduction=reduction, directions=directions)  # type: ignore[arg-type]
         assert_equals_loops(loss, query, factor)
 
 
-def test_exact_duplicates_are_no_soft_negatives() -> None:
-    scores, rounded = torch.tensor([[0.5, 0.9], [0.9, 0.5]]), torch.tensor([[1.0, 0.9999999], [0.9999999, 1.0]])
-    loss = TripletLoss(negatives="soft")
-    values = [loss(scores, labels).item() for labels in (torch.ones(2, 2), rounded, torch.eye(2))]
-    assert values[0] == values[1] == 0 < values[2]
+@pytest.mark.parametrize("negatives", ["hardest", "sum", "soft"])
+def test_exact_duplicates_are_no_negatives(negatives: Any) -> None:
+    """Check labels of 1 that rounding has moved, in every dtype that stores them."""
+    scores, loss = torch.tensor([[0.5, 0.9], [0.9, 0.5]]), TripletLoss(negatives=negatives, below=1.0)
+    for dtype, rounded in ((torch.float32, 0.9999999), (torch.float16, 0.9995), (torch.bfloat16, 0.9961)):
+        duplicate = torch.tensor([[1.0, rounded], [rounded, 1.0]], dtype=dtype)
+        assert loss(scores, duplicate).item() == 0
+        assert loss(scores, torch.eye(2, dtype=dtype)).item() > 0
+
+
+def test_labels_are_read_only_where_negatives_depend_on_them() -> None:
+    scores = torch.rand(3, 3)
+    TripletLoss()(scores)
+    for loss in (TripletLoss(below=1.0), TripletLoss(negatives="soft")):
+        with pytest.raises(ValueError, match="needs relevance"):
+            loss(scores)
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -109,11 +109,13 @@ def graded(name: str, k: int | None, ties: str, s: list[float], r: list[float], 
     return dcg([2**x - 1 for x in ranked]) / best_gain if best_gain else math.nan
 
 
-def check(report: Any, name: str, sides: Sequence[Sequence[float]], scale: float = 1.0) -> None:
+def check(
+    report: Any, name: str, sides: Sequence[Sequence[float]], scale: float = 1.0, tolerance: float = 1e-9
+) -> None:
     """Compare a figure with the means of both directions' values, those that are defined."""
     for direction, values in zip(DIRECTIONS, sides, strict=True):
         defined = [scale * v for v in values if not math.isnan(v)]
-        assert getattr(report[name], direction) == pytest.approx(sum(defined) / len(defined), abs=1e-9), name
+        assert getattr(report[name], direction) == pytest.approx(sum(defined) / len(defined), abs=tolerance), name
 
 
 def check_sum(report: Any, name: str, parts: str) -> None:
@@ -189,6 +191,28 @@ def test_folds(case: Case) -> None:
                     recalls[k][place].append(100 * sum(r < k for r in ranks) / len(ranks))
         for k in KS:
             check(report, f"folds.r{k}_percent", recalls[k])
+
+
+def test_ncs_over_folds(case: Case, ties: Any) -> None:
+    """Check that lists and ideal lists are those of the fold, and that folds of any size count alike."""
+    fold = np.array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    settings = replace(SETTINGS, ties=ties)
+    report = retrieval_report(case.scores, case.image, relevance=case.labels, folds=fold, settings=settings)
+    for k in KS:
+        for name in ("ncs", "ncs_without_gt"):
+            means: list[list[float]] = [[], []]
+            for group in range(3):
+                rows = np.flatnonzero(fold == group).tolist()
+                part = case.part(rows, [j for j, i in enumerate(case.image) if i in rows])
+                for place, side in enumerate(part.lists()):
+                    values = [graded(name, k, ties, *lists) for lists in side]
+                    means[place].append(sum(values) / len(values))
+            # Lists of a fold may be shorter than K. They are padded on both sides of the ratio, which scales the 1e-10
+            # in its denominator.
+            check(report, f"folds.ncs{k}{name.removeprefix('ncs')}_percent", means, tolerance=1e-6)
+    for part_name in ("", "_without_gt"):
+        check_sum(report, f"folds.nsum{part_name}_percent", f"folds.ncs{{}}{part_name}_percent")
+    assert report["folds.ncs1_percent"].queries == (12, 35)
 
 
 def test_additional_positives(case: Case, ties: Any) -> None:

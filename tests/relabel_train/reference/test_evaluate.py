@@ -14,9 +14,10 @@ import torch
 from tests.relabel_train.reference.runs import Run, held
 
 from relabel.stages import Project
-from relabel_train.metrics import ReportSettings, RetrievalReport, retrieval_report
+from relabel_train.lookup import open_lookup
+from relabel_train.metrics import Ranking, ReportSettings, RetrievalReport, cs_at_k, ideal_labels, ncs, retrieval_report
 from relabel_train.reference.data import Split, read_split
-from relabel_train.reference.evaluate import ECCV_FILES, evaluate, positives_without_held_out
+from relabel_train.reference.evaluate import POSITIVES, evaluate, positives_without_held_out
 from relabel_train.reference.features import Features, open_features
 from relabel_train.reference.fit import fit, load_model
 from relabel_train.reference.options import FitError, FitOptions
@@ -66,6 +67,83 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
         evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
 
 
+def written_positives(folder: Path, split: Split) -> dict[str, dict[str, list[str]]]:
+    """Write files of positives as the datasets have them; return CxC's: every second caption is also of image 0."""
+    number = [name.removeprefix("coco:") for name in split.image_ids]
+    captions = [name.removeprefix("coco:") for name in split.caption_ids]
+    t2i = {c: [number[i]] + [number[0]] * (j % 2) for j, (c, i) in enumerate(zip(captions, split.image, strict=True))}
+    i2t: dict[str, list[str]] = {}
+    for caption, images in t2i.items():
+        for image in images:
+            i2t.setdefault(image, []).append(caption)
+    for way, content in (("image_to_caption", i2t), ("caption_to_image", t2i)):
+        (folder / f"cxc_{way}.json").write_text(json.dumps(content))
+        (folder / f"eccv_{way}.json").write_text("{}")
+    return {"i2t": i2t, "t2i": t2i}
+
+
+def test_options_choose_the_papers_protocols(run: Run, small_project: Project, tmp_path: Path) -> None:
+    """Check CxC's recall, any K of CS@K, one caption per image, Semantic Recall and NCS over folds, from the options.
+
+    CxC's recall and Semantic Recall are compared with loops. The others are metrics with tests of their own: here it is
+    checked which images, captions and labels they get.
+    """
+    options = run(epochs=3, lr=0.02)
+    model, split, features = fitted(options)
+    images, captions = embed(model, split, features, CPU)
+    scores = images @ captions.T
+    content = written_positives(tmp_path, split)
+    lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
+    given: dict[str, Any] = {"cs_ks": (3, 7), "one_caption": True, "semantic_ms": (2,), "folds": 2}
+    report = evaluate(held(options, lookup=(lookup.folder,), eccv=tmp_path, **given), "cpu")
+
+    number = {name.removeprefix("coco:"): i for i, name in enumerate(split.image_ids)}
+    column = {name.removeprefix("coco:"): j for j, name in enumerate(split.caption_ids)}
+    for k in (1, 5):
+        found = report.retrieval[f"cxc.r{k}_percent"]
+        hits = [
+            max(scores[number[i], column[c]] for c in cs) >= sorted(scores[number[i]])[-k]
+            for i, cs in content["i2t"].items()
+        ]
+        assert found.i2t == pytest.approx(100 * sum(hits) / len(hits))
+        hits = [
+            max(scores[number[i], column[c]] for i in ims) >= sorted(scores[:, column[c]])[-k]
+            for c, ims in content["t2i"].items()
+        ]
+        assert found.t2i == pytest.approx(100 * sum(hits) / len(hits))
+    assert any("CxC: " in note for note in report.notes)
+
+    graded, rows = report.graded["cider"], lookup.rows_of(split.caption_ids)
+    some = np.flatnonzero(split.image < 6)
+    labels, part = lookup.block(lookup.rows_of_images(split.image_ids[:6]), rows[some]), scores[:6][:, some]
+    for k in (3, 7):
+        assert graded[f"labels.cs{k}"].i2t == pytest.approx(np.nanmean(cs_at_k(Ranking(part, labels).best(k), k)))
+    with pytest.raises(KeyError):
+        graded["labels.cs100"]
+
+    first = [split.image.tolist().index(i) for i in range(6)]
+    alone = lookup.block(rows[first], rows[first], pooling="first")
+    ranking = Ranking(scores[:6][:, first], alone)
+    assert graded["one_caption.cs7"].i2t == pytest.approx(np.nanmean(cs_at_k(ranking.best(7), 7)))
+    assert not np.allclose(alone, lookup.block(rows[first], rows[first]))  # more references give other labels
+
+    shares = []
+    for i in range(6):
+        own = [j for j, c in enumerate(some) if split.image[c] == i]
+        others = sorted((j for j in range(len(some)) if j not in own), key=lambda j: (-labels[i, j], j))[:2]
+        order = sorted(range(len(some)), key=lambda j: -part[i, j])
+        shares.append(len({*order[:5]} & {*own, *others}) / len({*own, *others}))
+    assert graded["labels.semantic_recall5_m2_percent"].i2t == pytest.approx(100 * sum(shares) / 6)
+
+    means, half = [], len(split.image_ids) // 2
+    for rest in (range(half), range(half, 2 * half)):
+        cut = np.isin(split.image, rest)
+        labels = lookup.block(lookup.rows_of_images([split.image_ids[i] for i in rest]), rows[cut])
+        ranked = Ranking(scores[list(rest)][:, cut], labels).best(5).labels
+        means.append(100 * ncs(ranked, ideal_labels(labels), 5).mean())
+    assert graded["folds.ncs5_percent"].i2t == pytest.approx(sum(means) / 2)
+
+
 def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project: Project) -> None:
     """Check that scores are those of one call, in the order of the split, and `average` those of both models."""
     runs, each, messages = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")], [], list[str]()
@@ -94,19 +172,21 @@ def held_out() -> tuple[Split, Features]:
     return split, features
 
 
-def test_held_out_captions_are_neither_positives_nor_queries(held_out: Any, tmp_path: Path) -> None:
-    (tmp_path / ECCV_FILES[0]).write_text('{"1": [10, 12, 20], "2": [22], "9": [10]}')
-    (tmp_path / ECCV_FILES[1]).write_text('{"10": [1, 2], "12": [1], "21": [2, 9]}')
-    found, note = positives_without_held_out(tmp_path, *held_out)
+@pytest.mark.parametrize("name", POSITIVES)
+def test_held_out_captions_are_neither_positives_nor_queries(name: str, held_out: Any, tmp_path: Path) -> None:
+    (tmp_path / f"{name}_image_to_caption.json").write_text('{"1": [10, 12, 20], "2": [22], "9": [10]}')
+    (tmp_path / f"{name}_caption_to_image.json").write_text('{"10": [1, 2], "12": [1], "21": [2, 9]}')
+    found, note = positives_without_held_out(tmp_path, name, *held_out)
     assert (found.i2t.queries.tolist(), found.i2t.items.tolist(), found.i2t.total.tolist()) == ([0], [0, 2], [2])
     assert (found.t2i.queries.tolist(), found.t2i.total.tolist()) == ([0, 3], [2, 2])
     assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives" in note
-    with pytest.raises(FileNotFoundError, match=ECCV_FILES[0]):
-        positives_without_held_out(tmp_path / "gone", *held_out)
+    assert note.startswith(POSITIVES[name])
+    with pytest.raises(FileNotFoundError, match=f"{name}_image_to_caption.json"):
+        positives_without_held_out(tmp_path / "gone", name, *held_out)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"9" * 5000, b"[]", b'{"1": 2}'])
 def test_damaged_positives_are_named(content: bytes, held_out: Any, tmp_path: Path) -> None:
-    (tmp_path / ECCV_FILES[0]).write_bytes(content)
-    with pytest.raises(FitError, match=ECCV_FILES[0]):
-        positives_without_held_out(tmp_path, *held_out)
+    (tmp_path / "eccv_image_to_caption.json").write_bytes(content)
+    with pytest.raises(FitError, match="eccv_image_to_caption"):
+        positives_without_held_out(tmp_path, "eccv", *held_out)

@@ -266,6 +266,33 @@ class Lookup:
         right = left if columns is None else self.image_of(columns)
         return np.asarray(left[:, None] == right)
 
+    def sibling_std(self) -> float:
+        """Return the standard deviation of the relevance between two captions of one image, over all images.
+
+        BCLS sets alpha of its Kendall losses to it, "around 0.2" for the authors' label (Li et al., arXiv 2210.11319).
+        Captions are compared one by one (pooling "first"), in both orders, and not with themselves. Captions without an
+        encoding are left out. ValueError if no image has two others.
+
+        Examples
+        --------
+        >>> from relabel_train.examples import write_lookup
+        >>> from relabel_train.losses import KendallLoss
+        >>> lookup = open_lookup(write_lookup("example"))
+        >>> round(lookup.sibling_std(), 4)  # the siblings' relevance is 0.96 for all three images
+        0.0
+        >>> criterion = KendallLoss(alpha=lookup.sibling_std())
+        """
+        found, images = [], len(self._indptr) - 1
+        # Few images at a time: most pairs of a block are of different images.
+        for a in range(0, images, 4):
+            rows = np.arange(self._indptr[a], self._indptr[min(a + 4, images)]) + self.rows.start
+            block = self.block(rows, pooling="first", dtype=np.float64, missing="nan")
+            found.append(block[self.same_image(rows) & ~np.eye(len(rows), dtype=np.bool_)])
+        values = np.concatenate(found)
+        if not np.isfinite(values).any():
+            raise ValueError(f"{self.about.label}: no image of {self.about.split!r} has two captions with an encoding")
+        return float(np.nanstd(values))
+
     def neighbours(
         self, rows: ArrayLike, k: int | None = None, missing: Missing = "raise"
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]:

@@ -21,7 +21,7 @@ from relabel_train.losses.base import (
     float_labels,
     label_tolerance,
 )
-from relabel_train.losses.pairwise_hinge import hinge_ranked
+from relabel_train.losses.pairwise_hinge import hinge_between, hinge_ranked
 from relabel_train.losses.triplet import TripletLoss
 
 
@@ -68,6 +68,7 @@ class KendallLoss(RelevanceLoss):
 
 
 Edges = Literal["upper", "lower", "all"]
+Pairs = Literal["hardest", "all"]
 
 
 class SlidingWindowKendallLoss(RelevanceLoss):
@@ -89,8 +90,11 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         the lowest, which has nothing below it; the last is [0.8, 1], so that an item of label 1 is compared with all
         below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, which gives the
         value of "upper".
+    pairs : "hardest" or "all"
+        Pairs of a window. "hardest" is SW-HS (Eq. 19-20), the loss above. "all" adds the hinges of every item above
+        with every item below, and does not divide by the number of windows (Eq. 18).
     reduction, directions : "sum" or "mean"
-        "sum", as the paper. Windows are always averaged.
+        "sum", as the paper. Neither changes how windows are combined.
 
     Attributes
     ----------
@@ -103,7 +107,8 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
     an edge within the tolerance of their dtype. If M was rounded up, M strides do not fit, and the windows of "upper"
     and "all" lie lower by the excess, at most half a stride, so that the last one ends at `high`. With `same_image` a
-    query's own items are never below a window. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
+    query's own items are never below a window. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M); time
+    O(M B^2 log B) for all pairs.
 
     Examples
     --------
@@ -117,7 +122,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     0.0889
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges")
+    shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges", "pairs")
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -127,6 +132,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         low: float = -1.0,
         high: float = 1.0,
         edges: Edges = "upper",
+        pairs: Pairs = "hardest",
         reduction: Reduction = "sum",
         directions: Reduction = "sum",
     ) -> None:
@@ -136,7 +142,8 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         check_number("low", low)
         check_number("high", high, above=low)
         check_choice("edges", edges, ("upper", "lower", "all"))
-        self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
+        check_choice("pairs", pairs, ("hardest", "all"))
+        self.alpha, self.beta, self.low, self.high, self.edges, self.pairs = alpha, beta, low, high, edges, pairs
         self.label_range = (low, high)
         # Not `round`, which takes halves to the even number; 1e-6, since the quotient of a half may be just below it.
         self.windows = math.floor((high - low - alpha) / beta + 0.5 + 1e-6)
@@ -153,7 +160,16 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         return self.low - excess + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
-        """Return the mean over windows of each query's hinge."""
+        """Return the mean over windows of each query's hinge, or the sum of all hinges of all windows."""
+        if self.pairs == "all":
+            values, tolerance = float_labels(relevance), label_tolerance(relevance)
+            lower = values if same_image is None else values.masked_fill(same_image, torch.inf)
+            # A loop over windows: a pair counts once in every window that separates it.
+            sums = [
+                hinge_between(scores, values >= low + self.alpha - tolerance, lower < low - tolerance, 0.0)
+                for low in self.lower_edges(values)
+            ]
+            return {"kendall": torch.stack(sums).sum(dim=0)}
         above, below, both = self.hardest_pairs(scores, relevance, same_image)
         # The choice of pairs has no gradient; the two scores of each pair have one.
         hinges = (scores.gather(1, below) - scores.gather(1, above)).clamp(min=0)

@@ -33,17 +33,18 @@ class TripletLoss(RelevanceLoss):
         Eq. 14-15).
     gamma : float
         Above 0; of "soft". 50, as BCLS.
-    below : float
-        Of "soft": items with a label below it are negatives. 1, as BCLS, so that exact duplicates are none.
+    below : float, optional
+        Only items with a label below it are negatives, so 1 excludes exact duplicates (BCLS, Eq. 13-15). None reads no
+        labels, as VSE++ and VSE0; "soft" takes 1 instead.
     reduction, directions : "sum" or "mean"
         "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) takes the mean over queries, its released code over
         directions too.
 
     Notes
     -----
-    "hardest" and "sum" read no labels; for "soft" labels are cosines. Without `same_image` only the diagonal is
-    excluded from the negatives, as in all released code; with it, the query's other own items are excluded too. A query
-    without a negative has loss 0.
+    Labels, if `below` is given: cosines for 1; any label with a `below` on its scale. Without `same_image` only the
+    diagonal is excluded from the negatives, as in all released code; with it, the query's other own items are excluded
+    too. A query without a negative has loss 0.
 
     Examples
     --------
@@ -57,11 +58,14 @@ class TripletLoss(RelevanceLoss):
     >>> round(TripletLoss(margin=0.2)(scores, same_image=same_image).item(), 4)
     0.0
 
-    Triplet-SN of BCLS, with labels:
+    Triplet-SN and Triplet-HN of BCLS, with labels; captions 0 and 1 are equal in the second call:
 
     >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
     >>> round(TripletLoss(negatives="soft")(scores, relevance).item(), 4)
     0.4
+    >>> relevance[0, 1] = relevance[1, 0] = 1
+    >>> round(TripletLoss(below=1.0)(scores, relevance).item(), 4)
+    0.0
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
@@ -71,7 +75,7 @@ class TripletLoss(RelevanceLoss):
         margin: float = 0.2,
         negatives: Negatives = "hardest",
         gamma: float = 50.0,
-        below: float = 1.0,
+        below: float | None = None,
         reduction: Reduction = "sum",
         directions: Reduction = "sum",
     ) -> None:
@@ -79,22 +83,27 @@ class TripletLoss(RelevanceLoss):
         check_number("margin", margin, at_least=0)
         check_choice("negatives", negatives, ("hardest", "sum", "soft"))
         check_number("gamma", gamma, above=0)
-        check_number("below", below)
+        if below is None and negatives == "soft":
+            below = 1.0
+        if below is not None:
+            check_number("below", below)
         self.margin, self.negatives, self.gamma, self.below = margin, negatives, gamma, below
-        self.needs_relevance = negatives == "soft"
+        self.needs_relevance = below is not None
 
     def both_directions(
         self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
         assert same_image is not None  # a paired loss always has the diagonal
-        if self.negatives == "sum":
-            images, captions = sum_of_hinges(scores, same_image, self.margin)
-        elif self.negatives == "hardest":
-            images, captions = hardest_hinges(scores, same_image, self.margin)
-        else:
+        excluded = same_image
+        if self.below is not None:
             # Exact duplicates have label 1 without being of the image: no negatives either.
             excluded = same_image | (float_labels(relevance) >= self.below - label_tolerance(relevance))
+        if self.negatives == "sum":
+            images, captions = sum_of_hinges(scores, excluded, self.margin)
+        elif self.negatives == "hardest":
+            images, captions = hardest_hinges(scores, excluded, self.margin)
+        else:
             # Not -inf: logsumexp of a row without a negative would have a NaN gradient; the hinge makes this one 0.
             kept = (self.gamma * scores).masked_fill(excluded, -1e30)
             least = self.margin - scores.diagonal()
@@ -102,20 +111,20 @@ class TripletLoss(RelevanceLoss):
         return {"triplet": images}, {"triplet": captions}
 
 
-def sum_of_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Return the sum over all but own items of [margin + s - s(q, p)]_+ for images and for captions, (B,) each."""
+def sum_of_hinges(scores: Tensor, excluded: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over all but excluded items of [margin + s - s(q, p)]_+ for images and for captions, (B,) each."""
     pair = scores.diagonal()
     # The score of an image query's pair is that of its row, of a caption query's pair that of its column.
     images, captions = (
-        (margin + scores - of_pair).clamp(min=0).masked_fill(same_image, 0) for of_pair in (pair[:, None], pair)
+        (margin + scores - of_pair).clamp(min=0).masked_fill(excluded, 0) for of_pair in (pair[:, None], pair)
     )
     return images.sum(dim=1), captions.sum(dim=0)
 
 
-def hardest_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each."""
+def hardest_hinges(scores: Tensor, excluded: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Return [margin + max over all but excluded items of s - s(q, p)]_+ for images and for captions, (B,) each."""
     # A maximum of -inf closes the hinge of a query without negatives, with gradient 0.
-    negatives, least = scores.masked_fill(same_image, -torch.inf), margin - scores.diagonal()
+    negatives, least = scores.masked_fill(excluded, -torch.inf), margin - scores.diagonal()
     return (least + negatives.amax(dim=1)).clamp(min=0), (least + negatives.amax(dim=0)).clamp(min=0)
 
 

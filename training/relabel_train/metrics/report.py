@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +73,7 @@ def retrieval_report(
         are over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
     folds : int or (M,) int, optional
         5 for COCO 1K: images are cut into this many consecutive parts of one size, each with its own captions, and
-        figures are means over folds. Alternatively the fold of each image.
+        recalls, and NCS if there are labels, are means over folds. Alternatively the fold of each image.
     settings : ReportSettings, optional
 
     Raises
@@ -109,6 +109,8 @@ def retrieval_report(
         labels = open_labels(relevance, opened.shape)
         figures += semantic_figures("labels", opened, labels, ground_truth, settings)
         figures += graded_figures("labels", opened, labels, ground_truth, settings)
+        if folds is not None:
+            figures += fold_ncs_figures(opened, labels, image, folds, settings)
         if settings.one_caption:
             figures += one_caption_figures(opened, labels, ground_truth, settings)
     return RetrievalReport(images, captions, settings.ties, tuple(figures))
@@ -141,6 +143,33 @@ def fold_figures(
     ]
     recalls = _recalls("folds", ranked, settings)
     return [*recalls, _sum("folds", "rsum_percent", recalls)]
+
+
+def fold_ncs_figures(
+    scores: Scores,
+    labels: Scores,
+    image_of_caption: NDArray[np.int64],
+    folds: int | ArrayLike,
+    settings: ReportSettings,
+) -> list[Figure]:
+    """Return NCS and Nsum as means over folds. Retrieved items and ideal lists are those of the fold's gallery."""
+    settings = replace(settings, cs_ks=(), ndcg_ks=(), distance_ks=(), kendall_tau=False)
+    parts, graded = (split_into_folds(values, image_of_caption, folds) for values in (scores, labels))
+    found = [
+        graded_figures("folds", part, part_labels, own_positives(image, part.shape[0]), settings)
+        for (part, image), (part_labels, _) in zip(parts, graded, strict=True)
+    ]
+    return [_mean_of_folds(figures) for figures in zip(*found, strict=True)]
+
+
+def _mean_of_folds(figures: Sequence[Figure]) -> Figure:
+    """Return the mean of one figure over folds, with the queries of all folds."""
+    means: list[float | None] = []
+    for side in ("i2t", "t2i", "both"):
+        values = [getattr(figure, side) for figure in figures]
+        means.append(None if None in values else float(np.mean(values)))
+    images, captions = (sum(figure.queries[side] for figure in figures) for side in (0, 1))
+    return replace(figures[0], i2t=means[0], t2i=means[1], both=means[2], queries=(images, captions))
 
 
 def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:

@@ -108,8 +108,11 @@ class LookupRelevance:
         return self.lookup.block(self.image_rows[images], self.caption_rows[captions], self.pooling)
 
 
-def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
-    """Wrap a matrix of labels, or a function of images and captions, which is evaluated once if all labels fit."""
+def open_labels(relevance: Any, shape: tuple[int, int], hold: bool = True) -> Scores:
+    """Wrap a matrix of labels, or a function of images and captions.
+
+    `hold`: whether a function is evaluated once for all labels if they fit; otherwise for the labels that are read.
+    """
     # A matrix has no call; a tensor, also of a subclass that has one, is a matrix.
     if not callable(relevance) or hasattr(relevance, "detach"):
         relevance = as_floats(relevance, "relevance")
@@ -122,7 +125,7 @@ def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
         stated, labels = getattr(relevance, "shape", shape), Scores(block, np.arange(shape[0]), np.arange(shape[1]))
     if tuple(stated) != shape:
         raise ValueError(f"scores are {shape}, relevance is {tuple(stated)}")
-    return labels if isinstance(relevance, np.ndarray) else _hold(labels)
+    return _hold(labels) if hold and not isinstance(relevance, np.ndarray) else labels
 
 
 def open_scores(scores: Any) -> Scores:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.metrics import (
@@ -15,10 +16,14 @@ from relabel_train.metrics import (
     Positives,
     ReportSettings,
     RetrievalReport,
+    open_scores,
+    own_positives,
     positives_of,
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
+from relabel_train.metrics.report import fold_ncs_figures, one_caption_figures
+from relabel_train.metrics.scores import open_labels
 from relabel_train.reference.data import (
     Split,
     check_corpus,
@@ -32,15 +37,16 @@ from relabel_train.reference.fit import load_model
 from relabel_train.reference.options import EvalOptions, FitError
 from relabel_train.reference.scoring import retrieval_scores
 
-ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
+POSITIVES = {"eccv": "ECCV Caption", "cxc": "CxC"}
+"""Sets of positives by the first part of their files' names, in a folder of `relabel fetch eccv`."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Result of an evaluation.
 
-    `retrieval`: of all images that were evaluated; with positives `eccv` if given.
-    `graded`: by label, or by folder if a label has another lookup before, of the first images.
+    `retrieval`: of all images that were evaluated; with the positives `eccv` and `cxc` if given.
+    `graded`: by label, or by folder if a label has another lookup before, of the first images; folds of all images.
     `proxy`: caveat to show with these figures: the features are proxies of images.
     """
 
@@ -63,7 +69,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     out as a query, and R of an image query does not count it.
     """
     if options.images and options.eccv is not None:
-        raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")
+        raise FitError("the positives of ECCV Caption and CxC need all images of the split: omit `images` or `eccv`")
     lookups = [open_lookup(path) for path in options.lookup]
     for lookup in lookups:
         check_corpus(options.captions, lookup)
@@ -82,8 +88,9 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     notes: list[str] = []
     positives: dict[str, Positives] = {}
     if options.eccv is not None:
-        positives["eccv"], note = positives_without_held_out(options.eccv, split, features)
-        notes.append(note)
+        for name in POSITIVES:
+            positives[name], note = positives_without_held_out(options.eccv, name, split, features)
+            notes.append(note)
     notify("recalls")
     # Without labels there is neither Kendall's tau nor Semantic Recall.
     plain = ReportSettings(kendall_tau=False, semantic_ms=())
@@ -94,17 +101,17 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         # Two lookups of one label, as of two poolings, are told apart by their folders.
         name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
         notify(f"metrics of labels: {name}")
-        graded[name] = _graded(lookup, split, scores, options.graded)
+        graded[name] = _graded(lookup, split, scores, options)
     return Evaluation(retrieval, graded, features.proxy, notes)
 
 
-def positives_without_held_out(folder: Path, split: Split, features: Features) -> tuple[Positives, str]:
-    """Read ECCV Caption's positives without held-out captions. Return them and a note on the omissions."""
+def positives_without_held_out(folder: Path, name: str, split: Split, features: Features) -> tuple[Positives, str]:
+    """Read one of `POSITIVES` without held-out captions. Return the positives and a note on the omissions."""
     held_out = set(features.about.get("held_out", ()))
-    # ECCV's files hold numbers; the corpus's ids carry a namespace.
+    # The files hold numbers; the corpus's ids carry a namespace.
     space = split.caption_ids[0].partition(":")[0]
     try:
-        i2t, t2i = (read_ids(folder / name, space) for name in ECCV_FILES)
+        i2t, t2i = (read_ids(folder / f"{name}_{way}.json", space) for way in ("image_to_caption", "caption_to_image"))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error.filename}: file not found. Run `relabel fetch eccv`.") from None
     except ValueError as error:
@@ -114,27 +121,47 @@ def positives_without_held_out(folder: Path, split: Split, features: Features) -
     t2i_left = {query: ids for query, ids in t2i.items() if query not in held_out}
     positives = positives_of(i2t, t2i_left, split.image_ids, split.caption_ids, partial=True)
     note = (
-        f"ECCV Caption: {len(positives.i2t):,} of {len(i2t):,} image queries, {len(positives.t2i):,} of {len(t2i):,} "
-        f"caption queries; {dropped:,} positives stand in for their image and are left out."
+        f"{POSITIVES[name]}: {len(positives.i2t):,} of {len(i2t):,} image queries, {len(positives.t2i):,} of "
+        f"{len(t2i):,} caption queries; {dropped:,} positives stand in for their image and are left out."
     )
     return positives, note
 
 
-def _graded(lookup: Lookup, split: Split, scores: Any, count: int) -> RetrievalReport:
-    """Compute the metrics of a label on the first images and their captions."""
-    count = min(count or len(split.image_ids), len(split.image_ids))
+def _graded(lookup: Lookup, split: Split, scores: Any, options: EvalOptions) -> RetrievalReport:
+    """Compute the metrics of a label on the first images and their captions, and those of folds on all images."""
+    low, top = lookup.about.bounds
+    settings = ReportSettings(label_top=top, label_low=low, cs_ks=options.cs_ks, semantic_ms=options.semantic_ms)
+    total = len(split.image_ids)
+    images, image, part, relevance = _labelled(lookup, split, scores, min(options.graded or total, total))
+    report = retrieval_report(part, image, relevance=relevance, settings=settings)
+    figures = list(report)
+    if options.one_caption:
+        captions = LookupRelevance(lookup, relevance.image_rows, relevance.caption_rows, "first")
+        labels = open_labels(captions, captions.shape, hold=False)
+        figures += one_caption_figures(open_scores(part), labels, own_positives(image, len(images)), settings)
+    if options.folds is not None:
+        images, image, part, relevance = _labelled(lookup, split, scores, total)
+        labels = open_labels(relevance, relevance.shape, hold=False)
+        fold = images // (total // options.folds)
+        figures += fold_ncs_figures(open_scores(part), labels, image, fold, settings)
+    return replace(report, figures=tuple(figures))
+
+
+def _labelled(
+    lookup: Lookup, split: Split, scores: Any, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Any, LookupRelevance]:
+    """Select the first `count` images and their captions, without those that have no label.
+
+    Returns the numbers of the images, (M,), the image of each caption among them, (N,), their scores and their labels.
+    """
     chosen = np.flatnonzero(split.image < count)
     rows = lookup.rows_of([split.caption_ids[i] for i in chosen])
     # Captions without an encoding have no relevance.
     usable = lookup.captions().positions_of(rows) >= 0
     chosen, rows = chosen[usable], rows[usable]
     # Images left without a caption leave the gallery; the others are numbered again.
-    image_numbers, image = np.unique(split.image[chosen], return_inverse=True)
-    relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in image_numbers]), rows)
-    low, top = lookup.about.bounds
-    settings = ReportSettings(label_top=top, label_low=low, semantic_ms=())
-    if isinstance(scores, tuple):
-        part: Any = (scores[0][image_numbers], scores[1][chosen])
-    else:
-        part = scores[np.ix_(image_numbers, chosen)]
-    return retrieval_report(part, image, relevance=relevance, settings=settings)
+    images, first, image = np.unique(split.image[chosen], return_index=True, return_inverse=True)
+    vectors = isinstance(scores, tuple)
+    part = (scores[0][images], scores[1][chosen]) if vectors else scores[np.ix_(images, chosen)]
+    # The first caption of an image names it, also where captions are compared one by one.
+    return images, image, part, LookupRelevance(lookup, rows[first], rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -48,8 +48,11 @@ class EvalOptions(_Options):
         0, "Evaluate on the first images of the split, this many, and their captions; 0: all.", 0, 2**31 - 1
     )
     graded: int = option(1000, "Metrics of labels use the first images of the split, this many; 0: all.", 0, 2**31 - 1)
-    folds: int | None = option(None, "Folds to average recalls over; 5 for COCO 1K.", 1, 1000)
-    eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
+    folds: int | None = option(None, "Folds to average recalls and NCS over; 5 for COCO 1K.", 1, 1000)
+    cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = option((100,), "K of CS@K.")
+    one_caption: bool = option(False, "Add CS@K of the first captions of images, compared with each other.")
+    semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = option((), "m of Semantic Recall; omitted if empty.")
+    eccv: Path | None = option(None, "Folder with the positives of ECCV Caption and CxC: `relabel fetch eccv`.")
     ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
     checkpoint: str = option("best.pt", "best.pt or last.pt.")
 
