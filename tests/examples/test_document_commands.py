@@ -32,7 +32,7 @@ NOT_RUN = {
     r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
     r"relabel correlate .*--on (cxc,)?flickr8k-expert": "the files of the set are handed out on request",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
-    r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
+    r"relabel (correlate|run|encode) .*\bcbow\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
     r"relabel .*--dataset coco_proxy": "`python -m experiments.proxy_features` writes its captions",
     r"relabel .*--scheduler ": "needs a Dask cluster",
