@@ -196,7 +196,8 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     common |= {"average": tuple(options.out for options in runs[1:]), **trial.evaluation}
     options = EvalOptions(run=runs[0].out, eccv=None if common["images"] else inputs.eccv, **common)
     features = open_corpus_features(inputs.features, inputs.captions, "image")
-    split = read_split(inputs.captions, options.split, features).first(params.graded)
+    split = read_split(inputs.captions, options.split, features)
+    split = split.first(options.graded or len(split.image_ids))
     models = [load_model(options.out)[0] for options in runs]
     sums = image_sums(retrieval_scores(models, split, features, torch.device("cpu")), split.image)
     result = {"figures": figures(evaluate(options, "cpu").to_json(), params)}
