@@ -146,7 +146,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", ["full"])
+@pytest.mark.parametrize("budget", ["full", "papers"])
 def test_the_trainings_give_the_table(budget: Budget, small_project: Project, tmp_path: Path) -> None:
     """Check settings, figures, claims and points of the picture; a training that is missing would need features."""
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
@@ -160,7 +160,7 @@ def test_the_trainings_give_the_table(budget: Budget, small_project: Project, tm
     assert not (table.out / "labels.png").exists() or (table.out / "labels.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("budget", ["full"])
+@pytest.mark.parametrize("budget", ["full", "papers"])
 def test_the_page_shows_the_table(budget: str) -> None:
     page = (ROOT / "docs" / "loss-comparison.md").read_text(encoding="utf-8")
     blocks = re.findall(r"### .+\n\n(?:\|.*\n)+", (RESULTS / f"fit_{budget}.md").read_text(encoding="utf-8"))
