@@ -133,8 +133,8 @@ class FitTable:
         notes = [
             PROXY,
             f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the best RSUM on val counts.",
-            f"Settings have the best mean RSUM on val over seeds {', '.join(map(str, params.search_seeds))}; a row with a "
-            "single setting has that.",
+            "Settings that were searched have the best mean RSUM on val over seeds "
+            f"{', '.join(map(str, params.search_seeds))}.",
             f"RSUM, nDCG, CS@100, Kendall tau-b and NCS (own items left out) are of the first {params.graded:,} test "
             "images, ECCV is mAP@R on all. In parentheses: the label that judges; *: it is the label of the training.",
             f"Rows are trained with {params.train_labels[0]} where they name no label.",
