@@ -80,6 +80,8 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         features = open_corpus_features(options.features, options.captions, options.ids)
         split = read_split(options.captions, options.split, features)
         split = split.first(options.images) if options.images else split
+        if options.folds and (count := len(split.image_ids)) % options.folds:
+            raise FitError(f"{count:,} images cannot be cut into {options.folds} folds of one size: set `images`")
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
         scores = retrieval_scores(models, split, features, processes.device, notify)
     # Rankings need no model, and no process group.
