@@ -66,7 +66,10 @@ class Inputs:
     def fit_options(self, trial: Trial) -> FitOptions:
         """Return the options of a training."""
         labels, out = self.lookups[trial.label], self.runs / trial.key
-        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **trial.training)
+        # Losses of embeddings rank images and captions here, and take every item as an anchor.
+        both = {"anchors": 0, "triplet": 1.0, "normalize": True}
+        own = trial.training if "normalize" in trial.training else both | trial.training
+        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **own)
 
 
 def make_trial(

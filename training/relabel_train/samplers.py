@@ -368,8 +368,8 @@ class NeighbourBatchSampler(Sampler):
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the batches, except the captions and their neighbours."""
-        names = ("k", "nearest", "siblings", "depth", "anchors")
-        return super().parameters | {name: getattr(self, name) for name in names}
+        specific = {"k": self.k, "nearest": self.nearest, "siblings": self.siblings, "depth": self.depth}
+        return super().parameters | specific | {"anchors": self.anchors}
 
     def epoch(self, epoch: int) -> list[Rows]:
         """List the batches of an epoch: (B,) int32 caption rows each."""

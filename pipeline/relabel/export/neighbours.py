@@ -122,26 +122,22 @@ class ImageNeighbours:
     open_relevance: Callable[[], Relevance]
     pooling: Pooling
 
-    @property
-    def width(self) -> int:
-        """Largest number of neighbours per image."""
-        return self.table.width
-
     def neighbours(
         self, rows: Rows, k: int, missing: Missing = "raise"
     ) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
         """Return the k nearest images, as relabel_train.samplers.Neighbours states; shorter lists end in row -1."""
-        corpus, relevance, shape = self.corpus, self.open_relevance(), (len(rows), k)
-        near, scores = np.full(shape, -1, np.int32), np.full(shape, np.nan)
-        images = corpus.image[rows]
-        for i, captions in enumerate(self.table.neighbours(images, self.width)[0]):
+        corpus, relevance, images = self.corpus, self.open_relevance(), self.corpus.image[rows]
+        near, scores = np.full((len(rows), k), -1, np.int32), np.full((len(rows), k), np.nan)
+        for i, captions in enumerate(self.table.neighbours(images, self.table.width)[0]):
             others = np.setdiff1d(corpus.image[captions], images[i])
-            own, sets = corpus.references(images[i : i + 1]), corpus.references(others)
-            values = block_of_sets(relevance, own, sets, self.pooling)[0]
-            # NaN, of an image without a label, is last.
-            best = np.argsort(-values, kind="stable")[:k]
-            near[i, : len(best)], scores[i, : len(best)] = corpus.indptr[others[best]], values[best]
-        return near, scores, np.zeros(shape, np.bool_)
+            # A narrow table may hold captions of the image itself only.
+            if len(others):
+                own, sets = corpus.references([images[i]]), corpus.references(others)
+                values = block_of_sets(relevance, own, sets, self.pooling)[0]
+                # NaN, of an image without a label, is last.
+                best = np.argsort(-values, kind="stable")[:k]
+                near[i, : len(best)], scores[i, : len(best)] = corpus.indptr[others[best]], values[best]
+        return near, scores, np.zeros(near.shape, np.bool_)
 
 
 def read_neighbours(near: ArtefactRef, rows: range, most: int, least: int) -> NeighbourTable:

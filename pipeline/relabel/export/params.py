@@ -68,9 +68,7 @@ class ExportBatchesParams(Parameters):
     """Parameters of precomputed batches."""
 
     items: Queries = Field(
-        "captions",
-        description="captions: relevance of the captions of a batch to their images; images: of its images to each "
-        "other, each by its set of captions, as the losses log_ratio and dense_triplet read it.",
+        "captions", description="Items of a batch: captions, or images and their relevance to each other."
     )
     batch_size: Number | None = Field(None, description="Items per batch; by default 128, for neighbour 50.")
     epochs: Number = Field(1, description="Epochs to precompute.")
@@ -83,22 +81,18 @@ class ExportBatchesParams(Parameters):
         "graded: every item once per epoch, together with items of every level.",
     )
     pooling: Pooling | None = Field(
-        None, description="Pooling of references; by default the label's own, for images set where the source has it."
+        None, description="By default the label's own; for images set, if the source has it."
     )
     one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
         None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
-    nearest: Number | None = Field(
-        None, description="neighbour: draw the k at random from this many nearest items; by default take the k nearest."
-    )
+    nearest: Number | None = Field(None, description="neighbour: draw the k from this many nearest; by default k.")
     siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
     anchors: Count | None = Field(None, description="neighbour: batches per epoch; by default as many as random has.")
     depth: Number | None = Field(
-        None,
-        description="Nearest captions considered per item; by default k + 15 for neighbour, 100 for graded and for "
-        "images, whose nearest images are found among those of their nearest captions.",
+        None, description="Nearest captions considered; by default k + 15 for neighbour, 100 for graded and for images."
     )
     levels: Levels = Field((), description="graded: thresholds of relevance in falling order. Repeatable.")
     quantiles: Shares = Field(

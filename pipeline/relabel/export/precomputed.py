@@ -111,13 +111,15 @@ class BatchesWork:
             # An explicit depth is required; the default one may be cut to the width of the table.
             usual, least = (DEPTH, 1) if params.sampler == "graded" else ((params.nearest or params.k) + 15, params.k)
             table = self.neighbours(params.depth or (DEPTH if self.of_images else usual), params.depth or least)
-            opened: Callable[[], Relevance] = lambda: self.relevance  # noqa: E731  # only once a batch is drawn
-            near = ImageNeighbours(self.corpus, table, opened, self.pooling) if self.of_images else table
-            given |= {"siblings": params.siblings, "depth": near.width}
+            # The label is opened once a batch is drawn.
+            near = (
+                ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
+            )
+            given |= {"siblings": params.siblings, "depth": table.width}
             if params.sampler == "neighbour":
                 given |= {"k": params.k, "nearest": params.nearest, "anchors": params.anchors}
                 return NeighbourBatchSampler(captions, near, size, **given)
-            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=near.width, seed=params.seed)
+            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=table.width, seed=params.seed)
             return GradedBatchSampler(
                 captions, near, size, **given, levels=params.levels or drawn(), group=params.group
             )
@@ -176,8 +178,7 @@ class BatchesWork:
     def describe(self, cost: Cost | None = None) -> str:
         """Return the size of the batches and their typical time on 2 cores; raise if a label refuses so many pairs."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
-        rows = first[first >= 0]
-        references, _ = self._reference_sets(rows)
+        references, _ = self._reference_sets(rows := first[first >= 0])
         # Every caption of an image is scored.
         rows = references.rows if self.of_images else rows
         scored = count * size * (len(rows) if self.of_images else size)

@@ -210,10 +210,8 @@ def block_of_pairs(relevance: Relevance, references: References, captions: Rows,
 
 def block_of_sets(relevance: Relevance, references: References, others: References, pooling: Pooling | None) -> Scores:
     """Score each of M reference sets against each of N others by `set_pairs`: (M, N) float64."""
-    count = len(others)
-    return np.stack(
-        [relevance.set_pairs(references.take(np.full(count, i)), others, pooling) for i in range(len(references))]
-    )
+    repeated = (references.take(np.full(len(others), i)) for i in range(len(references)))
+    return np.stack([relevance.set_pairs(one, others, pooling) for one in repeated])
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:

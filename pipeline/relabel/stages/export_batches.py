@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache, partial
 
+from relabel.core.types import Pooling
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import NeighbourTable, read_neighbours
+from relabel.export.params import ExportBatchesParams
 from relabel.export.precomputed import BatchesWork
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
@@ -18,21 +20,23 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 
 
-def export_batches(project: Project, label: str, split: str, name: str | None = None) -> Job:
+def export_batches(
+    project: Project, label: str, split: str, name: str | None = None, given: ExportBatchesParams | None = None
+) -> Job:
     """Prepare to precompute batches of a split's captions or images with the blocks of a label.
 
-    Sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the split if
-    they exist, else those of all captions (`serving_split`).
+    Items, sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the
+    split if they exist, else those of all captions (`serving_split`).
 
     `name`: name of the batches and of their folder; by default made of label, items if they are images, sampler, batch
-    size, epochs and seed.
+    size, epochs and seed. `given`: parameters instead of `export.batches`, to compare batches with.
     """
-    source, corpus, params = project.config.source(label), project.corpus, project.config.export.batches
+    source, corpus, params = project.config.source(label), project.corpus, given or project.config.export.batches
     items, images = params.items, params.items == "images"
     kind = f"images-{params.sampler}" if images else params.sampler
     name = name or f"{label}-{kind}-b{params.size}-e{params.epochs}-s{params.seed}"
     # The distance of images in the log-ratio paper is one of their sets of captions.
-    usual = "set" if images and "set" not in source.spec.refused_poolings else source.params.pooling
+    usual: Pooling = "set" if images and "set" not in source.spec.refused_poolings else source.params.pooling
     pooling = params.pooling or usual
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
