@@ -67,9 +67,8 @@ class Inputs:
         """Return the options of a training."""
         labels, out = self.lookups[trial.label], self.runs / trial.key
         # Losses of embeddings rank images and captions here, and take every item as an anchor.
-        both = {"anchors": 0, "triplet": 1.0, "normalize": True}
-        own = trial.training if "normalize" in trial.training else both | trial.training
-        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **own)
+        every: dict[str, Any] = {"lookup": labels, "anchors": 0, "triplet": 1.0, "normalize": True}
+        return FitOptions(features=self.features, captions=self.captions, out=out, **every, **trial.training)
 
 
 def make_trial(

@@ -24,8 +24,8 @@ def eval(common: SharedOptions) -> None:
         size = f"{report.images:,} images, {report.captions:,} captions"
         tables.append(text(Table(f"{title}: {size}", header, tuple(rows))))
     for label, figures in found.image_figures.items():
-        cells = tuple((name, *(f"{value:.4f}" for value in values.values())) for name, values in figures.items())
-        tables.append(text(Table(f"Images by images, label distances of {label}", ("", *figures["model"]), cells)))
+        cells = tuple((name, *(f"{of[name]:.4f}" for of in figures.values())) for name in figures["model"])
+        tables.append(text(Table(f"Image-image retrieval by label distances of {label}", ("metric", *figures), cells)))
     common.show(found.to_json(), "\n\n".join([*([found.proxy] if found.proxy else []), *tables, *found.notes]))
 
 

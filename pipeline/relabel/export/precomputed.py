@@ -117,8 +117,8 @@ class BatchesWork:
             )
             given |= {"siblings": params.siblings, "depth": table.width}
             if params.sampler == "neighbour":
-                given |= {"k": params.k, "nearest": params.nearest, "anchors": params.anchors}
-                return NeighbourBatchSampler(captions, near, size, **given)
+                own = {name: getattr(params, name) for name in ("k", "nearest", "anchors")}
+                return NeighbourBatchSampler(captions, near, size, **given, **own)
             drawn = partial(quantile_levels, captions, near, params.quantiles, depth=table.width, seed=params.seed)
             return GradedBatchSampler(
                 captions, near, size, **given, levels=params.levels or drawn(), group=params.group

@@ -33,11 +33,9 @@ def export_batches(
     """
     source, corpus, params = project.config.source(label), project.corpus, given or project.config.export.batches
     items, images = params.items, params.items == "images"
-    kind = f"images-{params.sampler}" if images else params.sampler
-    name = name or f"{label}-{kind}-b{params.size}-e{params.epochs}-s{params.seed}"
+    name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
     # The distance of images in the log-ratio paper is one of their sets of captions.
-    usual: Pooling = "set" if images and "set" not in source.spec.refused_poolings else source.params.pooling
-    pooling = params.pooling or usual
+    pooling: Pooling = params.pooling or ("set" if images and "set" in source.spec.poolings else source.params.pooling)
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
     encoding = encode(project, label, serving_split(project, lambda s: project.folder("encodings", s, label), split))

@@ -295,9 +295,8 @@ class DenseTripletLoss(DistanceLoss):
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
         """Return the mean over each anchor's pairs."""
         if self.positives is not None:
-            ascending = distances.masked_fill(~used, torch.inf).sort(dim=1).values
-            last = ascending[:, : self.positives][:, -1:] + label_tolerance(distances)
-            distances = (distances > last).to(distances.dtype)
+            nearest = distances.masked_fill(~used, torch.inf).sort(dim=1).values[:, : self.positives]
+            distances = (distances > nearest[:, -1:] + label_tolerance(distances)).to(distances.dtype)
         # Negated distances make a ranking: nearer items score higher, smaller label distances are more relevant.
         # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
         above = (-distances).masked_fill(~used, -torch.inf)

@@ -193,12 +193,12 @@ class Batches:
 
     def make(self, batch: Any) -> Batch:
         """Read one batch, in a worker if there are any."""
-        relevance = of_images = of_captions = None
+        relevance = images = captions = None
         if self.precomputed is not None:
             planned = self.precomputed.tensors(int(batch))
             rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
             if self.precomputed.about.items == "images":
-                relevance, of_images = None, relevance
+                relevance, images = None, relevance
         else:
             rows = np.asarray(batch)
             image = self.captions.image[self.captions.positions_of(rows)]
@@ -207,17 +207,16 @@ class Batches:
             relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
             if self.paired:
                 # A lookup has no labels of two images; r(V_i, T_j) and r(V_j, T_i) are estimates.
-                of_images = (relevance + relevance.T) / 2
-                of_captions = torch.from_numpy(self.labels.block(rows, pooling="first"))
-        scaled = (None if t is None else t / self.scale for t in (relevance, of_images, of_captions))
-        relevance, of_images, of_captions = scaled
+                images = (relevance + relevance.T) / 2
+                captions = torch.from_numpy(self.labels.block(rows, pooling="first"))
+        relevance, images, captions = (t if t is None else t / self.scale for t in (relevance, images, captions))
         positions = self.captions.positions_of(rows)
         if (positions < 0).any():
             raise FitError(
                 f"the precomputed caption in row {rows[positions < 0][0]} has no features or is not of this split"
             )
         # Here, on the CPU: on a GPU the check would wait for the step before.
-        for block in (relevance, of_images, of_captions):
+        for block in (relevance, images, captions):
             if block is not None and not block.isfinite().all():
                 self._refuse(block, positions)
         # Inputs of this process alone; labels are those of the complete batch.
@@ -225,7 +224,7 @@ class Batches:
         features, regions = self.features.take(self.split.feature[self.split.image[mine]])
         tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
         vectors = torch.from_numpy(features)
-        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, of_images, of_captions, same)
+        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, images, captions, same)
 
     def _refuse(self, labels: Tensor, positions: NDArray[np.int64]) -> None:
         """Raise for the first label of a batch that is NaN or infinite."""

@@ -81,9 +81,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         split = split.first(options.images) if options.images else split
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
         scores = retrieval_scores(models, split, features, processes.device, notify)
-        of_images = {
-            labels.about.label: image_figures(models[0], labels, features, processes.device) for labels in image_labels
-        }
+        of_images = {x.about.label: image_figures(models[0], x, features, processes.device) for x in image_labels}
     # Rankings need no model, and no process group.
     if not all(np.isfinite(part).all() for part in (scores if isinstance(scores, tuple) else (scores,))):
         raise FitError(f"{options.run}: the model's embeddings are not finite")

@@ -117,7 +117,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # A checkpoint resumes under the same options, batches and number of processes only.
     lookup, images = (None if export is None else export.about.fingerprint for export in (labels, val_images))
     inputs: dict[str, Any] = {"features": features.digest(), "captions": train.digest(), "validation": val.digest()}
-    inputs |= {"lookup": lookup, "batches": batches.identity, "image_labels": images}
+    inputs |= {"lookup": lookup, "batches": batches.identity, "image_labels": images, "normalize": model.normalize}
     identity = {**options.identity(), **inputs, "world": processes.world}
     leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
@@ -141,7 +141,6 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
         """Write a checkpoint: `best.pt` holds the model alone, `last.pt` all that resuming needs."""
         if processes.first:
             body = {"options": options.identity(), "proxy": features.proxy, "width": features.width}
-            body |= {"normalize": model.normalize}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
@@ -297,6 +296,6 @@ def load_model(folder: Path, name: str = BEST) -> tuple[Model, dict[str, Any]]:
     options, vocabulary = state["options"], Vocabulary.read(folder / VOCABULARY)
     shape = (state["width"], vocabulary, options["embed_dim"], options["word_dim"], options["text"])
     model = make_model(options["model"], *shape)
-    model.normalize = state["normalize"]
+    model.normalize = state["identity"]["normalize"]
     model.load_state_dict(state.pop("model"))
     return model.eval(), state

@@ -27,8 +27,7 @@ def image_figures(
     The first `queries` images are queries, and all others of the batch are the gallery of each.
     """
     if labels.about.items != "images":
-        todo = "Make them with `relabel export batches --items images`."
-        raise FitError(f"{labels.folder}: batches of captions have no labels of images among themselves. {todo}")
+        raise FitError(f"{labels.folder}: batches of captions. Make some with `relabel export batches --items images`.")
     if model.sets:
         raise FitError("image-image retrieval compares embeddings; this model has a set of vectors per item")
     distances = (labels.about.bounds[1] - labels[0].relevance[:queries]).astype(np.float64)

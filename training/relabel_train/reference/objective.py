@@ -104,11 +104,13 @@ class Objective(nn.Module):
     def check_items(self, items: str) -> None:
         """Raise if precomputed batches of these items lack labels that a loss reads."""
         if items == "captions" and self.needs_paired:
-            todo = "give --lookup, or batches of `relabel export batches --items images`"
-            raise FitError(f"log_ratio and dense_triplet read labels of images among themselves: {todo}")
+            raise FitError(
+                "log_ratio, dense_triplet read labels of images: give --lookup, or export with --items images"
+            )
         if items == "images" and (names := [name for name, loss in self.losses.items() if _needs(loss)]):
-            todo = "give --lookup, or batches of captions"
-            raise FitError(f"{', '.join(names)}: reads labels of images and captions, not of images alone: {todo}")
+            raise FitError(
+                f"{', '.join(names)}: reads labels of images and captions: give --lookup or batches of captions"
+            )
 
     def check_bounds(self, low: float, high: float) -> None:
         """Raise if labels of low..high are out of the range that a loss is defined for."""
