@@ -41,7 +41,9 @@ def assert_matches(loaded: Batches, rows: Any, scale: float, project: Project) -
     batch, labels, corpus = loaded.make(rows), loaded.labels, project.corpus
     assert labels is not None
     np.testing.assert_allclose(batch.relevance, labels.block(rows) / scale)  # type: ignore[arg-type]
-    np.testing.assert_allclose(batch.paired, labels.block(rows, pooling="first") / scale)  # type: ignore[arg-type]
+    np.testing.assert_allclose(batch.between_captions, labels.block(rows, pooling="first") / scale)  # type: ignore[arg-type]
+    both = labels.block(rows) + labels.block(rows).T
+    np.testing.assert_allclose(batch.between_images, both / 2 / scale, rtol=1e-6)  # type: ignore[arg-type]
     np.testing.assert_array_equal(batch.same_image, labels.same_image(rows))
     for i, row in enumerate(rows.tolist()):
         vectors, _ = loaded.features[[corpus.image_ids[corpus.image[row]]]]
