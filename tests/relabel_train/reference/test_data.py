@@ -22,7 +22,7 @@ from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batches, open_corpus_features, read_split
 from relabel_train.reference.evaluate import _graded
 from relabel_train.reference.models import Vocabulary, make_model
-from relabel_train.reference.options import FitError, FitOptions
+from relabel_train.reference.options import EvalOptions, FitError, FitOptions
 
 SAMPLERS = {"random": (), "neighbour": ("k=3",), "graded": ("group=4", "depth=8")}
 
@@ -80,10 +80,11 @@ def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_proj
     rng = np.random.default_rng(0)
     sizes = len(split.image_ids), len(split.texts)
     images, captions = (rng.integers(-9, 10, (n, 6)).astype(np.float32) for n in sizes)  # products are exact
-    report = _graded(labels, split, (images, captions), 0)
+    options = EvalOptions(run=Path("run"), features=Path("features"), captions=Path("corpus"), graded=0)
+    report = _graded(labels, split, (images, captions), options)
     assert (report.images, report.captions) == (len(images) - 1, len(expected))
     assert "NaN" not in json.dumps(report.to_json())
-    assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
+    assert _graded(labels, split, images @ captions.T, options).to_json() == report.to_json()
 
 
 def plan_of(project: Project, split: str) -> Path:
