@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness import Program, Table, options
 
-LABELS = ["sbert", "tuned", "fuse", "cbow", "cider", "cider_lower_split", "meteor", "wmd"]
+LABELS = ["sbert", "tuned", "fuse", "word2vec", "cider", "cider_lower_split", "meteor", "wmd"]
 
 
 def score(name: str, label: str, data: Path, settings: list[str]) -> None:

@@ -71,6 +71,7 @@ class SharedOptions(Parameters):
     shard: str | None = Field(None, pattern=_SHARE, description="I/N: make every N-th task, from I on.")
     replace: bool = Field(False, description="Replace results of other parameters.")
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"flags": ["--json"]})
+    skip_missing: bool = Field(False, description="Leave out labels that lack what `relabel fetch` gets.")
     quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
 
     overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
@@ -99,6 +100,11 @@ class SharedOptions(Parameters):
         shard = (index, count) if self.shard else None
         progress = SILENT if self.quiet else Display(Console(file=getattr(sys.stderr, "raw", sys.stderr)))
         return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
+
+    def chosen(self, project: Project, labels: list[str]) -> list[str]:
+        """Return the labels that the command names, without those that `--skip-missing` leaves out."""
+        project.check_labels(labels)
+        return project.available(labels) if self.skip_missing else labels
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
         """Run the job of a stage, or its share, and print the metadata of its artefact.

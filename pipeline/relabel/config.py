@@ -19,15 +19,18 @@ from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams
-from relabel.sources.cbow.tune import TuneCbowParams
+from relabel.sources.cbow.tune import TuneWord2vecParams
 from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
 _FILE = Path("params.yaml")
 
+WORD2VEC = {"source": "cbow", "vectors": "word2vec"}
+
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
     "cbow": {"source": "cbow"},
+    "word2vec": WORD2VEC,
     "cider": {"source": "cider"},
     "cider_lower_split": {"source": "cider", "tokenizer": "lower_split"},
     "meteor": {"source": "meteor"},
@@ -36,7 +39,7 @@ DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
 """Labels that are built by default: label name to the parameters of its source."""
 
 
-PRESET_SOURCES: dict[str, dict[str, Any]] = {"tuned": {"source": "sbert", "model": "tuned"}}
+PRESET_SOURCES: dict[str, dict[str, Any]] = {"tuned": {"source": "sbert", "model": "tuned"}, "word2vec": WORD2VEC}
 """Labels that are known by name, as every source is, and not built by default."""
 
 
@@ -49,7 +52,7 @@ class EncodeParams(Parameters):
 class TuneParams(Parameters):
     """Parameters of the models that relabel trains, one block per source."""
 
-    cbow: TuneCbowParams = TuneCbowParams()
+    word2vec: TuneWord2vecParams = TuneWord2vecParams()
     fuse: TuneFuseParams = TuneFuseParams()
     sbert: TuneSbertParams = TuneSbertParams()
     bert_sts: TuneBertStsParams = TuneBertStsParams()
@@ -134,7 +137,7 @@ class Config(Parameters):
     def params(self, label: str) -> SourceParams:
         """Return the parameters of a label; the name of a source is a label with the source's defaults.
 
-        `tuned` is the sbert that `relabel tune sbert` makes.
+        `tuned` is the sbert that `relabel tune sbert` makes, and `word2vec` the cbow of `relabel tune word2vec`.
         """
         return self._params(label).completed(self._params)
 

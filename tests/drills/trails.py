@@ -27,10 +27,10 @@ PARAMS = """
 ingest:
   {dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, rows_per_shard: 90}
 tune:
-  cbow: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
+  word2vec: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
   bert_sts: {base: models/tiny, epochs: 1, batch_size: 8, precision: float32}
   sbert: {base: models/tiny, folds: 2, epochs: 1, layers: 1}
-  fuse: {parts: [tuned, sbert, cbow, cider], folds: 2}
+  fuse: {parts: [tuned, sbert, word2vec, cider], folds: 2}
 encode: {rows_per_shard: 90}
 neighbours: {k: 10}
 judge: {split: val, resamples: 5}
@@ -39,13 +39,13 @@ sources:
   same_image: {source: same_image}
   cider: {source: cider, tokenizer: lower_split}
   cider_ptb: {source: cider, tokenizer: ptb}
-  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+  word2vec: {source: cbow, tokenizer: lower_split, vectors: word2vec}
   sbert: {source: sbert, model: models/tiny}
   tuned: {source: sbert, model: data/tuned}
   wmd: {source: wmd, tokenizer: lower_split, vectors: word2vec}
   spice: {source: spice}
   meteor: {source: meteor}
-  bert_sts: {source: bert_sts, gate: cbow, threshold: 0.9}
+  bert_sts: {source: bert_sts, gate: word2vec, threshold: 0.9}
   fuse: {source: fuse, gate: cider, gate_top: 20}
 """
 EXPERIMENTS = """
@@ -61,12 +61,12 @@ FIT = (
 )
 INDEX = "--set neighbours.index=IVF4,Flat"
 MORE = "ingest --path more.jsonl --replace"
-ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
+ENCODED = ("same_image", "cider", "cider_ptb", "word2vec", "sbert", "wmd", "spice", "meteor")
 # The last five bring encodings and neighbours up to date after captions were added.
 STAGES = (
     "fetch eccv",
     "ingest",
-    "tune cbow",
+    "tune word2vec",
     *(f"encode --label {label} --split all" for label in ENCODED),
     "tune bert_sts",
     "encode --label bert_sts --split all",
@@ -75,10 +75,10 @@ STAGES = (
     *(f"encode --label {label} --split all" for label in ("tuned", "fuse")),
     *(f"neighbours --label {label}" for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
     "neighbours --label cider --queries images",
-    f"neighbours --label cbow {INDEX}",
+    f"neighbours --label word2vec {INDEX}",
     *(f"export lookup --label {label} --split all" for label in ("cider", "spice", "fuse")),
-    f"export lookup --label cbow --split all {INDEX}",
-    f"export wds --label cbow --split all --captions-per-shard 90 {INDEX}",
+    f"export lookup --label word2vec --split all {INDEX}",
+    f"export wds --label word2vec --split all --captions-per-shard 90 {INDEX}",
     "export batches --label cider --split train --batch-size 8 --sampler neighbour",
     "export batches --label meteor --split train --batch-size 16 --name pairs",
     "encode --label same_image --split val",  # `tune fuse` has made that of cider

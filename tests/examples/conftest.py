@@ -49,7 +49,7 @@ def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:
     captions = [c for c in captions if c["split"] != "test" or c["image_id"] in shown]
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}, **ingest}
-    params["tune"]["cbow"] |= {"width": 16, "epochs": 1, "min_count": 1}
+    params["tune"]["word2vec"] |= {"width": 16, "epochs": 1, "min_count": 1}
     params["judge"] |= {"split": "val", "resamples": 10}
     folder = Folder(path)
     folder.write(captions, params)

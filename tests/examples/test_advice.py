@@ -14,11 +14,11 @@ from tests.golden.today import Folder
 ADVISED = re.compile(r"[`']?(relabel [a-z][^`\n]*?)[`'.]?(?:\n|`|$)")
 COMMANDS = (
     "neighbours --label cider --candidates test",
-    "correlate --cxc --label cbow --split val",
+    "correlate --cxc --label word2vec --split val",
     "nearest 'a dog' --label sbert",
     "false-negatives --label sbert --split test",
     "report --split train",
-    "export lookup --label cbow --split test",
+    "export lookup --label word2vec --split test",
     "export faiss --label sbert --split test --index IVF4,Flat",
     "export batches --label sbert --split train --batch-size 8 --epochs 1 --seed 0 --sampler graded",
     "export trec --label cider --split test",

@@ -4,6 +4,7 @@ ECCV Caption.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,20 @@ from relabel.stages.run import run
 PUBLISHED = {  # label, task, subset and statistic to the figure and its tolerance; CxC test and ECCV Caption
     ("same_image", "sits", "all", "pearson"): (0.7115, 0.0005),
     ("same_image", "sits", "c2i_intrasim", "pearson"): None,
-    ("cbow", "sits", "all", "pearson"): (0.8712, 0.0009),
-    ("cbow", "sits", "c2i_intrasim", "pearson"): (0.7255, 0.0008),
-    ("cbow", "sts", "all", "pearson"): (0.7219, 0.0008),
-    ("cbow", "sts", "c2c_isim", "pearson"): (0.6636, 0.0008),
-    ("cbow", "sts", "c2c_cocaption", "pearson"): (0.6261, 0.0008),
-    ("cbow", "eccv", "i2t", "map_at_r"): (38.030, 0.0195),
-    ("cbow", "eccv", "i2t", "r_precision"): (41.123, 0.021),
-    ("cbow", "eccv", "t2i", "map_at_r"): (32.988, 0.0165),
-    ("cbow", "eccv", "t2i", "r_precision"): (39.830, 0.020),
+    ("cbow", "sits", "all", "pearson"): (0.7563, 0.0005),
+    ("cbow", "sits", "c2i_intrasim", "pearson"): (0.4215, 0.0005),
+    ("cbow", "sts", "all", "pearson"): (0.4289, 0.0005),
+    ("cbow", "eccv", "i2t", "map_at_r"): (34.61, 0.02),
+    ("cbow", "eccv", "t2i", "map_at_r"): (23.78, 0.02),
+    ("word2vec", "sits", "all", "pearson"): (0.8712, 0.0009),
+    ("word2vec", "sits", "c2i_intrasim", "pearson"): (0.7255, 0.0008),
+    ("word2vec", "sts", "all", "pearson"): (0.7219, 0.0008),
+    ("word2vec", "sts", "c2c_isim", "pearson"): (0.6636, 0.0008),
+    ("word2vec", "sts", "c2c_cocaption", "pearson"): (0.6261, 0.0008),
+    ("word2vec", "eccv", "i2t", "map_at_r"): (38.030, 0.0195),
+    ("word2vec", "eccv", "i2t", "r_precision"): (41.123, 0.021),
+    ("word2vec", "eccv", "t2i", "map_at_r"): (32.988, 0.0165),
+    ("word2vec", "eccv", "t2i", "r_precision"): (39.830, 0.020),
     ("cider", "sits", "all", "pearson"): (0.738, 0.001),
     ("cider", "sits", "c2i_intrasim", "pearson"): (0.487, 0.001),
     ("cider_lower_split", "sits", "all", "pearson"): (0.7346, 0.0005),
@@ -62,9 +68,11 @@ def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: py
     for module in ("cxc", "cxc_figures"):
         monkeypatch.setattr(f"relabel.judge.{module}.human_scores", scores)
     few = {"judge.resamples": 20, "judge.draws": 20}  # no figure here depends on them
+    # GloVe is not in a package.
+    published = {key: given for key, given in PUBLISHED.items() if key[0] != "cbow" or "RELABEL_MIRROR" in os.environ}
     outcome = run(Project(load_config(None, overrides=few), Runtime()))
     assert outcome.problems == []
     rows = {(r["label"], r["task"], r["subset"]): r for r in outcome.report.records}
-    assert {rows[label, "sits", "all"]["n"] for label, *_ in PUBLISHED} == {44_833}
-    expected = {key: given and pytest.approx(given[0], abs=given[1]) for key, given in PUBLISHED.items()}
-    assert {(*key, statistic): rows[tuple(key)][statistic] for *key, statistic in PUBLISHED} == expected
+    assert {rows[label, "sits", "all"]["n"] for label, *_ in published} == {44_833}
+    expected = {key: given and pytest.approx(given[0], abs=given[1]) for key, given in published.items()}
+    assert {(*key, statistic): rows[key[0], key[1], key[2]][statistic] for *key, statistic in published} == expected

@@ -32,7 +32,7 @@ NOT_RUN = {
     r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
     r"relabel correlate .*--on (cxc,)?flickr8k-expert": "the files of the set are handed out on request",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
-    r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
+    r"relabel (correlate|run|encode) .*\bcbow\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
     r"relabel .*--dataset coco_proxy": "`python -m experiments.proxy_features` writes its captions",
     r"relabel .*--scheduler ": "needs a Dask cluster",
@@ -59,10 +59,10 @@ PREPARED = {
         "correlate --cxc --split val --label sbert,cider",  # pages judge with other parameters
     ),
     r"relabel export batches .*meteor": ("encode --label meteor --split test",),
-    r"relabel encode --label wmd": ("tune cbow",),
-    r"relabel neighbours --label wmd": ("tune cbow", "encode --label wmd --split train"),
+    r"relabel encode --label wmd": ("tune word2vec",),
+    r"relabel neighbours --label wmd": ("tune word2vec", "encode --label wmd --split train"),
     r"relabel export batches .*--items images": (
-        "tune cbow",
+        "tune word2vec",
         "encode --label wmd --split train",
         "neighbours --label wmd --candidates train --queries images",
     ),

@@ -36,9 +36,11 @@ def test_python_reads_the_file_of_the_folder_unless_parameters_are_given(tmp_pat
 def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("judge: {seed: 1, resamples: 10}\n")
     assert load_config(None).judge.seed == 1
-    config = load_config(None, ["judge.seed=2", "sources.cbow.vectors=glove"], {"judge.seed": 3, "judge.split": None})
+    config = load_config(
+        None, ["judge.seed=2", "sources.cbow.vectors=word2vec"], {"judge.seed": 3, "judge.split": None}
+    )
     assert (config.judge.seed, config.judge.resamples, config.judge.split) == (3, 10, "test")
-    assert config.sources["cbow"].model_dump()["vectors"] == "glove"
+    assert config.sources["cbow"].model_dump()["vectors"] == "word2vec"
     assert set(config.sources) == set(Config().sources)
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from relabel_cli.root import app
 
-ALONE = (["fetch"], ["ingest"], ["tune", "cbow"], ["export", "neighbours"])
+ALONE = (["fetch"], ["ingest"], ["tune", "word2vec"], ["export", "neighbours"])
 """Commands that compute nothing in threads."""
 
 

@@ -34,7 +34,7 @@ from relabel.store.artefact import Recipe, build
 
 PARAMS: dict[str, Any] = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl"},
-    "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
+    "tune": {"word2vec": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
     "neighbours": {"k": 8},
     "judge": {"split": "val", "resamples": 5, "draws": 2},
     "export": {
@@ -57,7 +57,7 @@ SPLITS = {"train": 10, "val": 20, "test": 10}
 
 NEAR = tuple(f"neighbours --label L --candidates val --queries {queries}" for queries in ("captions", "images"))
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
-TUNE = "tune cbow"
+TUNE = "tune word2vec"
 TABLES = (ENCODE, *NEAR, LOOKUP)
 _TRAINER = "--features features --captions labels/mine/corpus --device cpu --json"
 _SIZES = "--set val=test --set embed_dim=8 --set word_dim=6 --set min_count=1 --set log_every=1"
@@ -124,12 +124,12 @@ class Change(NamedTuple):
     fuse: int = 1
 
 
-MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.cbow.width": 5}
+MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.word2vec.width": 5}
 INDEX, NO_INDEX = {"neighbours.index": "IVF4,Flat"}, {"neighbours.index": None}
 AS_CIDER = {"sources.words": {"source": "cider", "tokenizer": "lower_split"}}
 MEAN_ONCE = tuple(f"{command} --set sources.words.pooling=mean --replace" for command in (*NEAR, LOOKUP))
 SIGMA_ONCE, WIDTH_ONCE = (f"{ENCODE} --set sources.cider.sigma=3 --replace",), (f"{TUNE} --width 5 --replace",)
-OTHER_CORPUS = ("another corpus. Run `relabel tune cbow --dataset mine`",)
+OTHER_CORPUS = ("another corpus. Run `relabel tune word2vec --dataset mine`",)
 _NEAR_EXPORTS = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup")
 STALE_NEAR = (*_NEAR_EXPORTS, "ids", "ids of images", "false-negatives")
 """Readers of neighbours that no longer are today's."""

@@ -87,7 +87,7 @@ def test_a_command_leaves_every_file_as_it_was(command: str, code: int, message:
 @pytest.mark.parametrize(
     ("folder", "command"),
     [
-        ("data/word2vec/mine", "tune cbow --set 'tune.cbow={splits: [train], tokenizer: lower_split, width: 4}'"),
+        ("data/word2vec/mine", "tune word2vec --width 4 --tokenizer lower_split"),
         ("labels/mine/encodings/train/same_image", "encode --split train --label same_image"),
         ("labels/mine/exports/train/batches/p", f"{PLAN} p"),
         ("labels/mine/neighbours/train/captions/cider", "neighbours --label cider --candidates train -k 3"),

@@ -39,6 +39,7 @@ def correlate(
     chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
     if picture is not None and {*chosen} == {"eccv"}:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
+    label = common.chosen(project, label)
     outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & {*chosen} and not scores:
         names = label or project.config.sources
@@ -48,4 +49,4 @@ def correlate(
     show_outcome(common, outcome, style)
 
 
-app = verb(correlate, WORKERS, JudgeParams, "split resamples statistic gate", "judge")
+app = verb(correlate, (*WORKERS, "skip_missing"), JudgeParams, "split resamples statistic gate", "judge")

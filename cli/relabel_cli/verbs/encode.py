@@ -17,8 +17,7 @@ def encode(
 ) -> None:
     """Encode every caption with a source."""
     project = common.project()
-    names = label or list(project.config.sources)
-    project.check_labels(names)
+    names = common.chosen(project, label) or project.available(project.config.sources)
     parts = project.label_splits(split)
     for part in parts:
         for name in names:
@@ -32,4 +31,4 @@ def encode(
             raise error
 
 
-app = verb(encode, TASKS)
+app = verb(encode, (*TASKS, "skip_missing"))

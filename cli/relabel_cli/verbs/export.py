@@ -17,6 +17,7 @@ from relabel_cli.options import BUILD, READ, TASKS, SharedOptions, group, label_
 
 BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
 WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
+WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
 SplitOption = Annotated[
     Split | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
@@ -52,7 +53,7 @@ def wds(common: SharedOptions, label: Labels, split: SplitOption = None) -> None
 def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
     """Run the stage of an export for each label; `more`: its further arguments."""
     project = common.project()
-    project.check_labels(labels)
+    labels = common.chosen(project, labels)
     chosen = project.training_split(split)
     for label in labels:
         common.run(stage(project, label, chosen, *more))
@@ -66,14 +67,14 @@ def format_verb(kind: str) -> Any:
 
     model = format_params(kind)
     call.__doc__ = EXPORTS[kind][2]
-    return verb(call, BUILD, model, " ".join(model.model_fields), f"export.{kind}")
+    return verb(call, WRITE, model, " ".join(model.model_fields), f"export.{kind}")
 
 
 app = group(
     "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
-    lookup=verb(lookup, BUILD, ExportLookupParams, "dtype", "export.lookup"),
+    lookup=verb(lookup, WRITE, ExportLookupParams, "dtype", "export.lookup"),
     neighbours=verb(neighbours, (*READ, "replace")),
-    batches=verb(batches, TASKS, ExportBatchesParams, BATCHES, "export.batches"),
+    batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, BATCHES, "export.batches"),
     wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -17,7 +17,8 @@ def neighbours(
     """Find the most relevant captions of every caption or image."""
     project = common.project()
     config = project.config
-    for name in label or [name for name in config.sources if config.source(name).supports("neighbours") is None]:
+    able = [name for name in config.sources if config.source(name).supports("neighbours") is None]
+    for name in common.chosen(project, label) or project.available(able):
         common.run(stages.neighbours(project, name), neighbours_text)
 
 
@@ -30,4 +31,4 @@ def neighbours_text(metadata: Mapping[str, Any]) -> str:
     return f"{found}; {about or 'exact'}"
 
 
-app = verb(neighbours, TASKS, NeighboursParams, "k queries candidates split index", "neighbours")
+app = verb(neighbours, (*TASKS, "skip_missing"), NeighboursParams, "k queries candidates split index", "neighbours")

@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
     project = common.project()
-    result = write(project, split, label)
+    result = write(project, split, common.chosen(project, label))
     # The path is the result; problems and other folders go to standard error.
     pages = [str(path) for path in result.pages]
     result.paths = {name: path for name, path in result.paths.items() if path not in result.pages}
@@ -28,4 +28,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report, WORKERS, JudgeParams, "resamples gate", "judge")
+app = verb(report, (*WORKERS, "skip_missing"), JudgeParams, "resamples gate", "judge")

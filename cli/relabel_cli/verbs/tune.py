@@ -10,22 +10,22 @@ import typer
 
 from relabel import stages
 from relabel.sources.bert_sts.tune import TuneBertStsParams
-from relabel.sources.cbow.tune import TuneCbowParams
+from relabel.sources.cbow.tune import TuneWord2vecParams
 from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "replace")
-CBOW = "splits tokenizer context window architecture width epochs min_count seed"
+WORD2VEC = "splits tokenizer context window architecture width epochs min_count seed"
 BERT_STS = "on base revision epochs batch_size learning_rate max_length precision seed"
 FUSE = "on parts free_parts altered_pairs folds seed"
 SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
 
-def cbow(common: SharedOptions) -> None:
-    """Train word vectors on a corpus, for labels of cbow with `vectors: word2vec`."""
-    common.run(stages.tune_cbow(common.project()))
+def word2vec(common: SharedOptions) -> None:
+    """Train word vectors on a corpus, for the label word2vec: cbow with `vectors: word2vec`."""
+    common.run(stages.tune_word2vec(common.project()))
 
 
 def best(common: SharedOptions) -> None:
@@ -68,7 +68,7 @@ def model_text(metadata: Mapping[str, Any]) -> str:
 app = group(
     "Train or fit the model of a source.",
     best=verb(best, WORKERS),
-    cbow=verb(cbow, (*READ, "replace"), TuneCbowParams, CBOW, "tune.cbow"),
+    word2vec=verb(word2vec, (*READ, "replace"), TuneWord2vecParams, WORD2VEC, "tune.word2vec"),
     bert_sts=verb(bert_sts, TRAIN, TuneBertStsParams, BERT_STS, "tune.bert_sts"),
     fuse=verb(fuse, WORKERS, TuneFuseParams, FUSE, "tune.fuse"),
     sbert=verb(sbert, TRAIN, TuneSbertParams, SBERT, "tune.sbert"),

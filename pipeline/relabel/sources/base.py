@@ -56,6 +56,10 @@ class SourceParams(Parameters):
         """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`, `INT8` or `GATE`."""
         return ()
 
+    def fetched(self) -> tuple[str, ...]:
+        """Return the datasets of `relabel fetch` without which a label of these parameters is left out of a run."""
+        return ()
+
 
 @dataclass(frozen=True)
 class SourceSpec:

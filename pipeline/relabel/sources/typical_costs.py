@@ -34,12 +34,13 @@ FAISS = {"cbow": Cost(0.008, 416), "sbert": Cost(0.019, 1_552)}
 PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.127), "bert_sts": Cost(3.5)}
 
 _MEASURED_AT_DEFAULT = ("model", "vectors", "weighting")  # parameters on which the cost depends
+_SAME_COST = ("word2vec",)  # GloVe's default width is word2vec's
 
 
 def typical_cost(table: dict[str, Cost], params: SourceParams) -> Cost | None:
     """Return the cost of a label's artefact; None if its source was not measured with this model."""
     fields = type(params).model_fields
     for name in _MEASURED_AT_DEFAULT:
-        if name in fields and getattr(params, name) != fields[name].default:
+        if name in fields and getattr(params, name) not in (fields[name].default, *_SAME_COST):
             return None
     return table.get(params.source)

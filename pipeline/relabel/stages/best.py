@@ -47,8 +47,8 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
 _BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "extra_datasets": ("stsb", "sick")}
 """Parameters of the recommended sentence encoder that differ from the defaults."""
 _BEST_FUSE: dict[str, Any] = {
-    "parts": ("tuned", "cbow", "cider"),
-    "free_parts": ("cbow", "cider"),
+    "parts": ("tuned", "word2vec", "cider"),
+    "free_parts": ("word2vec", "cider"),
     "altered_pairs": 1500,
 }
 """Parameters of the recommended fuse that differ from the defaults."""

@@ -201,7 +201,7 @@ def correlate(
     judged beside the labels on CxC and sets of texts (see `relabel.judge.scores`). With functions, too, empty `labels`
     stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
     """
-    names = list(labels) or ([] if scores or functions else list(project.config.sources))
+    names = list(labels) or ([] if scores or functions else project.available(project.config.sources))
     for name in names:
         project.config.parts(name)  # raises if the label is made of itself
     everything = "all" in against
@@ -272,8 +272,12 @@ def with_baseline(project: Project, labels: Sequence[str], against: Sequence[Aga
 
 
 def is_complete(project: Project, labels: Sequence[str]) -> bool:
-    """Return whether a report is that of the parameter file: of all its labels, and maybe others, without options."""
+    """Return whether a report is that of the parameter file: of all its labels, and maybe others, without options.
+
+    Labels that lack what `relabel fetch` gets do not count.
+    """
     config, file = project.config, project.config.file
     # The split is in the path of the report.
     judge = file.judge.model_copy(update={"split": config.judge.split})
-    return (not labels or {*labels} >= {*file.sources}) and (config.sources, config.judge) == (file.sources, judge)
+    same = (config.sources, config.judge) == (file.sources, judge)
+    return same and (not labels or {*labels} >= {*project.available(file.sources)})

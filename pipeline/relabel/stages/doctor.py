@@ -38,7 +38,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
         ("offline", partial(_extra, "offline"), "sbert downloads its model from the hub"),
         ("faiss", _faiss, "no indexes of faiss, or encoders on torch, at half the speed; exact search works"),
-        ("tune", partial(_extra, "tune"), "`relabel tune cbow` cannot run"),
+        ("tune", partial(_extra, "tune"), "`relabel tune word2vec` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
         ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),

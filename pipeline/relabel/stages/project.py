@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
+from relabel.datasets import locate
 from relabel.store.artefact import PARAMETERS
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
@@ -120,6 +121,25 @@ class Project:
         """Raise for an unknown label, whose name is a better message than what it lacks later."""
         for label in labels:
             self.config.params(label)
+
+    def available(self, labels: Iterable[str]) -> list[str]:
+        """Return the labels that have what `relabel fetch` gets for them; the others are noted.
+
+        Raises MissingError if none has.
+        """
+        found, missing = list[str](), list[MissingError]()
+        for label in labels:
+            names = [name for source in self.config.with_parts(label).values() for name in source.params.fetched()]
+            try:
+                for name in names:
+                    locate(name, None, self.runtime.data)
+                found.append(label)
+            except MissingError as error:
+                self.note_once(f"{label} is left out: {error}")
+                missing.append(error)
+        if missing and not found:
+            raise missing[0]
+        return found
 
     def training_split(self, split: str | None) -> str:
         """Return a named split; without a name, train if the corpus has it, its only split, or all."""

@@ -39,7 +39,8 @@ def run(
 
     The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
     neighbours, a lookup for training, indexes of faiss for labels of vectors, and the report. A label that lacks
-    something (Java, a model, vectors) is left out and named; all others are built.
+    something (Java, a model) is left out and named; all others are built. Unless it is among `labels`, a label without
+    the word vectors that `relabel fetch` gets is only noted.
 
     `split`: by default `judge.split` of a benchmark, and each split of other data. `labels`: labels to build. If empty,
     every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
@@ -164,12 +165,12 @@ def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Proje
     judge = config.judge.model_copy(update={"split": split})
     project = replace(project, config=config.model_copy(update={"judge": judge}))
     against = ["cxc", "eccv"] if split == "test" else ["cxc"]
-    return project, with_baseline(project, list(labels) or list(config.sources), against), against
+    return project, with_baseline(project, list(labels) or project.available(config.sources), against), against
 
 
 def _exported(project: Project, labels: Sequence[str]) -> list[str]:
     """Return the named labels, or those of `export.labels` if none is named."""
-    return list(labels) or project.config.exported
+    return list(labels) or project.available(project.config.exported)
 
 
 def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:

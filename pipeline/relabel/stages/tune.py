@@ -18,11 +18,11 @@ from relabel.store.artefact import Recipe, check_place
 from relabel.store.manifest import MANIFEST, Spec
 
 
-def tune_cbow(project: Project) -> Job:
+def tune_word2vec(project: Project) -> Job:
     """Prepare to train word vectors on the corpus. Labels find them by the dataset, so they have no --out."""
-    from relabel.sources.cbow.tune import tune_cbow
+    from relabel.sources.cbow.tune import tune_word2vec
 
-    return model_job(project, "cbow", tune_cbow(project.config.tune.cbow, project.corpus, project.runtime))
+    return model_job(project, "word2vec", tune_word2vec(project.config.tune.word2vec, project.corpus, project.runtime))
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> Job:
@@ -95,7 +95,7 @@ def check_model(project: Project, name: str, label: str) -> None:
     """Raise unless a label's model of `SourceParams.tuned_models` is that of the current captions and parameters."""
     project = project.parent or project
     # Where another source lacks its model, it says so itself; it does not know the dataset of word vectors.
-    if name == "cbow" or (model_folder(project, name, label) / MANIFEST).exists():
+    if name == "word2vec" or (model_folder(project, name, label) / MANIFEST).exists():
         (cross_encoder(project) if name == "bert_sts" else tuned_model(project, name, label)).open()
 
 
@@ -112,7 +112,7 @@ def tuned_model(project: Project, name: str, label: str) -> Job:
     if not project.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(project)
     makers = {INT8: int8_encoder, GATE: gate_threshold}
-    return makers[name](project, label) if name in makers else tune_cbow(project)
+    return makers[name](project, label) if name in makers else tune_word2vec(project)
 
 
 def model_folder(project: Project, name: str, label: str = "") -> Path:
@@ -121,5 +121,5 @@ def model_folder(project: Project, name: str, label: str = "") -> Path:
     if name in (INT8, GATE):
         source: Any = project.config.source(label)
         return Path(source.int8_folder(data) if name == INT8 else source.gate_folder(data))
-    places = {"cbow": f"{TUNED}/{(project.parent or project).config.ingest.dataset}", "sbert": "sbert-cxc"}
+    places = {"word2vec": f"{TUNED}/{(project.parent or project).config.ingest.dataset}", "sbert": "sbert-cxc"}
     return data / places.get(name, name)

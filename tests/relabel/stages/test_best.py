@@ -52,8 +52,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     settings = [
         "ingest={dataset: coco, format: jsonl, path: captions.jsonl, expected: {}}",
         f"tune.sbert={{base: {tiny_encoder(tmp_path / 'tiny')}}}",
-        f"tune.cbow={words}",
-        "sources={cbow: {source: cbow, tokenizer: lower_split}, cider: {source: cider, tokenizer: lower_split}}",
+        f"tune.word2vec={words}",
+        "sources.word2vec.tokenizer=lower_split",
+        "sources.cider.tokenizer=lower_split",
     ]
     return Project(load_config(None, settings), Runtime(data=Path("data"), threads=1, device="cpu"))
 
@@ -61,7 +62,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 @pytest.mark.slow
 def test_from_captions_to_the_label(project: Project) -> None:
     models = stages.tune_best(project)
-    assert open_artefact(Path("data/fuse"), "fuse_model").metadata["parts"] == ["tuned", "cbow", "cider"]
+    assert open_artefact(Path("data/fuse"), "fuse_model").metadata["parts"] == ["tuned", "word2vec", "cider"]
     encoding = stages.build_encoding(project, "fuse", "val")
     assert encoding.kind == "encoding"
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}

@@ -190,7 +190,7 @@ def other_values(kind: Any, value: Any) -> Iterator[Any]:
 Make = Callable[[Project], Spec]
 # Parameters to the artefact that they belong to, where one situation suffices.
 MADE: dict[str, Make] = {
-    "tune.cbow": lambda p: stages.tune_cbow(p).spec,
+    "tune.word2vec": lambda p: stages.tune_word2vec(p).spec,
     "tune.bert_sts": lambda p: stages.tune_bert_sts(p).spec,
     "tune.sbert": lambda p: stages.tune_sbert(p, Path("tuned")).spec,
     "tune.fuse": lambda p: stages.tune_fuse(p, Path("fuse3")).spec,

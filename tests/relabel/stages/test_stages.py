@@ -5,6 +5,7 @@ other parameters, and report labels that cannot be built.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 import yaml
 from tests.relabel.published import few_scores, write_captions
+from tests.relabel_cli.runner import invoke
 
 import relabel
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.runtime import SILENT, Runtime
+from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.judge.scores import FunctionRelevance, TextFunction, score_cxc_with_function
 from relabel.stages import Project
 from relabel.stages.correlate import correlate
@@ -43,6 +45,17 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(f"relabel.judge.{module}.human_scores", few_scores)
     write_captions(tmp_path / "captions.jsonl")
     return tmp_path
+
+
+@dataclass
+class Notes(Progress):
+    """Progress that keeps its notes."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Keep a line."""
+        self.lines.append(text)
 
 
 def project(*settings: str) -> Project:
@@ -193,3 +206,31 @@ def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
     assert ("good", "sits", "all") in records(outcome)
     with pytest.raises(MissingError, match=r"gone\.txt"):
         correlate(project(broken), ["bad"], ["cxc"])
+
+
+def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    glove = "{source: cbow, tokenizer: lower_split}"
+    gated = "{source: bert_sts, gate: glove}"
+    sources = f"sources={{same_image: {{source: same_image}}, glove: {glove}, gated: {gated}}}"
+    left_out = [f"{label} is left out: data/glove: glove is not here" for label in ("glove", "gated")]
+    built = project(sources, "export.labels=[glove]")
+    with pytest.raises(MissingError, match="relabel fetch glove"):
+        run(built)  # nothing is left to export
+    noted = Notes()
+    built = replace(project(sources, "export.labels=[]"), runtime=Runtime(progress=noted))
+    outcome = run(built)
+    assert outcome.problems == []
+    assert ("same_image", "sits", "all") in records(outcome)
+    assert ("glove", "sits", "all") not in records(outcome)
+    assert outcome.write  # the report of the parameter file is that of the labels that are left
+    assert [note for note in noted.lines if "left out" in note] == [
+        f"{line}. Get it with `relabel fetch glove`." for line in left_out
+    ]
+    with pytest.raises(MissingError, match="relabel fetch glove"):
+        correlate(built, ["glove"], ["cxc"])
+    (small / "params.yaml").write_text(yaml.safe_dump(built.config.model_dump(mode="json")), encoding="utf-8")
+    encode = ["encode", "--split", "val", "--label", "glove,same_image"]
+    assert invoke(*encode)[0] == 3
+    assert invoke(*encode, "--skip-missing")[0] == 0
+    assert invoke("encode", "--split", "val", "--label", "glove", "--skip-missing")[0] == 3

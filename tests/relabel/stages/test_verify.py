@@ -22,7 +22,7 @@ from relabel.store.manifest import read_manifest
 FETCHED = "eccv"
 PARAMS = """
 ingest: {format: jsonl, path: captions.jsonl, expected: {}, rows_per_shard: 60}
-tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+tune: {word2vec: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
 encode: {rows_per_shard: 60}
 neighbours: {k: 20}
 judge: {split: val, resamples: 5, draws: 2}
@@ -30,7 +30,7 @@ export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
 sources:
   same_image: {source: same_image}
   cider: {source: cider, tokenizer: lower_split}
-  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+  word2vec: {source: cbow, tokenizer: lower_split, vectors: word2vec}
 """
 
 
@@ -45,7 +45,7 @@ def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("RELABEL_MIRROR", raising=False)
         project = stages.Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
         assert run(project).problems == []
-        stages.export_lookup(project, "cbow", "val").run()
+        stages.export_lookup(project, "word2vec", "val").run()
         stages.export_batches(project, "cider", "val", "batches").run()
         datasets.fetch("eccv", Path("data"))
     return folder

@@ -1,4 +1,4 @@
-"""`relabel tune cbow`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file for the source cbow.
+"""`relabel tune word2vec`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file for the source cbow.
 
 Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in Vector Space", ICLR workshop 2013.
 
@@ -44,7 +44,7 @@ from relabel.store.workdir import Work
 _STEP = 1000  # documents between two moves of the bar
 
 
-class TuneCbowParams(Parameters):
+class TuneWord2vecParams(Parameters):
     """Parameters of word2vec training."""
 
     splits: tuple[Literal["train", "val", "test"], ...] = Field(("train",), description="Splits to train on.")
@@ -69,7 +69,7 @@ class TuneCbowParams(Parameters):
     seed: Seed = Field(1, description="Seed of the random start, skipping and negative samples.")
 
 
-def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recipe:
+def tune_word2vec(params: TuneWord2vecParams, corpus: Corpus, runtime: Runtime) -> Recipe:
     """Return the recipe of word vectors: a text file with words by descending frequency.
 
     Training uses one thread, so the same corpus, parameters and machine give the same bytes. The name appears in cbow
@@ -95,7 +95,7 @@ def tune_cbow(params: TuneCbowParams, corpus: Corpus, runtime: Runtime) -> Recip
     return Recipe("word_vectors", name, config, {"corpus": corpus.digest}, fill)
 
 
-def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:
+def _documents(params: TuneWord2vecParams, corpus: Corpus, rows: range) -> list[str]:
     """Return the tokens of each image's captions, or of each caption, joined by single spaces; none is empty."""
     texts = corpus.words(params.tokenizer, rows)
     if params.context == "image":
@@ -107,7 +107,7 @@ def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]
     return [t for t in texts if t]
 
 
-def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tuple[list[str], NDArray[np.float64]]:
+def _train(params: TuneWord2vecParams, documents: list[str], runtime: Runtime) -> tuple[list[str], NDArray[np.float64]]:
     """Train word2vec; return V words by descending frequency and their (V, D) vectors."""
     try:
         from gensim.models import Word2Vec

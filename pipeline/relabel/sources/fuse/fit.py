@@ -42,7 +42,7 @@ class TuneFuseParams(Parameters):
     )
     penalty: float = Field(1e-5, gt=0, le=1e9, description="Penalty of the mean squared slope of a curve.")
     free_parts: tuple[str, ...] = Field(
-        (), description="Parts that may also be evidence against relevance: --free-parts cbow,cider."
+        (), description="Parts that may also be evidence against relevance: --free-parts word2vec,cider."
     )
     cap: float = Field(
         0.9,

@@ -15,22 +15,26 @@ from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact
 
 TUNED = "word2vec"
-"""Name of the word vectors that `relabel tune cbow` trains, and their folder in the data folder, one per dataset."""
+"""Name of the word vectors that `relabel tune word2vec` trains, and of their folders in the data folder, by dataset."""
+VECTORS = (
+    "Word vectors: glove (fetched by `relabel fetch glove`), word2vec (trained on the dataset by `relabel tune "
+    "word2vec`), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER."
+)
 
 
 class WordVectorParams(SourceParams):
     """Parameters of a source that uses word vectors."""
 
     paths: ClassVar[Paths] = {"vectors": {TUNED: f"{TUNED}/{{dataset}}", "glove": None}}
-    vectors: str = Field(
-        TUNED,
-        description="Word vectors: word2vec (trained on the dataset by `relabel tune cbow`), glove (fetched by "
-        "`relabel fetch glove`), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
-    )
+    vectors: str = Field(TUNED, description=VECTORS)
 
     @override
     def tuned_models(self) -> tuple[str, ...]:
-        return ("cbow",) if self.vectors == TUNED else ()
+        return ("word2vec",) if self.vectors == TUNED else ()
+
+    @override
+    def fetched(self) -> tuple[str, ...]:
+        return ("glove",) if self.vectors == "glove" else ()
 
     def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
         """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding."""
@@ -47,10 +51,10 @@ class WordVectorParams(SourceParams):
 
 
 def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
-    """Find the file that `vectors` names: `glove`, a file, or a folder that `relabel tune cbow` wrote."""
+    """Find the file that `vectors` names: `glove`, a file, or a folder that `relabel tune word2vec` wrote."""
     if vectors == "glove":
         return WordVectorsFile.at(locate("glove", None, data))
-    todo = "Run `relabel tune cbow`, or set `vectors` to glove or to a file."
+    todo = "Run `relabel tune word2vec`, or set `vectors` to glove or to a file."
     if vectors == TUNED:  # a project replaces the name by the folder of its dataset
         raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)
     folder = Path(vectors)

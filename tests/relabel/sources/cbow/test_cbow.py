@@ -1,8 +1,8 @@
 """Contract: cbow is the cosine of mean word vectors, equal to an explicit loop, in which the weighting `ladder` counts
 nouns twice.
 
-Contract: `tune cbow` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on every
-run, named after its training data and read by cbow. The default context of a word is its image.
+Contract: `tune word2vec` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on
+every run, named after its training data and read by cbow. The default context of a word is its image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.cbow import Cbow, CbowParams, load_tagger
-from relabel.sources.cbow.tune import TuneCbowParams, tune_cbow
+from relabel.sources.cbow.tune import TuneWord2vecParams, tune_word2vec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.words.params import find_vectors
 from relabel.sources.words.vectors import WordVectors, read_word_vectors
@@ -123,7 +123,7 @@ PARAMS: dict[str, Any] = {"width": 12, "epochs": 5, "sample": 1e-2}
 
 
 def tune(out: Path, corpus: Corpus, **params: Any) -> tuple[Manifest, bool]:
-    return build(out, tune_cbow(TuneCbowParams(**PARAMS | params), corpus, Runtime()))
+    return build(out, tune_word2vec(TuneWord2vecParams(**PARAMS | params), corpus, Runtime()))
 
 
 def cosine(found: WordVectors, a: str, b: str) -> float:
