@@ -117,7 +117,8 @@ def figures(folder: Path, label: str) -> dict[str, float]:
 
 
 def nearest(folder: Path, label: str, split: str = "val") -> Any:
-    table = pq.read_table(folder / "labels/coco/neighbours" / split / "captions" / label)
+    (file,) = (folder / "labels/coco/neighbours" / split / "captions" / label).glob("part-*.parquet")
+    table = pq.read_table(file)
     return table["row"].to_pylist(), table["neighbours"].to_pylist()
 
 
