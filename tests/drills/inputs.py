@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +22,11 @@ from tests.golden.hostile import numpy_file
 
 from relabel import stages
 from relabel.core.errors import RelabelError
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import Format, IngestParams
-from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
-from relabel.corpus.readers.columns import Columns
-from relabel.corpus.readers.scan_layout import read_scan, scan_files
-from relabel.corpus.readers.tables import open_table
+from relabel.corpus.readers import open_input
+from relabel.corpus.readers.coco import FILES, coco_files, read_coco
 from relabel.corpus.splits import coco_test_captions
 from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.judge.eccv import read_positives
@@ -65,6 +63,12 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
+def corpus(path: Path, form: Format, **params: Any) -> Corpus:
+    # A caption that damage left out is a caption that is missing in silence.
+    read = IngestParams(dataset="d", format=form, path=path, bad_records="error", **params)
+    return Corpus.from_tables(open_input(read, Runtime()).read())
+
+
 def coco() -> Input:
     files = {}
     for name, images in zip(FILES, ([0, 1], [2, 3]), strict=True):
@@ -74,7 +78,7 @@ def coco() -> Input:
 
     def read(folder: Path) -> Corpus:
         train_alone = lambda _, ids: dict.fromkeys(ids.tolist(), "train")  # noqa: E731
-        return Corpus.from_captions(read_coco(coco_files(folder), train_alone))
+        return Corpus.from_tables(read_coco(coco_files(folder), train_alone))
 
     return Input(files, read)
 
@@ -83,13 +87,12 @@ def karpathy() -> Input:
     sentences = [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS]
     images = [{"filename": f"{i}.jpg", "split": "train", "sentences": sentences[2 * i : 2 * i + 2]} for i in range(4)]
     content = dumped({"images": images})
-    return Input({"a.json": content}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d")))
+    return Input({"a.json": content}, lambda f: corpus(f / "a.json", "karpathy"))
 
 
 def table(name: str, content: bytes, form: Format) -> Input:
     def read(folder: Path) -> Corpus:
-        opened = open_table(folder / name, IngestParams(format=form, path=folder / name), Counter())
-        return Corpus.from_captions(opened.captions(Columns(), "d", {}))
+        return corpus(folder / name, form)
 
     return Input({name: content}, read)
 
@@ -111,8 +114,7 @@ def scan(ids: Any) -> Input:
     names = "".join(f"{r[f'{ids}_id']}\n" for r in RECORDS).encode()
 
     def read(folder: Path) -> Corpus:
-        captions = [c for path in scan_files(folder) for c in read_scan(path, "d", ids, 2)]
-        return Corpus.from_captions(captions)
+        return corpus(folder, "scan", ids=ids, captions_per_image=2)
 
     return Input({"test_caps.txt": lines, "test_ids.txt": names}, read)
 

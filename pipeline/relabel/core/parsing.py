@@ -1,4 +1,4 @@
-"""Files that a user names: checks of the path, strict UTF-8, JSON, ids and names of splits."""
+"""Files that a user names: checks of the path, strict UTF-8, JSON and ids."""
 
 from __future__ import annotations
 
@@ -26,10 +26,6 @@ def check_regular(path: Path, problem: str = "no such file", todo: str | None = 
 
 MAX_BYTES = 8 << 30
 """Maximum size of an unpacked .gz file in bytes. gzip can expand a file a thousandfold."""
-
-SPLIT_NAMES = {split: split for split in ("train", "val", "test")}
-SPLIT_NAMES |= {"restval": "train", "dev": "val", "validation": "val", "testall": "test"}
-"""Names of splits in the supported formats (Karpathy's JSON, SCAN's files, dataset hubs), and the split they mean."""
 
 
 def read_bytes(path: Path, size: int | None = None) -> bytes:
@@ -147,7 +143,9 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def identifier(value: object, key: str, where: str) -> str:
-    """Return an id that a file holds as a string or a whole number; "" for null."""
+    """Return an id that a file holds as a string or a whole number, also as a float; "" for null and NaN."""
+    if isinstance(value, float) and (value != value or value.is_integer()):
+        value = None if value != value else int(value)
     if value is not None and type(value) not in (str, int):
         problem = f"{key!r}: expected a string or a whole number, found {type(value).__name__}"
         raise CheckError(problem, where=where)
@@ -157,8 +155,3 @@ def identifier(value: object, key: str, where: str) -> str:
 def namespaced(namespace: str, value: str) -> str:
     """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report."""
     return value if not value or value.startswith(f"{namespace}:") else f"{namespace}:{value}"
-
-
-def split_name(value: str) -> str:
-    """Return train, val or test for a format's name of a split. Other names are returned unchanged, for the checks."""
-    return SPLIT_NAMES.get(value, value)

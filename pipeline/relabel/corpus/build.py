@@ -1,4 +1,4 @@
-"""Captions as readers yield them, and the checked, sorted and numbered table that is built from them.
+"""Captions as rules leave them, and the checked, sorted and numbered table that is built from them.
 
 The natural order of ids, in which digits sort as numbers, defines the rows.
 """
@@ -36,14 +36,13 @@ SCHEMA = pa.schema(
 )
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0."""
 
-_FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
+FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
 """Columns of captions in file order."""
 
 LONGEST = 10_000
 """Maximum number of characters of an id."""
 _CHUNK = 1 << 16  # captions in memory as Python objects
 _DIGITS = re.compile(r"([0-9]+)")
-_BLANK = re.compile(r"([^:]*:)?\s*")  # an id of nothing but its prefix
 
 
 class Caption(NamedTuple):
@@ -99,17 +98,17 @@ class CaptionRows:
         )
 
 
-def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
+def arrange(tables: Iterable[pa.Table], spill: Path | None = None, where: str | None = None) -> CaptionRows:
     """Check and sort captions by split, then image id and caption id in natural order.
 
-    `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
-    the captions, for the error of none.
+    `tables`: captions in file order, with `FILE_SCHEMA`. `spill`: file that holds them while they are in use, in place
+    of memory. It is removed. `where`: place of the captions, for the error of none.
     """
-    tables = _file_tables(captions)
+    tables = _chunks(map(_checked, tables))
     if spill is None:
-        columns = pa.concat_tables([*tables, _FILE_SCHEMA.empty_table()])
+        columns = pa.concat_tables([*tables, FILE_SCHEMA.empty_table()])
     else:
-        columns = map_tables(spill, tables, _FILE_SCHEMA)
+        columns = map_tables(spill, tables, FILE_SCHEMA)
     if not len(columns):
         raise CheckError("no captions at all", where=where)
     return _sort(columns)
@@ -167,36 +166,63 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_number)))
 
 
-def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
-    """Yield captions in tables of `_CHUNK` rows with `_FILE_SCHEMA`; raise for the first that is invalid by itself."""
-    reader = map(_checked, captions)
-    while chunk := list(islice(reader, _CHUNK)):
-        yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
-
-
-def _checked(caption: Caption) -> Caption:
-    """Return a valid caption; its place is its id if the reader named none."""
-    where, todo, fault = caption.where or caption.caption_id, None, ""
-    # The id of a caption may be made of that of its image.
-    if _BLANK.fullmatch(caption.image_id):
-        fault, todo = "the image id is blank", "Give every caption the id of its image, or remove the caption."
-    elif _BLANK.fullmatch(caption.caption_id):
-        fault = "the caption id is blank"
-    elif not caption.text.strip():
-        fault = f"caption {caption.caption_id} is empty"
-    elif caption.split not in SPLITS:
-        fault, todo = f"unknown split {caption.split!r}", f"Known: {', '.join(SPLITS)}."
-    elif any("\0" in name or len(name) > LONGEST for name in caption[:2]):
-        fault = f"ids with a zero character, or of more than {LONGEST:,} characters"
-    else:
-        # JSON can hold a lone surrogate, which UTF-8 cannot.
+def tables_of(captions: Iterable[Caption]) -> Iterator[pa.Table]:
+    """Yield captions in tables with `FILE_SCHEMA`; the place of a caption is its id if it has none."""
+    reader = iter(captions)
+    while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
         try:
-            "".join(caption[:4]).encode()
+            yield pa.table(dict(zip(FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=FILE_SCHEMA)
+        # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
-            fault = f"not Unicode text: {error.reason}"
-    if fault:
-        raise CheckError(fault, where=where, todo=todo)
-    return caption if caption.where else caption._replace(where=where)
+            where = next(c.where for c in chunk if not all(map(is_unicode, c[:4])))
+            raise CheckError("not Unicode text", where=where) from error
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be stored as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables of `_CHUNK` rows, of which the last one may have fewer."""
+    held, rows = list[pa.Table](), 0
+    for table in tables:
+        held.append(table)
+        rows += len(table)
+        if rows >= _CHUNK:
+            whole = pa.concat_tables(held)
+            full = rows - rows % _CHUNK
+            yield from (whole.slice(start, _CHUNK).combine_chunks() for start in range(0, full, _CHUNK))
+            held, rows = [whole.slice(full)], rows - full
+    if rows:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """Return captions that are valid by themselves; raise for the first that is not."""
+    blank = {name: pc.match_substring_regex(table[name], r"^([^:]*:)?\s*$") for name in ("image_id", "caption_id")}
+    odd = [
+        pc.or_(pc.match_substring(table[name], "\0"), pc.greater(pc.utf8_length(table[name]), LONGEST))
+        for name in blank
+    ]
+    faults = {
+        "the image id is blank": blank["image_id"],
+        "the caption id is blank": blank["caption_id"],
+        "caption {0.caption_id} is empty": pc.equal(pc.utf8_trim_whitespace(table["text"]), ""),
+        "unknown split {0.split!r}": pc.invert(pc.is_in(table["split"], pa.array(SPLITS))),
+        f"ids with a zero character, or of more than {LONGEST:,} characters": pc.or_(*odd),
+    }
+    rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
+    if found := {fault: row for fault, row in rows.items() if row >= 0}:
+        fault = min(found, key=found.__getitem__)
+        caption = Caption(*table.slice(found[fault], 1).to_pylist()[0].values())
+        todo = "Give every caption the id of its image, or remove the caption." if "image" in fault else None
+        raise CheckError(fault.format(caption), where=caption.where, todo=todo)
+    return table
 
 
 def _refuse(
@@ -212,4 +238,5 @@ def _refuse(
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
             if first != number:
                 problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
-            raise CheckError(problem, where=caption.where)
+            todo = "If ids are unique in their file only, give --ids shard." if first != number else None
+            raise CheckError(problem, where=caption.where, todo=todo)

@@ -1,0 +1,402 @@
+"""Containers: the bytes of files to batches of records, each with its place. The content decides, an ending is a hint.
+
+CSV and its relatives, JSON, JSON lines, Parquet and Arrow; `relabel.corpus.readers.webdataset` reads tars. Text is
+UTF-8 with or without a byte order mark, or UTF-16 with one. Memory is bounded by bytes, not by records.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import MAX_BYTES, check_regular, parse_json
+from relabel.corpus.params import IngestParams
+
+DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+"""Errors that pyarrow raises for a damaged Parquet file."""
+LONGEST = 16 << 20
+"""Maximum number of characters of a line and of a batch of records, and of bytes of a member of a tar."""
+LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token")
+_BLOCK = 1 << 20  # bytes that are read at once
+_ROWS = 1 << 14  # records of a batch
+_WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
+_TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
+"""First line of a Flickr token file: `IMAGE#K`, a separator, and the caption."""
+
+Step = str | int | None
+"""A part of a path into a record: a name, a number in a list, or None for all of a list."""
+Bad = Callable[[str, str], None]
+"""Takes the reason why a record is left out, and its place."""
+Record = tuple[int | str, Any, int]
+"""Number or name of a record, the record, and its approximate size in bytes."""
+
+
+class Batch(NamedTuple):
+    """Records. The place of each is `where` and its number. `column` returns the values at a path, one per record."""
+
+    where: str
+    numbers: Sequence[int | str]
+    column: Callable[[Sequence[Step]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file of records.
+
+    `example`: values of its first records by name; None if it has no record.
+    `where`: place of the names.
+    `read`: takes the paths of the columns to read.
+    `hint`: advice where a column is missing.
+    """
+
+    example: Mapping[str, Any] | None
+    where: str
+    read: Callable[[Sequence[Sequence[Step]]], Iterator[Batch]]
+    hint: str = ""
+
+
+def walk(value: Any, steps: Sequence[Step]) -> Any:
+    """Return the value at a path into nested objects and lists; None where there is none."""
+    for n, step in enumerate(steps):
+        if step is None:
+            return [walk(one, steps[n + 1 :]) for one in value] if isinstance(value, list) else None
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def kind_of(
+    path: Path, encoding: str | None
+) -> Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"] | None:
+    """Return the container of a file by its first bytes, and by its ending where these allow several; else None."""
+    name, head = path.name.lower(), b""
+    try:
+        head = next(_blocks(path), b"")
+        text = next(_decoded(iter([head]), encoding, path), "").lstrip()
+    except CheckError:
+        text = ""  # the reader names the fault
+    if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
+        return "webdataset"
+    for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
+        if head.startswith(mark) or name.endswith(f".{kind}"):
+            return kind  # type: ignore[return-value]
+    line, _, rest = text.partition("\n")
+    if name.endswith(LINES) or (line[:1] == "{" and rest.strip() and _is_json(line)):
+        return "jsonl"
+    if name.endswith((".json", ".json.gz")) or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
+        return "json"
+    return "csv" if name.endswith(TABLES) or (rest and "\0" not in text) else None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked if they are gzip."""
+    size = 0
+    with check_regular(path).open("rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
+        plain.seek(0)
+        file = gzip.GzipFile(fileobj=plain) if packed else plain
+        try:
+            while block := file.read(_BLOCK):
+                size += len(block)
+                if packed and size > MAX_BYTES:
+                    raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
+                yield block
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
+
+
+def _decoded(blocks: Iterator[bytes], encoding: str | None, path: Path | str) -> Iterator[str]:
+    """Yield the text of bytes; the error of another encoding names the place, of a file the line."""
+    first = next(blocks, b"")
+    marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", b"": "utf-8-sig"}
+    name = encoding or next(name for mark, name in marks.items() if first.startswith(mark))
+    line = 1
+    try:
+        decoder = codecs.getincrementaldecoder("utf-8-sig" if name.lower() in ("utf-8", "utf8") else name)()
+        for block in chain([first], blocks):
+            yield (text := decoder.decode(block))
+            line += text.count("\n")
+        yield decoder.decode(b"", True)
+    except (UnicodeDecodeError, LookupError) as error:
+        at = line + error.object.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 1
+        problem = f"not {name.upper().removesuffix('-SIG')}: {getattr(error, 'reason', error)}"
+        todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030."
+        raise CheckError(problem, where=f"{path}:{at}" if isinstance(path, Path) else path, todo=todo) from error
+
+
+def decode(raw: bytes, encoding: str | None, where: str) -> str:
+    """Return the text of bytes; `where`: their place, for the error."""
+    return "".join(_decoded(iter([raw]), encoding, where))
+
+
+def text_lines(path: Path, encoding: str | None) -> Iterator[str]:
+    """Yield the lines of a file with their ends: LF or CR LF, or CR alone in a file without LF."""
+    rest, count, end = "", 1, "\n"
+    for n, text in enumerate(_decoded(_blocks(path), encoding, path)):
+        if n == 0 and "\r" in text and "\n" not in text:
+            end = "\r"
+        *lines, rest = (rest + text).split(end)
+        yield from (f"{line}{end}" for line in lines)
+        count += len(lines)
+        if len(rest) > LONGEST:
+            problem = f"more than {LONGEST:,} characters without the end of a line or a value"
+            raise CheckError(problem, where=f"{path}:{count}", todo="A caption is a few sentences: is it such a file?")
+    if rest:
+        yield rest
+
+
+def _batches(where: str, rows: Iterable[Record], column: Callable[..., list[Any]]) -> Iterator[Batch]:
+    """Yield records in batches. `column`: takes records and a path, and returns the values there."""
+    numbers, records, size = list[int | str](), list[Any](), 0
+    for number, record, length in rows:
+        numbers.append(number)
+        records.append(record)
+        size += length
+        if size > LONGEST or len(numbers) == _ROWS:
+            yield Batch(where, numbers, partial(column, records))
+            numbers, records, size = [], [], 0
+    if numbers:
+        yield Batch(where, numbers, partial(column, records))
+
+
+def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
+    """Open a table of text. `usual`: number of roles that some names of columns are usual for."""
+    names, delimiter, quotes = list(params.columns), params.delimiter, params.quotes
+    lines, blank = text_lines(path, params.encoding), 0
+    for first in lines:
+        if first.strip():
+            break
+        blank += 1
+    else:
+        return Container(None, str(path), lambda _: iter(()))
+    token = _TOKEN.match(first)
+    if token and not names and delimiter in (None, token[1]):
+        names, delimiter = ["image", "caption"], token[1]
+        quotes = quotes and delimiter == ","
+
+    def fields(source: Iterable[str], delimiter: str, space: bool = False) -> Any:
+        # `strict` makes an unclosed quote an error; without it, the rest of the file is one field.
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+        return csv.reader(source, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=space)
+
+    def columns(one: str) -> list[str]:
+        try:
+            return next(fields([first], one), [])
+        except csv.Error:
+            return []
+
+    # Without a header, the first line is a caption, whose commas tell nothing.
+    sure = "\t" if ".tsv" in path.suffixes else "," if names else None
+    delimiter = delimiter or sure or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
+    spaced = columns(delimiter)[1:]
+    space = delimiter.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
+    headless = bool(names)
+
+    def rows() -> Iterator[Record]:
+        line, source = blank + 1, chain([first], lines)
+        # Of a space, only the first separates.
+        reader = fields(source, delimiter, space) if delimiter != " " else None
+        try:
+            for row in reader or (line.rstrip("\r\n").split(" ", 1) for line in source):
+                if row and not names:
+                    names.extend(name.strip() for name in row)
+                    if repeated := [name for name in names if names.count(name) > 1]:
+                        raise CheckError(f"column {repeated[0]!r} appears twice", where=f"{path}:{line}")
+                elif row and len(row) != len(names):
+                    expected = f"expected the columns {', '.join(names)} (separator {delimiter!r})"
+                    bad("not the fields of the header", f"{path}:{line}: {expected}; found {len(row)} fields")
+                elif row:
+                    if headless and quotes and any("\n" in field and delimiter in field for field in row):
+                        todo = "If quotes are part of the captions, give --set ingest.quotes=false."
+                        raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
+                    yield line, row, sum(map(len, row))
+                line = line + 1 if reader is None else blank + reader.line_num + 1
+        except csv.Error as error:
+            todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
+            raise CheckError(f"not CSV: {error}", where=f"{path}:{line}", todo=todo) from error
+
+    found = rows()
+    if (one := next(found, None)) is None:
+        return Container(None, str(path), lambda _: iter(()))
+    hint = "" if headless else " If the first line is no header, name the columns, as in --columns caption,url."
+    hint += "" if params.delimiter else " Name a separator other than , ; | and tab with --set ingest.delimiter=X."
+
+    def column(records: Sequence[Sequence[str]], steps: Sequence[Step]) -> list[str]:
+        n = names.index(str(steps[0]))
+        return [record[n] for record in records]
+
+    read = lambda _: _batches(f"{path}:", chain([one], found), column)  # noqa: E731
+    return Container(dict(zip(names, one[1], strict=True)), f"{path}:{one[0]}", read, hint)
+
+
+def of_records(place: str, rows: Iterator[Record], where: str, hint: str = "") -> Container:
+    """Return a container of objects. `place`: of a record, before its number. `where`: of the first ones."""
+    head, example = list(islice(rows, 100)), dict[str, Any]()
+    for _, record, _ in head:
+        for name, value in record.items():
+            if name not in example or example[name] in (None, "", [], {}):
+                example[name] = value
+
+    def column(records: Sequence[dict[str, Any]], steps: Sequence[Step]) -> list[Any]:
+        if len(steps) == 1:
+            return [record.get(steps[0]) for record in records]
+        return [walk(record, steps) for record in records]
+
+    first = f"{place}{head[0][0]}" if head else where
+    return Container(example or None, first, lambda _: _batches(place, chain(head, rows), column), hint)
+
+
+def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
+    """Open JSON lines."""
+
+    def rows() -> Iterator[Record]:
+        for number, line in enumerate(text_lines(path, params.encoding), start=1):
+            if line.strip():
+                try:
+                    record = json.loads(line)
+                # Besides faulty syntax: deep nesting, or a number of more digits than Python converts.
+                except (ValueError, RecursionError) as error:
+                    bad("not JSON", f"{path}:{number}: {error}")
+                    continue
+                if isinstance(record, dict):
+                    yield number, record, len(line)
+                else:
+                    bad("not a JSON object", f"{path}:{number}: found {type(record).__name__}")
+
+    return of_records(f"{path}:", rows(), str(path))
+
+
+def open_json(path: Path, encoding: str | None, memory: int) -> Any:
+    """Read a JSON file of at most a quarter of the memory: objects take several times its size."""
+    parts, most = list[str](), max(memory // 4, _WHOLE)
+    left = most
+    for text in _decoded(_blocks(path), encoding, path):
+        parts.append(text)
+        if (left := left - len(text)) < 0:
+            todo = "Give more --memory, or write it as JSON lines or Parquet, which are read in pieces."
+            raise CheckError(f"JSON of more than {most:,} characters", where=str(path), todo=todo)
+    return parse_json("".join(parts), str(path))
+
+
+def open_arrow(path: Path, form: str, memory: int) -> Container:
+    """Open a .parquet file, or an .arrow file of `save_to_disk` or any other IPC stream or file."""
+    check_regular(path)
+    kind = "Arrow" if form == "arrow" else "Parquet"
+    try:
+        schema = _open_ipc(path)[0] if form == "arrow" else pq.read_schema(path)
+    except DAMAGE as error:
+        raise CheckError(f"not {kind}: {error}", where=str(path)) from error
+
+    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Batch]:
+        start = 0
+        try:
+            names = list(dict.fromkeys(str(steps[0]) for steps in paths))
+            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, schema, paths, memory)
+            for batch in (batch.select(names) for batch in batches):
+                # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
+                batch.validate(full=True)
+                for part in _pieces(batch):
+                    yield Batch(f"{path}: row ", range(start, start + len(part)), partial(_values, part))
+                    start += len(part)
+        except DAMAGE as error:
+            raise CheckError(f"not {kind}: {error}", where=f"{path}: from row {start}") from error
+
+    return Container({field.name: _example(field.type) for field in schema}, str(path), read)
+
+
+def _open_ipc(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Open an IPC stream or file, mapped rather than read."""
+    try:
+        stream = pa.ipc.open_stream(pa.memory_map(str(path)))
+    except pa.ArrowInvalid:
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        return file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+    return stream.schema, iter(stream)
+
+
+def _of_parquet(
+    path: Path, schema: pa.Schema, paths: Sequence[Sequence[Step]], memory: int
+) -> Iterator[pa.RecordBatch]:
+    names = [str(steps[0]) for steps in paths]
+    # A few kilobytes of a dictionary may stand for gigabytes of text.
+    coded = [name for name in names if _is_text(schema.field(name).type)]
+    file = pq.ParquetFile(path, read_dictionary=coded)
+    # Of an image, only the path is read.
+    leaves = [
+        ".".join(str(step) for step in steps)
+        if pa.types.is_struct(schema.field(name).type) and None not in steps
+        else name
+        for name, steps in zip(names, paths, strict=True)
+    ]
+    for group in range(file.num_row_groups):
+        chunks = (file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns))
+        size = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.startswith(tuple(leaves)))
+        if size > memory // 2:
+            todo = "Give more --memory, or write it with smaller row groups."
+            raise CheckError(f"row group {group} unpacks to {size:,} bytes", where=str(path), todo=todo)
+    yield from file.iter_batches(_ROWS, columns=leaves)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices of at most `_ROWS` rows, and of about `LONGEST` bytes of text once it is unpacked."""
+    for part in (batch.slice(a, _ROWS) for a in range(0, len(batch), _ROWS)):
+        sizes = np.zeros(len(part), np.int64)
+        for array in part.columns:
+            texts = array.dictionary if pa.types.is_dictionary(array.type) else array
+            if _is_text(texts.type):
+                lengths = pc.binary_length(texts)
+                lengths = lengths.take(array.indices) if texts is not array else lengths
+                sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+        cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1
+        for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(part)], strict=True):
+            yield part.slice(a, b - a)
+
+
+def _values(batch: pa.RecordBatch, steps: Sequence[Step]) -> list[Any]:
+    array, rest = batch.column(str(steps[0])), steps[1:]
+    while rest and isinstance(rest[0], str) and pa.types.is_struct(array.type):
+        array, rest = pc.struct_field(array, rest[0]), rest[1:]
+    values = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).to_pylist()
+    return [walk(value, rest) for value in values] if rest else values
+
+
+def _example(kind: pa.DataType) -> Any:
+    """Return a value of a type, for the recognition of columns."""
+    if pa.types.is_dictionary(kind):
+        return _example(kind.value_type)
+    if pa.types.is_struct(kind):
+        return {field.name: _example(field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_example(kind.value_type)]
+    return "" if _is_text(kind) or pa.types.is_null(kind) else 0
