@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.golden.hostile import _tar as tar_of
 from tests.relabel.corpus.readers.reading import captions_of, opened, read
+from tests.relabel_cli.runner import invoke
 
 import relabel
 from relabel.core.errors import CheckError, RelabelError
+from relabel.store.manifest import read_manifest
 
 JPG = b"\xff\xd8fake"
 
@@ -405,6 +407,39 @@ def test_encodings_of_every_container(tmp_path: Path, name: str, content: str, e
     write(tmp_path / name, tar_of(("1.txt", other)) if name == "a.tar" else other)
     refused(tmp_path, "not UTF-8", "ingest.encoding", name)
     assert rows(tmp_path, encoding="latin-1") == [("1#0", "ein Café")]
+
+
+def test_advice_names_an_option_that_the_verb_has_or_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "talk.json", json.dumps([TALK]))
+    write(tmp_path / "none.csv", "caption,alt\na dog,b\n")
+    code, output = invoke("ingest", "--dataset", "d", "--path", "talk.json")
+    assert (code, "--text-column 'conversations[].value'" in output) == (4, True), output
+    code, output = invoke("run", "talk.json")
+    assert (code, "--set 'ingest.text_column=conversations[].value'" in output) == (4, True), output
+    code, output = invoke("run", "none.csv")
+    assert "--set 'ingest.image_id_column=NAME'" in output, output
+    assert "give --set ingest.image_per_row=true." in output, output
+    assert "--set 'ingest.columns=[caption,url]'" in output, output
+    # The settings that are named work.
+    settings = ("--set", "ingest.text_column=conversations[1].value", "--set", "ingest.lists=false")
+    code, output = invoke("ingest", "--dataset", "d", "--path", "talk.json", *settings)
+    assert code == 0, output
+
+
+def test_what_was_left_out_is_in_the_summary_the_manifest_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.csv", "image,caption\n1,a dog\n2,\n3,cats\n4,x,y\n")
+    code, output = invoke("ingest", "--dataset", "d", "--path", "a.csv")
+    assert code == 0, output
+    assert re.search(r"left out +1 empty caption \(first: a.csv:3\)", output), output
+    assert re.search(r"left out +1 not the fields of the header \(first: a.csv:5: .*found 3 fields\)", output), output
+    left_out = read_manifest(tmp_path / "labels/d/corpus", "corpus").metadata["report"]["left_out"]
+    assert left_out["empty caption"] == {"count": 1, "first": "a.csv:3"}
+    code, output = invoke("ingest", "--dataset", "d", "--path", "a.csv", "--json")
+    assert '"left_out"' in output
 
 
 # Bounded memory

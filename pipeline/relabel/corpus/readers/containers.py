@@ -147,7 +147,9 @@ def _decoded(blocks: Iterator[bytes], encoding: str | None, path: Path | str) ->
     except (UnicodeDecodeError, LookupError) as error:
         at = line + error.object.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 1
         problem = f"not {name.upper().removesuffix('-SIG')}: {getattr(error, 'reason', error)}"
-        todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030."
+        todo = (
+            "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030." if not encoding else None
+        )
         raise CheckError(problem, where=f"{path}:{at}" if isinstance(path, Path) else path, todo=todo) from error
 
 
@@ -266,7 +268,7 @@ def of_records(place: str, rows: Iterator[Record], where: str, hint: str = "") -
 
     def column(records: Sequence[dict[str, Any]], steps: Sequence[Step]) -> list[Any]:
         if len(steps) == 1:
-            return [record.get(steps[0]) for record in records]
+            return [record.get(str(steps[0])) for record in records]
         return [walk(record, steps) for record in records]
 
     first = f"{place}{head[0][0]}" if head else where

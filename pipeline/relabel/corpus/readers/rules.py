@@ -27,6 +27,7 @@ SUCCESS = "success"
 _FEW = 10  # empty captions
 _LONGEST = 1 << 18  # characters of a caption
 _AVERAGE = 4096  # characters of a caption, once the captions take a quarter of the memory
+_BYTES = 100  # that a caption takes while all are sorted
 _POSITION = re.compile(r"(.*[^#\s])#(\d{1,9})", re.DOTALL)
 _WHOLE = re.compile(r"-?\d+\.0+")
 _FILE_NAME = re.compile(r"[^/\\]+\.[A-Za-z][A-Za-z0-9]{1,4}")
@@ -138,10 +139,10 @@ class Rules:
         self._records += len(rows)
         self._captions += len(rows)
         self._characters += sum(len(row[3]) for row in rows)
-        if self._characters > max(self.memory // 4, _AVERAGE * self._captions):
-            raise CheckError(
-                "captions of more characters than the memory takes", where=where, todo="Give more --memory."
-            )
+        much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
+        if much or self._captions * _BYTES > self.memory:
+            problem = f"{self._captions:,} captions of {self._characters:,} characters are too many for the memory"
+            raise CheckError(problem, where=f"{batch.where}{batch.numbers[-1]}", todo="Give more --memory.")
         return self._encoded(rows)
 
     def _encoded(self, rows: Sequence[tuple[str, ...]]) -> pa.Table:
