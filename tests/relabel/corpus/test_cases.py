@@ -334,6 +334,7 @@ TALK = {
         ([TALK], {"text_column": "conversations[1].value"}, "1.jpg#0 A view"),
         ([{"image": 7, "caption_0": "a", "caption_10": "c", "Caption_2": "b"}], {}, "7#0 a; 7#1 b; 7#2 c"),
         ([{"query_text": "x", "image_ids": [11, 12]}], {}, "11#0 x; 12#0 x"),
+        ({"images": [{"file_name": "a.jpg", "title": "x"}]}, {}, "a.jpg#0 x"),
     ],
 )  # fmt: skip
 def test_forms_of_json(tmp_path: Path, body: Any, params: dict[str, Any], expected: str) -> None:
@@ -375,6 +376,21 @@ def test_the_content_decides_not_the_ending(tmp_path: Path, name: str) -> None:
     assert rows(write(tmp_path / name, lines)) == [("a#0", "x"), ("b#0", "y")]
     pq.write_table(pa.table({"image": ["a"], "caption": ["x"]}), tmp_path / name)
     assert rows(tmp_path / name) == [("a#0", "x")]
+
+
+def test_a_folder_of_files_with_other_endings(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        write(tmp_path / "txt" / f"{name}.txt", f"image,caption\n{name}.jpg,a dog\n")
+        write(tmp_path / "lines" / f"{name}.json", f'{{"image": "{name}.jpg", "caption": "a"}}\n' + '{"image": 2}\n')
+    for folder in ("txt", "lines"):
+        assert [caption[1:3] for caption in read(tmp_path / folder)] == [
+            ("d:test.jpg", "test"),
+            ("d:train.jpg", "train"),
+        ]
+    write(tmp_path / "birds" / "001.Tern" / "a_1.txt", "a white bird\n\na tern on a rock\n")
+    write(tmp_path / "birds" / "002.Crow" / "b_1.txt", "a black bird")
+    expected = [("a_1#0", "a white bird"), ("a_1#1", "a tern on a rock"), ("b_1#0", "a black bird")]
+    assert rows(tmp_path / "birds") == expected
 
 
 def test_names_in_any_case_and_whole_numbers_as_floats(tmp_path: Path) -> None:

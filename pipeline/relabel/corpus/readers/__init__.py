@@ -154,7 +154,9 @@ def _open_scan(params: IngestParams, runtime: Runtime) -> Input:
 
 def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
     form = str(params.format)
-    files = table_files(path, ENDINGS.get({"img2dataset": "parquet", "karpathy": "json"}.get(form, form), ()))
+    endings = ENDINGS[{"img2dataset": "parquet", "karpathy": "json"}.get(form, form)]
+    # The content of other endings may be of the format as well.
+    files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
     rules = Rules(params, files, runtime.memory)
     given = Columns.given(params)
     named = {_name(file, path): check_regular(file) for file in files}
@@ -208,7 +210,7 @@ def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, ba
     elif form in ("json", "karpathy"):
         body = open_json(path, params.encoding, runtime.memory)
         rows, key = records_of(body, str(path), params.records, bad)
-        if key == "images":
+        if key == "images" and {"filename", "sentences"} <= set(body["images"][0]):
             rows = karpathy_images(rows)
             given = replace(given, image_id=given.image_id or KEY, unique=not given.image_id or given.image_id == KEY)
         container = of_records(f"{path}: ", rows, str(path))

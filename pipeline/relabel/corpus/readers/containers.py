@@ -93,7 +93,7 @@ def kind_of(
         head = next(_blocks(path), b"")
         text = next(_decoded(iter([head]), encoding, path), "").lstrip()
     except CheckError:
-        text = ""  # the reader names the fault
+        text = head.decode("latin-1").lstrip()  # the reader names the fault
     if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
         return "webdataset"
     for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
@@ -104,7 +104,7 @@ def kind_of(
         return "jsonl"
     if name.endswith((".json", ".json.gz")) or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
         return "json"
-    return "csv" if name.endswith(TABLES) or (rest and "\0" not in text) else None
+    return "csv" if name.endswith(TABLES) or _TOKEN.match(text) or (rest and "\0" not in text) else None
 
 
 def _is_json(text: str) -> bool:

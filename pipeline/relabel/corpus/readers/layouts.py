@@ -351,8 +351,8 @@ def _of_object(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
             raise CheckError(f"columns of different lengths: {sizes}", where=name)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not any(isinstance(value, str | list | dict) and value for value in body.values()):
-        todo = "Name the key of the records with --set ingest.records=KEY."
-        raise CheckError(f"no records: {choices('annotations', body)}", where=name, todo=todo)
+        todo = f"{choices('annotations', body)} Name the key of the records with --set ingest.records=KEY."
+        raise CheckError("no records", where=name, todo=todo)
     if any(isinstance(value, dict) for value in body.values()):
         return [{"image": key, **value} if isinstance(value, dict) else value for key, value in body.items()]
     return [{"image": key, "caption": value} for key, value in body.items()]

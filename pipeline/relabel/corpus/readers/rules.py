@@ -184,6 +184,8 @@ class Rules:
             name = one if type(one) is str else identifier(one, str(columns.image_id), where)
             if name[-2:] == ".0" and _WHOLE.fullmatch(name):
                 name = name.partition(".")[0]
+            elif name in EMPTY:
+                name = ""
             at = _POSITION.fullmatch(name) if "#" in name else None
             found.append((at[1], int(at[2])) if at else (name, None))
         return found
