@@ -75,7 +75,7 @@ def coco(coco_folder: Path, coco_splitter: Splitter) -> Corpus:
     from relabel.corpus import Corpus
     from relabel.corpus.readers.coco import coco_files, read_coco
 
-    return Corpus.from_tables(read_coco(coco_files(coco_folder), coco_splitter))
+    return Corpus.from_captions(read_coco(coco_files(coco_folder), coco_splitter))
 
 
 WORDS = "a the man dog on red bus with two cats in street riding big café"

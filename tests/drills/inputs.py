@@ -66,7 +66,7 @@ def dumped(value: Any) -> bytes:
 def corpus(path: Path, form: Format, **params: Any) -> Corpus:
     # A caption that damage left out is a caption that is missing in silence.
     read = IngestParams(dataset="d", format=form, path=path, bad_records="error", **params)
-    return Corpus.from_tables(open_input(read, Runtime()).read())
+    return Corpus.from_captions(open_input(read, Runtime()).read())
 
 
 def coco() -> Input:
@@ -78,7 +78,7 @@ def coco() -> Input:
 
     def read(folder: Path) -> Corpus:
         train_alone = lambda _, ids: dict.fromkeys(ids.tolist(), "train")  # noqa: E731
-        return Corpus.from_tables(read_coco(coco_files(folder), train_alone))
+        return Corpus.from_captions(read_coco(coco_files(folder), train_alone))
 
     return Input(files, read)
 

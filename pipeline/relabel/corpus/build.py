@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0."""
 
-FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
+_FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
 """Columns of captions in file order."""
 
 LONGEST = 10_000
@@ -98,17 +98,17 @@ class CaptionRows:
         )
 
 
-def arrange(tables: Iterable[pa.Table], spill: Path | None = None, where: str | None = None) -> CaptionRows:
+def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
     """Check and sort captions by split, then image id and caption id in natural order.
 
-    `tables`: captions in file order, with `FILE_SCHEMA`. `spill`: file that holds them while they are in use, in place
-    of memory. It is removed. `where`: place of the captions, for the error of none.
+    `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
+    the captions, for the error of none.
     """
-    tables = _chunks(map(_checked, tables))
+    tables = map(_checked, _file_tables(captions))
     if spill is None:
-        columns = pa.concat_tables([*tables, FILE_SCHEMA.empty_table()])
+        columns = pa.concat_tables([*tables, _FILE_SCHEMA.empty_table()])
     else:
-        columns = map_tables(spill, tables, FILE_SCHEMA)
+        columns = map_tables(spill, tables, _FILE_SCHEMA)
     if not len(columns):
         raise CheckError("no captions at all", where=where)
     return _sort(columns)
@@ -166,12 +166,12 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_number)))
 
 
-def tables_of(captions: Iterable[Caption]) -> Iterator[pa.Table]:
-    """Yield captions in tables with `FILE_SCHEMA`; the place of a caption is its id if it has none."""
+def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
+    """Yield captions in tables with `_FILE_SCHEMA`; the place of a caption is its id if it has none."""
     reader = iter(captions)
     while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
         try:
-            yield pa.table(dict(zip(FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=FILE_SCHEMA)
+            yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
         # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
             where = next(c.where for c in chunk if not all(map(is_unicode, c[:4])))
@@ -185,21 +185,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables of `_CHUNK` rows, of which the last one may have fewer."""
-    held, rows = list[pa.Table](), 0
-    for table in tables:
-        held.append(table)
-        rows += len(table)
-        if rows >= _CHUNK:
-            whole = pa.concat_tables(held)
-            full = rows - rows % _CHUNK
-            yield from (whole.slice(start, _CHUNK).combine_chunks() for start in range(0, full, _CHUNK))
-            held, rows = [whole.slice(full)], rows - full
-    if rows:
-        yield pa.concat_tables(held).combine_chunks()
 
 
 def _checked(table: pa.Table) -> pa.Table:

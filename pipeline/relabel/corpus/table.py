@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.runtime import SILENT, Progress
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange, tables_of
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange
 from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact, read_parts, view_column
@@ -91,12 +91,7 @@ class Corpus:
     @classmethod
     def from_captions(cls, captions: Iterable[Caption]) -> Corpus:
         """Build from captions, which are checked, sorted and numbered."""
-        return cls.from_tables(tables_of(captions))
-
-    @classmethod
-    def from_tables(cls, tables: Iterable[pa.Table]) -> Corpus:
-        """Build from captions in file order, which are checked, sorted and numbered."""
-        rows = arrange(tables)
+        rows = arrange(captions)
         return cls.from_table(rows.table(range(len(rows))))
 
     @classmethod

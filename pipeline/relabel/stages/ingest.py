@@ -28,7 +28,7 @@ def read_captions(project: Project) -> Corpus:
     """Return the corpus or, where it was not ingested, its captions; nothing is written."""
     if (project.folder("corpus") / MANIFEST).exists():
         return project.corpus
-    return Corpus.from_tables(open_input(project.captions(project.config), project.runtime).read())
+    return Corpus.from_captions(open_input(project.captions(project.config), project.runtime).read())
 
 
 def check_captions(project: Project) -> None:

@@ -466,7 +466,7 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": [str(n) for n in range(5000)], "caption": texts}), tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", "a.parquet: row 0: 1,000,000 characters are no caption")
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))
-    refused(path, "a.csv:2: more than 16,777,216 characters without the end of a line")
+    refused(path, "a.csv:2: a line of more than 16,777,216 characters")
 
 
 def test_a_long_header_of_a_tar_is_refused(tmp_path: Path) -> None:

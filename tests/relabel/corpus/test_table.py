@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus, build
-from relabel.corpus.build import Caption, arrange, natural_key, natural_rank, tables_of
+from relabel.corpus.build import Caption, arrange, natural_key, natural_rank
 from relabel.corpus.splits import split_by_ids
 
 
@@ -83,7 +83,7 @@ def test_faults_are_found_in_any_chunk(
     # A later fault is not reported.
     captions.append(Caption("d:1", "d:1", "test", "x", "f:99"))
     with pytest.raises(CheckError, match=f"^f:9: {re.escape(message)}"):
-        arrange(tables_of(captions), tmp_path / "spill")
+        arrange(captions, tmp_path / "spill")
     assert not list(tmp_path.iterdir())
 
 

@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import pyarrow as pa
-
 from relabel.core.errors import UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
+from relabel.corpus.build import Caption
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
 from relabel.corpus.readers.containers import (
     LINES,
@@ -31,7 +30,7 @@ from relabel.corpus.readers.containers import (
     open_csv,
     open_json,
     open_lines,
-    text_lines,
+    read_lines,
 )
 from relabel.corpus.readers.layouts import KEY, STATUS, TEXT, Columns, karpathy_images, records_of, usual_roles
 from relabel.corpus.readers.rules import Rules
@@ -70,7 +69,7 @@ class Input:
 
     `files`: every file by its name.
     `config`: parameters that affect the captions.
-    `read`: returns the captions in file order, in tables with `FILE_SCHEMA`.
+    `read`: returns the captions in file order.
     `sha256`: returns the identity of what a file holds.
     `note`: layout that was recognised, for a line that is printed.
     `left_out`: reason to the number of records that `read` has left out and the place of the first.
@@ -78,7 +77,7 @@ class Input:
 
     files: dict[str, Path]
     config: dict[str, Any]
-    read: Callable[[], Iterable[pa.Table]]
+    read: Callable[[], Iterable[Caption]]
     sha256: Callable[[Path], str] = input_sha256
     note: str = ""
     left_out: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -130,10 +129,10 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     files["splits: val images"] = cxc.shipped("sits", "val")
     rules = Rules(params, paths, runtime.memory)
 
-    def read() -> Iterator[pa.Table]:
+    def read() -> Iterator[Caption]:
         lists = {"test_captions": coco_test_captions(ids), "val_images": cxc.image_ids("val")}
         opened = open_coco(paths, partial(split_by_ids, **lists), runtime.memory)
-        return rules.tables((container, COLUMNS) for container in opened)
+        return rules.captions((container, COLUMNS) for container in opened)
 
     return Input(files, _config(params), read, left_out=rules.left_out)
 
@@ -149,7 +148,7 @@ def _open_scan(params: IngestParams, runtime: Runtime) -> Input:
     containers = ((of_records(f"{p}:", read(p), str(p)), COLUMNS) for p in paths)
     files = _by_name([*paths, *(p for p in ids if p.is_file())])
     config = _config(params, "ids", "captions_per_image")
-    return Input(files, config, lambda: rules.tables(containers), note="format scan", left_out=rules.left_out)
+    return Input(files, config, lambda: rules.captions(containers), note="format scan", left_out=rules.left_out)
 
 
 def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
@@ -182,8 +181,8 @@ def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
             container, found = _open(file, params, columns, runtime, rules.bad) if n else first
             yield container, replace(found, in_split=splits.get(file) or found.in_split)
 
-    def read() -> Iterator[pa.Table]:
-        return rules.tables(containers())
+    def read() -> Iterator[Caption]:
+        return rules.captions(containers())
 
     return Input(
         named,
@@ -232,7 +231,7 @@ def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, ba
 
 def _open_text(path: Path, params: IngestParams) -> Container:
     """Open a text file beside an image, whose name is that of the image: each line is a caption."""
-    texts = [line.rstrip("\r\n") for line in text_lines(path, params.encoding)]
+    texts = [line.rstrip("\r\n") for line in read_lines(path, params.encoding)]
     record = {KEY: path.stem, TEXT: [text for text in texts if text.strip()]}
     return of_records(f"{path}: ", iter([(path.stem, record, 0)]), str(path))
 
@@ -267,7 +266,7 @@ def _kind(form: str, file: Path, encoding: str | None) -> Format | None:
     if kind == "parquet" and {"key", STATUS} <= set(open_arrow(file, "parquet", 0).example or ()):
         return "img2dataset"
     if form == "text" and kind in (None, "csv"):
-        head = next((line for line in text_lines(file, encoding) if line.strip()), "")
+        head = next((line for line in read_lines(file, encoding) if line.strip()), "")
         table = max(usual_roles(head.strip().split(one)) for one in ",\t;|") == 2 or re.match(r"\S+#\d+\s", head)
         return "csv" if table else "text"
     return kind

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular
+from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Container, of_records, open_json
 from relabel.corpus.readers.layouts import Columns
@@ -49,10 +49,10 @@ def open_coco(paths: Sequence[Path], splitter: Splitter, memory: int = _MEMORY) 
     return [_container(path, body, split_of) for path, body in zip(paths, bodies, strict=True)]
 
 
-def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[pa.Table]:
-    """Read COCO's captions, in tables with `FILE_SCHEMA`."""
+def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
+    """Read COCO's captions."""
     rules = Rules(IngestParams(dataset=namespace), paths, _MEMORY)
-    return rules.tables((container, COLUMNS) for container in open_coco(paths, splitter))
+    return rules.captions((container, COLUMNS) for container in open_coco(paths, splitter))
 
 
 def _container(path: Path, body: Sequence[Any], split_of: Any) -> Container:

@@ -6,12 +6,9 @@ UTF-8 with or without a byte order mark, or UTF-16 with one. Memory is bounded b
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,16 +22,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import MAX_BYTES, check_regular, parse_json
+from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, read_blocks, text_lines
 from relabel.corpus.params import IngestParams
 
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
 """Errors that pyarrow raises for a damaged Parquet file."""
-LONGEST = 16 << 20
-"""Maximum number of characters of a line and of a batch of records, and of bytes of a member of a tar."""
+LONGEST = LONGEST_LINE
+"""Maximum number of characters of a batch of records, and of bytes of a member of a tar."""
 LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token")
-_BLOCK = 1 << 20  # bytes that are read at once
 _ROWS = 1 << 14  # records of a batch
 _WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
 _TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
@@ -90,8 +86,8 @@ def kind_of(
     """Return the container of a file by its first bytes, and by its ending where these allow several; else None."""
     name, head = path.name.lower(), b""
     try:
-        head = next(_blocks(path), b"")
-        text = next(_decoded(iter([head]), encoding, path), "").lstrip()
+        head = next(read_blocks(path), b"")
+        text = next(decoded([head], path, encoding), "").lstrip()
     except CheckError:
         text = head.decode("latin-1").lstrip()  # the reader names the fault
     if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
@@ -115,63 +111,24 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked if they are gzip."""
-    size = 0
-    with check_regular(path).open("rb") as plain:
-        packed = plain.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
-        plain.seek(0)
-        file = gzip.GzipFile(fileobj=plain) if packed else plain
-        try:
-            while block := file.read(_BLOCK):
-                size += len(block)
-                if packed and size > MAX_BYTES:
-                    raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
-                yield block
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
-
-
-def _decoded(blocks: Iterator[bytes], encoding: str | None, path: Path | str) -> Iterator[str]:
-    """Yield the text of bytes; the error of another encoding names the place, of a file the line."""
-    first = next(blocks, b"")
-    marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", b"": "utf-8-sig"}
-    name = encoding or next(name for mark, name in marks.items() if first.startswith(mark))
-    line = 1
+def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> Iterator[str]:
+    """Yield the text of bytes; the error of another encoding says how to name it."""
     try:
-        decoder = codecs.getincrementaldecoder("utf-8-sig" if name.lower() in ("utf-8", "utf8") else name)()
-        for block in chain([first], blocks):
-            yield (text := decoder.decode(block))
-            line += text.count("\n")
-        yield decoder.decode(b"", True)
-    except (UnicodeDecodeError, LookupError) as error:
-        at = line + error.object.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 1
-        problem = f"not {name.upper().removesuffix('-SIG')}: {getattr(error, 'reason', error)}"
-        todo = (
-            "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030." if not encoding else None
-        )
-        raise CheckError(problem, where=f"{path}:{at}" if isinstance(path, Path) else path, todo=todo) from error
+        yield from decoded(blocks, where, encoding)
+    except CheckError as error:
+        if encoding is None and error.problem.startswith("not UTF"):
+            error.todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030."
+        raise
 
 
-def decode(raw: bytes, encoding: str | None, where: str) -> str:
-    """Return the text of bytes; `where`: their place, for the error."""
-    return "".join(_decoded(iter([raw]), encoding, where))
+def read_texts(path: Path, encoding: str | None) -> Iterator[str]:
+    """Yield the text of a file in pieces."""
+    return decode(read_blocks(path), encoding, path)
 
 
-def text_lines(path: Path, encoding: str | None) -> Iterator[str]:
-    """Yield the lines of a file with their ends: LF or CR LF, or CR alone in a file without LF."""
-    rest, count, end = "", 1, "\n"
-    for n, text in enumerate(_decoded(_blocks(path), encoding, path)):
-        if n == 0 and "\r" in text and "\n" not in text:
-            end = "\r"
-        *lines, rest = (rest + text).split(end)
-        yield from (f"{line}{end}" for line in lines)
-        count += len(lines)
-        if len(rest) > LONGEST:
-            problem = f"more than {LONGEST:,} characters without the end of a line or a value"
-            raise CheckError(problem, where=f"{path}:{count}", todo="A caption is a few sentences: is it such a file?")
-    if rest:
-        yield rest
+def read_lines(path: Path, encoding: str | None) -> Iterator[str]:
+    """Yield the lines of a file with their ends."""
+    return text_lines(read_texts(path, encoding), path)
 
 
 def _batches(where: str, rows: Iterable[Record], column: Callable[..., list[Any]]) -> Iterator[Batch]:
@@ -191,7 +148,7 @@ def _batches(where: str, rows: Iterable[Record], column: Callable[..., list[Any]
 def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
     """Open a table of text. `usual`: number of roles that some names of columns are usual for."""
     names, delimiter, quotes = list(params.columns), params.delimiter, params.quotes
-    lines, blank = text_lines(path, params.encoding), 0
+    lines, blank = read_lines(path, params.encoding), 0
     for first in lines:
         if first.strip():
             break
@@ -279,7 +236,7 @@ def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
     """Open JSON lines."""
 
     def rows() -> Iterator[Record]:
-        for number, line in enumerate(text_lines(path, params.encoding), start=1):
+        for number, line in enumerate(read_lines(path, params.encoding), start=1):
             if line.strip():
                 try:
                     record = json.loads(line)
@@ -299,7 +256,7 @@ def open_json(path: Path, encoding: str | None, memory: int) -> Any:
     """Read a JSON file of at most a quarter of the memory: objects take several times its size."""
     parts, most = list[str](), max(memory // 4, _WHOLE)
     left = most
-    for text in _decoded(_blocks(path), encoding, path):
+    for text in read_texts(path, encoding):
         parts.append(text)
         if (left := left - len(text)) < 0:
             todo = "Give more --memory, or write it as JSON lines or Parquet, which are read in pieces."

@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from relabel.core.errors import CheckError
 from relabel.core.parsing import identifier, namespaced
-from relabel.corpus.build import FILE_SCHEMA, is_unicode
+from relabel.corpus.build import Caption, is_unicode
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Batch, Container
 from relabel.corpus.readers.layouts import Columns, as_list, listed, parse_path, take
@@ -52,14 +50,14 @@ class Rules:
         self._several = len({file.parent for file in files}) > 1
         self._root = os.path.commonpath([file.absolute().parent for file in files]) if files else ""
 
-    def tables(self, sources: Iterable[tuple[Container, Columns]]) -> Iterator[pa.Table]:
-        """Yield the captions of the containers of `files`, in tables with `FILE_SCHEMA`."""
+    def captions(self, sources: Iterable[tuple[Container, Columns]]) -> Iterator[Caption]:
+        """Yield the captions of the containers of `files`."""
         for self._file, (container, columns) in enumerate(sources):
             example = container.example or {}
             if container.example is not None:
                 paths = [parse_path(path, example) for path in columns.paths]
                 for batch in container.read(paths):
-                    yield self.table(batch, take(batch, columns, example), columns)
+                    yield from self._captions_of(batch, take(batch, columns, example), columns)
             # Records may be left out before the first caption.
             self.end()
             self._records = self._bad = 0
@@ -99,12 +97,12 @@ class Rules:
     def _place(self) -> str:
         return str(self.params.path or self.params.dataset)
 
-    def table(self, batch: Batch, parts: Mapping[str, list[Any]], columns: Columns) -> pa.Table:
-        """Return the captions of records, with `FILE_SCHEMA`. `parts`: as `layouts.take` returns them."""
+    def _captions_of(self, batch: Batch, parts: Mapping[str, list[Any]], columns: Columns) -> list[Caption]:
+        """Return the captions of records. `parts`: as `layouts.take` returns them."""
         splits, prefix = self._splits(parts.get("split"), columns, batch), self._prefix()
         namespace = self.params.prefix
         images, ids, status = (parts.get(name) for name in ("image", "caption_id", "status"))
-        rows: list[tuple[str, str, str, str, str]] = []
+        rows = list[Caption]()
         for n, (number, value) in enumerate(zip(batch.numbers, parts["text"], strict=True)):
             where, split = f"{batch.where}{number}", splits[n]
             if status is not None and status[n] not in (SUCCESS, None):
@@ -132,33 +130,22 @@ class Rules:
                     if type(text) is not str or not text.strip() or text in EMPTY:
                         self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
                         continue
+                    # JSON can hold a lone surrogate, which UTF-8 cannot.
+                    if not (text.isascii() or is_unicode(text)):
+                        self.bad("not Unicode text", where)
+                        continue
                     if len(text) > _LONGEST:
                         raise CheckError(f"{len(text):,} characters are no caption", where=where)
                     caption_id = (f"{image}#{start + k}" if image else "") if given is None else given[k]
-                    rows.append((caption_id, image, split, text, where))
+                    rows.append(Caption(caption_id, image, split, text, where))
         self._records += len(rows)
         self._captions += len(rows)
-        self._characters += sum(len(row[3]) for row in rows)
+        self._characters += sum(len(row.text) for row in rows)
         much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
         if much or self._captions * _BYTES > self.memory:
             problem = f"{self._captions:,} captions of {self._characters:,} characters are too many for the memory"
             raise CheckError(problem, where=f"{batch.where}{batch.numbers[-1]}", todo="Give more --memory.")
-        return self._encoded(rows)
-
-    def _encoded(self, rows: Sequence[tuple[str, ...]]) -> pa.Table:
-        try:
-            values = list(zip(*rows, strict=True)) or [()] * len(FILE_SCHEMA)
-            return pa.table(dict(zip(FILE_SCHEMA.names, values, strict=True)), schema=FILE_SCHEMA)
-        # JSON can hold a lone surrogate, which UTF-8 cannot.
-        except UnicodeEncodeError:
-            good = []
-            for row in rows:
-                if all(map(is_unicode, row)):
-                    good.append(row)
-                else:
-                    self._records -= 1
-                    self.bad("not Unicode text", row[4])
-            return self._encoded(good)
+        return rows
 
     def _splits(self, raw: list[Any] | None, columns: Columns, batch: Batch) -> Sequence[str]:
         """Return the split of each record; names of no split are counted for `finish`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus.readers.containers import Record, text_lines
+from relabel.corpus.readers.containers import Record, read_lines
 from relabel.corpus.readers.layouts import Columns
 from relabel.corpus.splits import split_of
 
@@ -57,8 +57,7 @@ def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: st
 
 
 def _lines(path: Path, encoding: str | None = None) -> list[tuple[str, str]]:
-    lines = enumerate(text_lines(path, encoding), start=1)
-    return [(f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")) for number, line in lines]
+    return [(f"{path}:{n}", line.rstrip("\r\n")) for n, line in enumerate(read_lines(path, encoding), start=1)]
 
 
 def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str, str]]:

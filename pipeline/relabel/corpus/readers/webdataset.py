@@ -144,7 +144,7 @@ def _record(
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
         try:
-            record = parse_object(decode(body, params.encoding, f"{where}.json"), f"{where}.json")
+            record = parse_object("".join(decode([body], params.encoding, f"{where}.json")), f"{where}.json")
         except CheckError as error:
             if error.todo:  # the encoding is another one
                 raise
@@ -153,7 +153,7 @@ def _record(
     ending, named = text or "txt", text or usual_text(record)
     if (body := sample.get(ending)) is not None and ending not in record:
         # A text file ends in a line break, which is no part of the caption.
-        caption: Any = decode(body, params.encoding, f"{where}.{ending}").rstrip("\r\n")
+        caption: Any = "".join(decode([body], params.encoding, f"{where}.{ending}")).rstrip("\r\n")
     elif named is None or not (steps := parse_path(named, record)) or steps[0] not in record:
         bad("sample without a caption", f"{where}: it has {', '.join([*sample, *record])}")
         return None

@@ -36,8 +36,7 @@ _REPLACEMENTS = 150  # most frequent words of a class, which replace others
 def read_train_captions(runtime: Runtime) -> list[str]:
     """Read the captions of COCO's train2014."""
     path = locate("coco-captions", FILES[0], runtime.data)
-    tables = read_coco([path], lambda _, images: dict.fromkeys(images.tolist(), "train"))
-    return [text for table in tables for text in table["text"].to_pylist()]
+    return [caption.text for caption in read_coco([path], lambda _, images: dict.fromkeys(images.tolist(), "train"))]
 
 
 def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:

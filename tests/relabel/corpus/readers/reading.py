@@ -16,7 +16,7 @@ def opened(path: Path, **params: Any) -> Input:
 
 
 def captions_of(source: Input) -> list[Caption]:
-    return [Caption(*row.values()) for table in source.read() for row in table.to_pylist()]
+    return list(source.read())
 
 
 def read(path: Path, **params: Any) -> list[Caption]:
