@@ -18,6 +18,9 @@ from tests.relabel_cli.runner import invoke
 
 import relabel
 from relabel.core.errors import CheckError, RelabelError
+from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers import open_input
 from relabel.store.manifest import read_manifest
 
 JPG = b"\xff\xd8fake"
@@ -465,6 +468,14 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["x" * 1_000_000]))
     pq.write_table(pa.table({"image": [str(n) for n in range(5000)], "caption": texts}), tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", "a.parquet: row 0: 1,000,000 characters are no caption")
+    # Lists that stand for 8 GB of text, each short enough for a caption.
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["x" * 200_000]))
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 40_001, 5), pa.int32()), texts)
+    pq.write_table(pa.table({"image": [str(n) for n in range(8000)], "caption": lists}), tmp_path / "b.parquet")
+    source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
+    with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
+        for _ in source.read():
+            pass
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))
     refused(path, "a.csv:2: a line of more than 16,777,216 characters")
 

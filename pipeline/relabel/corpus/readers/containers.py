@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, read_blocks, text_lines
@@ -277,7 +278,7 @@ def open_arrow(path: Path, form: str, memory: int) -> Container:
         start = 0
         try:
             names = list(dict.fromkeys(str(steps[0]) for steps in paths))
-            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, schema, paths, memory)
+            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, paths, memory)
             for batch in (batch.select(names) for batch in batches):
                 # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
                 batch.validate(full=True)
@@ -300,46 +301,60 @@ def _open_ipc(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return stream.schema, iter(stream)
 
 
-def _of_parquet(
-    path: Path, schema: pa.Schema, paths: Sequence[Sequence[Step]], memory: int
-) -> Iterator[pa.RecordBatch]:
-    names = [str(steps[0]) for steps in paths]
-    # A few kilobytes of a dictionary may stand for gigabytes of text.
-    coded = [name for name in names if _is_text(schema.field(name).type)]
-    file = pq.ParquetFile(path, read_dictionary=coded)
+def _of_parquet(path: Path, paths: Sequence[Sequence[Step]], memory: int) -> Iterator[pa.RecordBatch]:
+    plain = pq.ParquetFile(path)
+    chosen = {str(steps[0]): steps for steps in paths}
     # Of an image, only the path is read.
-    leaves = [
-        ".".join(str(step) for step in steps)
-        if pa.types.is_struct(schema.field(name).type) and None not in steps
-        else name
-        for name, steps in zip(names, paths, strict=True)
-    ]
-    for group in range(file.num_row_groups):
-        chunks = (file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns))
-        size = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.startswith(tuple(leaves)))
+    leaves = [".".join(map(str, s)) if _is_struct(plain.schema_arrow, s) else name for name, s in chosen.items()]
+    wanted = [n for n, one in enumerate(plain.schema) if one.path.startswith(tuple(leaves))]
+    coded = pq.ParquetFile(path, read_dictionary=[plain.schema.column(n).path for n in wanted])
+    for group in range(plain.num_row_groups):
+        size = sum(plain.metadata.row_group(group).column(n).total_uncompressed_size for n in wanted)
         if size > memory // 2:
             todo = "Give more --memory, or write it with smaller row groups."
             raise CheckError(f"row group {group} unpacks to {size:,} bytes", where=str(path), todo=todo)
-    yield from file.iter_batches(_ROWS, columns=leaves)
+        # A few kilobytes of a dictionary may stand for gigabytes of text, which its longest entry tells.
+        head = next(coded.iter_batches(1, row_groups=[group], columns=leaves), None)
+        large = head is not None and any(_longest(array) * _ROWS > 4 * LONGEST for array in head.columns)
+        yield from (coded if large else plain).iter_batches(_ROWS, row_groups=[group], columns=leaves)
+
+
+def _is_struct(schema: pa.Schema, steps: Sequence[Step]) -> bool:
+    return bool(pa.types.is_struct(schema.field(str(steps[0])).type)) and all(isinstance(step, str) for step in steps)
+
+
+def _longest(array: pa.Array) -> int:
+    """Return the number of bytes of the longest entry of a dictionary."""
+    array = array.values if _is_list(array.type) else array
+    return (pc.max(pc.binary_length(array.dictionary)).as_py() or 0) if pa.types.is_dictionary(array.type) else 0
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _lengths(array: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of text of each row, once it is unpacked."""
+    if _is_list(array.type):
+        ends = np.concatenate([[0], np.cumsum(_lengths(array.values))])[array.offsets.to_numpy()]
+        return np.diff(ends)
+    if pa.types.is_dictionary(array.type) and len(array.dictionary):
+        return _lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()]
+    if not _is_text(array.type):
+        return np.zeros(len(array), np.int64)
+    return pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+
+
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield slices of at most `_ROWS` rows, and of about `LONGEST` bytes of text once it is unpacked."""
     for part in (batch.slice(a, _ROWS) for a in range(0, len(batch), _ROWS)):
-        sizes = np.zeros(len(part), np.int64)
-        for array in part.columns:
-            texts = array.dictionary if pa.types.is_dictionary(array.type) else array
-            if _is_text(texts.type):
-                lengths = pc.binary_length(texts)
-                lengths = lengths.take(array.indices) if texts is not array else lengths
-                sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
-        cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1
-        for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(part)], strict=True):
-            yield part.slice(a, b - a)
+        sizes = sum((_lengths(array) for array in part.columns), np.zeros(len(part), np.int64))
+        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1).tolist(), len(part)]
+        yield from (part.slice(a, b - a) for a, b in pairwise(cuts))
 
 
 def _values(batch: pa.RecordBatch, steps: Sequence[Step]) -> list[Any]:
@@ -356,6 +371,6 @@ def _example(kind: pa.DataType) -> Any:
         return _example(kind.value_type)
     if pa.types.is_struct(kind):
         return {field.name: _example(field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if _is_list(kind) or pa.types.is_fixed_size_list(kind):
         return [_example(kind.value_type)]
     return "" if _is_text(kind) or pa.types.is_null(kind) else 0
