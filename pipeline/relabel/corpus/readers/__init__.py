@@ -19,19 +19,8 @@ from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
-from relabel.corpus.readers.containers import (
-    LINES,
-    TABLES,
-    Bad,
-    Container,
-    kind_of,
-    of_records,
-    open_arrow,
-    open_csv,
-    open_json,
-    open_lines,
-    read_lines,
-)
+from relabel.corpus.readers import containers
+from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow, read_lines
 from relabel.corpus.readers.layouts import KEY, STATUS, TEXT, Columns, karpathy_images, records_of, usual_roles
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.webdataset import open_tar, webdataset_digest
@@ -167,47 +156,31 @@ def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
     first = _open(files[0], params, given, runtime, rules.bad)
     columns = first[1]
     splits = _splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
-    note = f"format {form}; {columns.describe()}".replace(
-        f"column {KEY}", "keys" if form in ("webdataset", "text") else "cocoid or filename"
-    ).replace(f"column {TEXT}", _texts(params))
+    note = f"format {form}; {columns.describe()}"
     if told := set(splits.values()):
         note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(told))})"
     rules.note = note
     config = _config(params, "ids", "delimiter", "quotes", "columns", "records")
     config |= {"splits": "names of files"} if len(told) > 1 else {}
 
-    def containers() -> Iterator[tuple[Container, Columns]]:
+    def opened() -> Iterator[tuple[Container, Columns]]:
         for n, file in enumerate(files):
             container, found = _open(file, params, columns, runtime, rules.bad) if n else first
             yield container, replace(found, in_split=splits.get(file) or found.in_split)
 
-    def read() -> Iterator[Caption]:
-        return rules.captions(containers())
-
-    return Input(
-        named,
-        {**config, "chosen": {**columns.__dict__, "text": list(columns.text)}},
-        read,
-        sha256,
-        note,
-        rules.left_out,
-    )
-
-
-def _texts(params: IngestParams) -> str:
-    """Return where a shard or a folder of text files has its captions."""
-    return f".{params.text_column or 'txt'}, else .json" if params.format == "webdataset" else "lines of .txt"
+    config["chosen"] = {**columns.__dict__, "text": list(columns.text)}
+    return Input(named, config, lambda: rules.captions(opened()), sha256, note, rules.left_out)
 
 
 def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, bad: Bad) -> tuple[Container, Columns]:
     """Open a file; return its container and the columns that it has."""
     form, key = params.format, ""
     if form == "csv":
-        container = open_csv(path, params, usual_roles, bad)
+        container = containers.open_csv(path, params, usual_roles, bad)
     elif form == "jsonl":
-        container = open_lines(path, params, bad)
+        container = containers.open_lines(path, params, bad)
     elif form in ("json", "karpathy"):
-        body = open_json(path, params.encoding, runtime.memory)
+        body = containers.open_json(path, params.encoding, runtime.memory)
         rows, key = records_of(body, str(path), params.records, bad)
         if key == "images" and {"filename", "sentences"} <= set(body["images"][0]):
             rows = karpathy_images(rows)
@@ -239,14 +212,12 @@ def _open_text(path: Path, params: IngestParams) -> Container:
 def guess_format(path: Path, encoding: str | None = None) -> Format:
     """Return the format of a file or folder of captions."""
     if path.is_dir():
-        signs = [form for pattern, form in _SIGNS.items() if any(path.glob(pattern))]
-        if signs:
-            return signs[0]
-        listed = {form: files for form, endings in ENDINGS.items() if (files := _files(path, endings))}
-        # Files of text beside others describe them, or belong to images.
-        tables = {form: files for form, files in listed.items() if form not in ("json", "text")}
-        tables = tables or {form: files for form, files in listed.items() if form != "text"} or listed
-        found = {form: files[0] for form, files in tables.items()}
+        if sign := next((form for pattern, form in _SIGNS.items() if any(path.glob(pattern))), None):
+            return sign
+        found = {form: files[0] for form, endings in ENDINGS.items() if (files := _files(path, endings))}
+        # Files of text beside others describe them, as JSON does.
+        for form in ("text", "json"):
+            found = {form: found[form]} if set(found) == {form} else {k: v for k, v in found.items() if k != form}
     else:
         found = {"": check_regular(path)}
     # img2dataset writes its metadata as Parquet beside the shards.
@@ -297,10 +268,9 @@ def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Sp
     inner = file.relative_to(root).parts if root in file.parents else (file.name,)
     # The nearest name decides: the file, then its folder. A name of two splits decides nothing.
     for part in reversed(inner):
-        stem = part.partition(".")[0] or part
-        splits = {split_of(word, names) for word in (stem, *re.split(r"[-_.]", part))} - {None}
-        if own := split_of(stem, names) if stem.lower() in map(str.lower, names) else None:
-            return own
+        if whole := split_of(part.partition(".")[0], names):
+            return whole
+        splits = {split_of(word, names) for word in re.split(r"[-_.]", part)} - {None}
         if len(splits) == 1:
             return splits.pop()
     return None

@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -31,7 +32,7 @@ IMAGE_NAMES = (
 CAPTION_ID_NAMES = ("caption_id", "sentids", "sentid", "sen_id")
 SPLIT_NAMES = ("split", "set_name")
 """Names that are tried, in this order, for a column that is not named."""
-KEY, TEXT = "__key__", "__text__"
+KEY, TEXT = "name of the sample", "text of the sample"
 """Names of the key and the caption of a sample in a record that a reader makes of it."""
 STATUS = "status"
 """Column of img2dataset's metadata that tells whether the image was downloaded."""
@@ -82,11 +83,11 @@ class Columns:
             if not (given or required):
                 return None
             problem = f"no column {given!r}" if given else f"no column of {required}"
-            there = choices(given or usual[0], map(_described, example.items()))
-            todo = there if given else f"{there} Name the column with --{option}-column NAME."
+            todo = _describe(example, given or usual[0], option)
+            todo += "" if given else f" Name the column with --{option}-column NAME."
             # A table of captions alone often has no image ids because each row is one image.
             todo += " If every row is an image, give --image-per-row." if option == "image-id" else ""
-            raise CheckError(problem, where=where, todo=todo + _advice(example, option) + hint)
+            raise CheckError(problem, where=where, todo=todo + hint)
 
         text = self._texts(example) or (str(column("text", ",".join(self.text) or None, TEXT_NAMES, "captions")),)
         image = None if self.image_per_row else column("image-id", self.image_id, IMAGE_NAMES, "image ids")
@@ -136,7 +137,13 @@ class Columns:
         """Describe columns for the lines that `relabel ingest` prints."""
         if not self.text:
             return "no records"
-        image = "one per row" if self.image_per_row else f"column {self.image_id}"
+        image = (
+            "one per row"
+            if self.image_per_row
+            else self.image_id
+            if self.image_id == KEY
+            else f"column {self.image_id}"
+        )
         ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
         splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
         texts = f"column {self.text[0]}" if len(self.text) == 1 else f"columns {', '.join(self.text)}"
@@ -202,23 +209,22 @@ def usual_text(example: Mapping[str, Any]) -> str | None:
     return _usual(TEXT_NAMES, example, True)
 
 
-def _advice(example: Mapping[str, Any], option: str) -> str:
-    """Return how to name a field of an object or of a list of objects, for records that hold one."""
-    for name, value in example.items():
-        inner = value[0] if isinstance(value, list) and value else value
-        if isinstance(inner, dict) and inner:
-            field = usual_text(inner) or [*inner][-1]
-            path = f"{name}{'[]' * isinstance(value, list)}.{field}"
-            return f" A path reaches into objects and lists ([0] is the first), as in --{option}-column '{path}'."
-    return ""
-
-
-def _described(field: tuple[str, Any]) -> str:
-    """Return the name of a field, with the names in it."""
-    name, value = field
-    listed = isinstance(value, list)
+def _fields(value: Any) -> tuple[str, list[str]]:
+    """Return ``[]`` for a list of objects, and the names in an object or in the first one of a list."""
     inner = value[0] if isinstance(value, list) and value else value
-    return f"{name}{'[]' * listed}.{{{', '.join(map(str, inner))}}}" if isinstance(inner, dict) and inner else name
+    return "[]" * isinstance(value, list), [str(name) for name in inner] if isinstance(inner, dict) else []
+
+
+def _describe(example: Mapping[str, Any], given: str, option: str) -> str:
+    """Return the names in records, and how to name a field inside one of them."""
+    nested = {name: _fields(value) for name, value in example.items()}
+    names = [f"{name}{mark}.{{{', '.join(inner)}}}" if inner else name for name, (mark, inner) in nested.items()]
+    advice = choices(given, names)
+    for name, (mark, inner) in nested.items():
+        if inner:
+            path = f"{name}{mark}.{usual_text(dict.fromkeys(inner)) or inner[-1]}"
+            return f"{advice} A path reaches into objects, and lists ([0] is the first): --{option}-column '{path}'."
+    return advice
 
 
 def usual_roles(names: Sequence[str]) -> int:
@@ -257,13 +263,10 @@ def as_list(text: str, where: str) -> list[str | None] | None:
 
 
 def _unquoted(text: str) -> str:
-    try:
-        return str(json.loads(text) if text[0] == '"' else ast.literal_eval(text))
-    except (ValueError, SyntaxError):
-        try:
-            return str(ast.literal_eval(text))
-        except (ValueError, SyntaxError):
-            return text[1:-1]
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            return str(parse(text))
+    return text[1:-1]
 
 
 def listed(text: str) -> list[str]:

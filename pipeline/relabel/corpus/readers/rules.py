@@ -78,29 +78,29 @@ class Rules:
         """End a file; raise if more than half of it was left out."""
         # A few empty captions are no sign of a wrong layout.
         if self._bad > self._records and (self._bad > _FEW or set(self.left_out) != {EMPTY_CAPTION}):
-            reasons = "; ".join(
-                f"{count:,} {reason} (first: {where})" for reason, (count, where) in self.left_out.items()
-            )
+            reasons = "; ".join(f"{n:,} {reason} (first: {where})" for reason, (n, where) in self.left_out.items())
             total = self._bad + self._records
             problem = f"{self._bad:,} of {total:,} captions cannot be read: {reasons}"
-            raise CheckError(
-                problem, where=str(self.files[self._file]), todo=f"Check format, separator and columns: {self.note}."
-            )
+            todo = f"Check format, separator and columns: {self.note}."
+            raise CheckError(problem, where=str(self.files[self._file]), todo=todo)
 
     def finish(self) -> None:
         """Raise if there were names of splits that mean none."""
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
             todo = f"Map them, as in --set 'ingest.split_names={{{unknown[0]}: val}}', or give --in-split for all."
-            raise CheckError(f"unknown split {unknown[0]!r}; there are {there}", where=self._place(), todo=todo)
-
-    def _place(self) -> str:
-        return str(self.params.path or self.params.dataset)
+            raise CheckError(
+                f"unknown split {unknown[0]!r}; there are {there}",
+                where=str(self.params.path or self.params.dataset),
+                todo=todo,
+            )
 
     def _captions_of(self, batch: Batch, parts: Mapping[str, list[Any]], columns: Columns) -> list[Caption]:
         """Return the captions of records. `parts`: as `layouts.take` returns them."""
-        splits, prefix = self._splits(parts.get("split"), columns, batch), self._prefix()
-        namespace = self.params.prefix
+        splits, namespace = self._splits(parts.get("split"), columns, batch), self.params.prefix
+        # Names may be unique in their file or folder only.
+        apart = self.params.ids in ("shard", "folder")
+        prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
         images, ids, status = (parts.get(name) for name in ("image", "caption_id", "status"))
         rows = list[Caption]()
         for n, (number, value) in enumerate(zip(batch.numbers, parts["text"], strict=True)):
@@ -156,12 +156,6 @@ class Rules:
         known = {name: split_of(name, self.params.split_names) or "train" for name in set(names)}
         return [known[name] for name in names]
 
-    def _prefix(self) -> str:
-        """Return what stands before the names of the images of this file, for names that are unique only there."""
-        if self.params.ids not in ("shard", "folder"):
-            return ""
-        return file_prefix(self.files[self._file], self._root, self.params.ids)
-
     def _images(self, value: Any, columns: Columns, where: str) -> list[tuple[str, int | None]]:
         """Return the names of the images of a record, and the position of its caption if the name has it."""
         if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
@@ -205,11 +199,7 @@ class Rules:
         if self.params.ids == "image":
             ways += ["--ids shard"] if file != self._file and columns.unique else []
             ways += ["--ids folder"] if there.parent != here.parent else []
-        todo = (
-            f"If they are different images, give {' or '.join(ways)}."
-            if ways
-            else "Give every image a name of its own."
-        )
+        todo = f"If they are different images, give {' or '.join(ways or ['each its own name'])}."
         place = f"{there}: row {first}" if isinstance(first, int) else f"{there}: {first}"
         raise CheckError(f"image {image} is also in another record ({place})", where=where, todo=todo)
 
