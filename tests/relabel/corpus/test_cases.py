@@ -287,6 +287,7 @@ def test_annotations_of_any_year_and_dataset(tmp_path: Path) -> None:
         images = [{"id": start, "file_name": "VAL_1.jpg"}, {"id": start + 7, "file_name": "VAL_2.jpg"}]
         captions = [{"id": 10 * start + k, "image_id": start, "caption": text} for k, text in enumerate("ab")]
         write(tmp_path / "coco" / name, json.dumps({"info": {}, "images": images, "annotations": captions}))
+    write(tmp_path / "coco" / "instances_val2017.json", json.dumps({"annotations": [{"id": 1, "bbox": []}]}))
     expected = [("d:0", "d:0", "train", "a"), ("d:1", "d:0", "train", "b")]
     expected += [("d:10", "d:1", "val", "a"), ("d:11", "d:1", "val", "b")]
     assert [caption[:4] for caption in read(tmp_path / "coco")] == expected

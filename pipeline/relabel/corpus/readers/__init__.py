@@ -145,6 +145,8 @@ def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
     endings = ENDINGS[{"img2dataset": "parquet", "karpathy": "json"}.get(form, form)]
     # The content of other endings may be of the format as well.
     files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
+    # COCO's annotations of objects lie beside those of captions.
+    files = [file for file in files if file.name.startswith("captions_")] or files if form == "json" else files
     rules = Rules(params, files, runtime.memory)
     given = Columns.given(params)
     named = {_name(file, path): check_regular(file) for file in files}

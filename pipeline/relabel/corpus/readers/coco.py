@@ -7,7 +7,7 @@ Papers do not use COCO's train and val, but the splits in `relabel.corpus.splits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular
 from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams
-from relabel.corpus.readers.containers import Container, of_records, open_json
+from relabel.corpus.readers.containers import Container, Record, of_records, open_json
 from relabel.corpus.readers.layouts import Columns
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.splits import Splitter
@@ -37,16 +37,16 @@ def coco_files(folder: Path) -> list[Path]:
 
 def open_coco(paths: Sequence[Path], splitter: Splitter, memory: int = _MEMORY) -> list[Container]:
     """Open COCO's files; `splitter` returns the split of each image."""
-    bodies = [_annotations(path, memory) for path in paths]
+    bodies = [open_json(path, None, memory) for path in paths]
     try:
-        ids = [np.array([[one["id"], one["image_id"]] for one in body], np.int64).reshape(-1, 2) for body in bodies]
+        lists = [body["annotations"] for body in bodies]
+        ids = [np.array([[one["id"], one["image_id"]] for one in body], np.int64).reshape(-1, 2) for body in lists]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CheckError(
-            f"annotations without whole numbers as id and image_id: {error}", where=str(paths[0])
-        ) from error
+        problem = f"no annotations with whole numbers as id and image_id: {error}"
+        raise CheckError(problem, where=str(paths[0].parent)) from error
     # The split needs the ids of both files.
     split_of = splitter(*np.concatenate(ids).T)
-    return [_container(path, body, split_of) for path, body in zip(paths, bodies, strict=True)]
+    return [of_records(f"{path}: ", _rows(body, split_of), str(path)) for path, body in zip(paths, lists, strict=True)]
 
 
 def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
@@ -55,14 +55,6 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
     return rules.captions((container, COLUMNS) for container in open_coco(paths, splitter))
 
 
-def _container(path: Path, body: Sequence[Any], split_of: Any) -> Container:
-    rows = ((f"annotations[{n}]", {**one, "split": split_of[one["image_id"]]}, 0) for n, one in enumerate(body))
-    return of_records(f"{path}: ", rows, str(path))
-
-
-def _annotations(path: Path, memory: int) -> list[Any]:
-    body = open_json(path, None, memory)
-    annotations = body.get("annotations") if isinstance(body, dict) else None
-    if not isinstance(annotations, list):
-        raise CheckError("no list of annotations", where=str(path))
-    return annotations
+def _rows(body: Sequence[Any], split_of: Mapping[int, str]) -> Iterator[Record]:
+    for n, one in enumerate(body):
+        yield f"annotations[{n}]", {**one, "split": split_of.get(one["image_id"])}, 0

@@ -137,17 +137,14 @@ class Columns:
         """Describe columns for the lines that `relabel ingest` prints."""
         if not self.text:
             return "no records"
-        image = (
-            "one per row"
-            if self.image_per_row
-            else self.image_id
-            if self.image_id == KEY
-            else f"column {self.image_id}"
-        )
-        ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
-        splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
-        texts = f"column {self.text[0]}" if len(self.text) == 1 else f"columns {', '.join(self.text)}"
-        return f"images: {image}; captions: {texts}; caption ids: {ids}; splits: {splits}"
+
+        def shown(*names: str | None) -> str:
+            return ", ".join(f"{name}" if name in (KEY, TEXT) else f"column {name}" for name in names)
+
+        image = "one per row" if self.image_per_row else shown(self.image_id)
+        ids = "image and position" if self.caption_id is None else shown(self.caption_id)
+        splits = f"all {self.in_split}" if self.split is None else shown(self.split)
+        return f"images: {image}; captions: {shown(*self.text)}; caption ids: {ids}; splits: {splits}"
 
 
 def parse_path(text: str, example: Mapping[str, Any]) -> list[Step]:
