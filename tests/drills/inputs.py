@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save
 from tests.drills.damage import READERS
+from tests.golden.hostile import _tar as tar_of
 from tests.golden.hostile import numpy_file
 
 from relabel import stages
@@ -63,7 +64,7 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def corpus(path: Path, form: Format, **params: Any) -> Corpus:
+def corpus(path: Path, form: Format | None = None, **params: Any) -> Corpus:
     # A caption that damage left out is a caption that is missing in silence.
     read = IngestParams(dataset="d", format=form, path=path, bad_records="error", **params)
     return Corpus.from_captions(open_input(read, Runtime()).read())
@@ -95,6 +96,10 @@ def table(name: str, content: bytes, form: Format) -> Input:
         return corpus(folder / name, form)
 
     return Input({name: content}, read)
+
+
+def recognised(name: str, content: bytes) -> Input:
+    return Input({name: content}, lambda f: corpus(f / name))
 
 
 def csv_text(rows: list[list[Any]]) -> bytes:
@@ -177,7 +182,25 @@ CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORD
 PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
 GLOVE = "".join(f"{n} {' '.join(f'{x:.4f}' for x in v)}\n" for n, v in zip(NAMES, VECTORS, strict=True)).encode()
 WORD2VEC = f"{len(NAMES)} 6\n".encode() + GLOVE
+TOKENS = "".join(f"{r['image_id']}.jpg#{n % 2}\t{r['text']}\n" for n, r in enumerate(RECORDS)).encode()
+TEXTS = [[r["text"] for r in RECORDS[i : i + 2]] for i in range(0, 8, 2)]
+LISTS = csv_text([["image", "captions"], *([f"{i}.jpg", str(texts)] for i, texts in enumerate(TEXTS))])
+FORMS = {
+    "mapping": {f"{i}.jpg": texts for i, texts in enumerate(TEXTS)},
+    "annotations": {"images": [{"id": i} for i in range(4)], "annotations": [{**r, "id": 1} for r in RECORDS]},
+    "columns": {"image": [f"{i}.jpg" for i in range(4)], "captions": TEXTS},
+    "videos": {
+        "videos": [{"video_id": r["image_id"], "split": r["split"]} for r in RECORDS],
+        "sentences": [{"video_id": r["image_id"], "caption": r["text"]} for r in RECORDS],
+    },
+}
 INPUTS: dict[str, Input] = {
+    **{f"json, {name}": recognised("a.json", dumped(form)) for name, form in FORMS.items()},
+    "token file": recognised("a.txt", TOKENS),
+    "lists as text": recognised("a.csv", LISTS),
+    "utf-16": recognised("a.bin", CSV.decode().encode("utf-16")),
+    "parquet of lists": recognised("a.parquet", parquet({"image": list("abcd"), "captions": TEXTS})),
+    "webdataset": recognised("a.tar", tar_of(*((f"{n}.txt", r["text"].encode()) for n, r in enumerate(RECORDS)))),
     "coco": coco(),
     "karpathy": karpathy(),
     "jsonl": table("a.jsonl", JSONL, "jsonl"),

@@ -173,16 +173,18 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
             return []
 
     # Without a header, the first line is a caption, whose commas tell nothing.
-    sure = "\t" if ".tsv" in path.suffixes else "," if names else None
-    delimiter = delimiter or sure or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
-    spaced = columns(delimiter)[1:]
-    space = delimiter.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
+    usual_one = "\t" if ".tsv" in path.suffixes else "," if names else None
+    separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
+    spaced = columns(separator)[1:]
+    space = separator.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
     headless = bool(names)
+
+    todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
 
     def rows() -> Iterator[Record]:
         line, source = blank + 1, chain([first], lines)
         # Of a space, only the first separates.
-        reader = fields(source, delimiter, space) if delimiter != " " else None
+        reader = fields(source, separator, space) if separator != " " else None
         try:
             for row in reader or (line.rstrip("\r\n").split(" ", 1) for line in source):
                 if row and not names:
@@ -190,16 +192,14 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     if repeated := [name for name in names if names.count(name) > 1]:
                         raise CheckError(f"column {repeated[0]!r} appears twice", where=f"{path}:{line}")
                 elif row and len(row) != len(names):
-                    expected = f"expected the columns {', '.join(names)} (separator {delimiter!r})"
+                    expected = f"expected the columns {', '.join(names)} (separator {separator!r})"
                     bad("not the fields of the header", f"{path}:{line}: {expected}; found {len(row)} fields")
                 elif row:
-                    if headless and quotes and any("\n" in field and delimiter in field for field in row):
-                        todo = "If quotes are part of the captions, give --set ingest.quotes=false."
+                    if headless and quotes and any("\n" in field and separator in field for field in row):
                         raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
                     yield line, row, sum(map(len, row))
                 line = line + 1 if reader is None else blank + reader.line_num + 1
         except csv.Error as error:
-            todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
             raise CheckError(f"not CSV: {error}", where=f"{path}:{line}", todo=todo) from error
 
     found = rows()
@@ -341,12 +341,12 @@ def _lengths(array: pa.Array) -> NDArray[np.int64]:
     """Return the bytes of text of each row, once it is unpacked."""
     if _is_list(array.type):
         ends = np.concatenate([[0], np.cumsum(_lengths(array.values))])[array.offsets.to_numpy()]
-        return np.diff(ends)
+        return np.asarray(np.diff(ends))
     if pa.types.is_dictionary(array.type) and len(array.dictionary):
-        return _lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()]
+        return np.asarray(_lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()])
     if not _is_text(array.type):
         return np.zeros(len(array), np.int64)
-    return pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+    return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
