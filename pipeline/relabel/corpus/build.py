@@ -117,7 +117,9 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str |
 def _sort(columns: pa.Table) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
-    id_rank, image_rank = natural_rank(columns["caption_id"]), natural_rank(columns["image_id"])
+    images = columns["image_id"].dictionary_encode().combine_chunks()
+    id_rank = natural_rank(columns["caption_id"])
+    image_rank = natural_rank(images.dictionary)[images.indices.to_numpy()]
     # The last key of `lexsort` is the first to sort by.
     order = np.lexsort((id_rank, image_rank, split))
     # A new image begins where rank or split changes. Position counts the rows since.

@@ -21,7 +21,16 @@ from relabel.corpus.build import Caption
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
 from relabel.corpus.readers import containers
 from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow, read_lines
-from relabel.corpus.readers.layouts import KEY, STATUS, TEXT, Columns, karpathy_images, records_of, usual_roles
+from relabel.corpus.readers.layouts import (
+    KARPATHY,
+    KEY,
+    STATUS,
+    TEXT,
+    Columns,
+    karpathy_images,
+    records_of,
+    usual_roles,
+)
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.webdataset import open_tar, webdataset_digest
 from relabel.corpus.splits import split_of
@@ -91,10 +100,9 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
         return _open_coco(params, runtime)
     if form == "scan":
         return _open_scan(params, runtime)
-    if path is None:
-        from relabel.datasets import locate
-
-        path = locate(*_KARPATHY[params.dataset], runtime.data)
+    if form == "karpathy":
+        return _open_karpathy(params, runtime)
+    assert path is not None
     return _open_files(params, path, runtime)
 
 
@@ -126,6 +134,16 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     return Input(files, _config(params), read, left_out=rules.left_out)
 
 
+def _open_karpathy(params: IngestParams, runtime: Runtime) -> Input:
+    from relabel.datasets import locate
+
+    path = params.path or locate(*_KARPATHY[params.dataset], runtime.data)
+    rules = Rules(params, [path], runtime.memory)
+    # Every stage opens the captions: the file is parsed when they are read.
+    opened = (_open(one, params, KARPATHY, runtime, rules.bad) for one in [path])
+    return Input(_by_name([path]), _config(params), lambda: rules.captions(opened), left_out=rules.left_out)
+
+
 def _open_scan(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.corpus.readers.scan_layout import COLUMNS, ids_file, read_scan, scan_files
 
@@ -142,7 +160,7 @@ def _open_scan(params: IngestParams, runtime: Runtime) -> Input:
 
 def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
     form = str(params.format)
-    endings = ENDINGS[{"img2dataset": "parquet", "karpathy": "json"}.get(form, form)]
+    endings = ENDINGS["parquet" if form == "img2dataset" else form]
     # The content of other endings may be of the format as well.
     files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
     # COCO's annotations of objects lie beside those of captions.

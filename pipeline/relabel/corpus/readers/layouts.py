@@ -147,6 +147,10 @@ class Columns:
         return f"images: {image}; captions: {shown(*self.text)}; caption ids: {ids}; splits: {splits}"
 
 
+KARPATHY = Columns("sentences[].sentid", KEY, ("sentences[].raw",), "split", unique=True)
+"""Columns of `dataset_coco.json`, `dataset_flickr30k.json` and their like."""
+
+
 def parse_path(text: str, example: Mapping[str, Any]) -> list[Step]:
     """Return the steps of a path such as ``answers[].text``; a name that exists is one step, whatever it holds."""
     if text in example:
