@@ -106,6 +106,7 @@ def test_two_rows_of_a_table_of_images_are_never_one_image(tmp_path: Path) -> No
         """('A man pulls a cart', "The porter's cart")""",
         """[ "A man pulls a cart", "The porter's cart"]""",
         """["A man pulls a cart","The porter\\u0027s cart"]""",
+        """[u'A man pulls a cart', u"The porter's cart"]""",
     ],
 )
 def test_a_list_that_was_written_as_text(tmp_path: Path, field: str) -> None:
@@ -113,6 +114,13 @@ def test_a_list_that_was_written_as_text(tmp_path: Path, field: str) -> None:
     path = write(tmp_path / "a.csv", f'image,captions\n1.jpg,"{quoted}"\n2.jpg,"[]"\n3.jpg,"(a dog)"\n')
     expected = [("1.jpg#0", "A man pulls a cart"), ("1.jpg#1", "The porter's cart"), ("3.jpg#0", "(a dog)")]
     assert rows(path) == expected
+
+
+def test_a_missing_text_in_a_list_keeps_the_positions_of_the_others(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "image,captions\n1.jpg,\"[None, 'a dog', 'two cats']\"\n")
+    source = opened(path)
+    assert [caption.caption_id for caption in captions_of(source)] == ["d:1.jpg#1", "d:1.jpg#2"]
+    assert source.left_out == {"empty caption": (1, f"{path}:2")}
 
 
 def test_what_looks_like_a_list_and_is_none(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ KEY, TEXT = "name of the sample", "text of the sample"
 STATUS = "status"
 """Column of img2dataset's metadata that tells whether the image was downloaded."""
 _NUMBERED = re.compile(r"(text|caption|sentence|comment|description|raw)s?[_ -]?\d+")
-_LIST = re.compile(r"""\s*(\[\s*['"]|\[\s*\]\s*$|\(\s*['"].*['"]\s*,?\s*\)\s*$)""", re.DOTALL)
-_QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null)(\s*,\s*|\s+|$)""", re.DOTALL)
+_LIST = re.compile(r"""\[\s*(u?['"]|\]\s*$|(None|nan|null)\s*[,\]])|\(\s*u?['"].*['"]\s*,?\s*\)\s*$""", re.DOTALL)
+_QUOTED = re.compile(r"""u?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null)(\s*,\s*|\s+|$)""", re.DOTALL)
 _ITEM = re.compile(r"""'[^']*'|"[^"]*"|[^\s,\[\]()]+""")
 
 
@@ -293,7 +293,7 @@ def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Ite
         if lists:
             texts = [key for key, value in lists.items() if _usual(TEXT_NAMES, value[0], True)] or list(lists)[:1]
             both = [key for key in texts if _usual(IMAGE_NAMES, lists[key][0])]
-            if len(texts) == len(body) > 1 and not both:
+            if len(texts) == sum(map(bool, body.values())) > 1 and not both:
                 records_by_image = [{"image": image, **one} for image, value in lists.items() for one in value]
                 return _objects(records_by_image, place, name, bad), ""
             chosen = texts if len(texts) == 1 else ["annotations"] if "annotations" in texts else both
