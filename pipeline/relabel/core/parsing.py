@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -178,10 +179,19 @@ def _object(record: Any, where: str) -> dict[str, Any]:
 def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON; `where`: its place, for the error."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         # Besides faulty syntax: no UTF-8, deep nesting, or a number of more digits than Python converts.
         raise CheckError(f"not JSON: {error}", where=where) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; Python would keep the last one of two values with equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"an object has two values {key[:100]!r}")
+    return found
 
 
 def identifier(value: object, key: str, where: str) -> str:

@@ -223,7 +223,9 @@ def _refuse(
         if first != number or earlier != part:
             caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
+            todo = None
             if first != number:
                 problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
-            todo = "If ids are unique in their file only, give --ids shard." if first != number else None
+                todo = "If ids are unique in their file only, give --ids shard; if in their image only, "
+                todo += "--set 'ingest.caption_id_column=\"\"' makes others."
             raise CheckError(problem, where=caption.where, todo=todo)

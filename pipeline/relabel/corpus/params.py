@@ -62,7 +62,7 @@ class IngestParams(Parameters):
     format: Format | None = Field(None, description="Format of the captions; else guessed from the path.")
     path: Path | None = Field(None, description="File or folder of captions; else the files of `relabel fetch`.")
     url: str | None = Field(None, description="File, folder or pattern of captions on a file system of fsspec.")
-    caption_id_column: str | None = Field(None, description="Tables: caption ids; else caption_id, or made.")
+    caption_id_column: str | None = Field(None, description="Tables: caption ids; else caption_id; '' makes them.")
     image_id_column: str | None = Field(None, description="Tables: image ids; else image_id, filename, url, ...")
     text_column: str | None = Field(None, description="Tables: captions, or lists of them; else text or caption.")
     split_column: str | None = Field(None, description="Tables: column of splits; split if not given.")

@@ -19,6 +19,7 @@ from tests.relabel_cli.runner import invoke
 import relabel
 from relabel.core.errors import CheckError, RelabelError
 from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import open_input
 from relabel.store.manifest import read_manifest
@@ -92,6 +93,9 @@ def test_two_rows_of_a_table_of_images_are_never_one_image(tmp_path: Path) -> No
     pq.write_table(pa.table({"image": images, "text": ["a dog", "two cats"]}), tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", "row 1: image d:a.png", "a.parquet: row 0", "--image-per-row")
     assert [name for name, _ in rows(tmp_path / "a.parquet", image_per_row=True)] == ["train-0#0", "train-1#0"]
+    images = [{"bytes": b"1", "path": None}, {"bytes": b"2", "path": None}]
+    pq.write_table(pa.table({"image": images, "text": ["a dog", "two cats"]}), tmp_path / "b.parquet")
+    refused(tmp_path / "b.parquet", "b.parquet: row 0: an image without a path", "--image-per-row")
 
 
 # 03
@@ -169,6 +173,8 @@ def test_other_names_of_splits_are_listed_and_can_be_mapped(tmp_path: Path) -> N
     path = write(tmp_path / "docci.jsonlines", "\n".join(map(json.dumps, records)))
     refused(path, "unknown split 'qual_dev'", "'qual_dev' 2, 'train' 1, 'test' 1", "ingest.split_names={qual_dev: val}")
     assert [c.split for c in read(path, split_names={"Qual_Dev": "val"})] == ["train", "val", "test", "val"]
+    path = write(tmp_path / "a.csv", "image,caption,split\n1,a,train\n2,b,\n")
+    refused(path, "unknown split ''", "'train' 1, '' 1", """ingest.split_names={"": val}'""")
 
 
 # 09
@@ -190,7 +196,7 @@ def test_rows_that_would_swallow_rows(tmp_path: Path) -> None:
     [
         ("a.csv", "image,caption\n1,a dog\n2,\n3,nan\n4,two cats\n", [1, 4], "empty caption", "a.csv:3"),
         ("a.jsonl", '{"image":1,"caption":"a dog"}\n{"image":2,"caption":NaN}\n', [1], "empty caption", "a.jsonl:2"),
-        ("a.jsonl", '{"image":1,"caption":"a"}\n{"image":2\n', [1], "not JSON", "a.jsonl:2: Expecting"),
+        ("a.jsonl", '{"image":1,"caption":"a"}\n{"image":2\n', [1], "not a JSON object", "a.jsonl:2: not JSON: Exp"),
         ("a.jsonl", '{"image":1,"caption":"a"}\n{"image":2}\n', [1], "empty caption", "a.jsonl:2"),
         ("a.json", '[{"image":1,"caption":"a"},{"image":2,"caption":7}]', [1], "caption that is no text", "record 1"),
         ("a.tar", tar_of(("1.txt", b"a"), ("2.jpg", JPG)), [1], "sample without a caption", "a.tar: 2: it has jpg"),
@@ -363,6 +369,17 @@ def test_splits_beside_the_captions_of_videos(tmp_path: Path) -> None:
     refused(path, "unknown split 'validate'; there are 'train' 1, 'validate' 1")
     captions = read(path, split_names={"validate": "val"})
     assert [caption[:3] for caption in captions] == [("d:0", "d:v0", "train"), ("d:1", "d:v1", "val")]
+
+
+def test_two_values_of_one_image_are_not_one(tmp_path: Path) -> None:
+    refused(write(tmp_path / "a.json", '{"a.jpg": ["x"], "a.jpg": ["y"]}'), "a.json: not JSON", "two values 'a.jpg'")
+
+
+def test_caption_ids_that_count_within_an_image(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "image,caption_id,caption\n1.jpg,0,x\n1.jpg,1,y\n2.jpg,0,z\n")
+    with pytest.raises(CheckError, match=r"""a\.csv:4: caption id d:0 appears twice .*ingest\.caption_id_column=""'"""):
+        Corpus.from_captions(read(path))
+    assert [name for name, _ in rows(path, caption_id_column="")] == ["1.jpg#0", "1.jpg#1", "2.jpg#0"]
 
 
 def test_objects_without_a_caption_say_what_they_have_and_how_to_name_it(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, read_blocks, text_lines
+from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, parse_object, read_blocks, text_lines
 from relabel.corpus.params import IngestParams
 
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
@@ -240,15 +240,11 @@ def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
         for number, line in enumerate(read_lines(path, params.encoding), start=1):
             if line.strip():
                 try:
-                    record = json.loads(line)
-                # Besides faulty syntax: deep nesting, or a number of more digits than Python converts.
-                except (ValueError, RecursionError) as error:
-                    bad("not JSON", f"{path}:{number}: {error}")
+                    record = parse_object(line, f"{path}:{number}")
+                except CheckError as error:
+                    bad("not a JSON object", str(error))
                     continue
-                if isinstance(record, dict):
-                    yield number, record, len(line)
-                else:
-                    bad("not a JSON object", f"{path}:{number}: found {type(record).__name__}")
+                yield number, record, len(line)
 
     return of_records(f"{path}:", rows(), str(path))
 

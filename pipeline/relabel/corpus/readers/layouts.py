@@ -46,8 +46,8 @@ _ITEM = re.compile(r"""'[^']*'|"[^"]*"|[^\s,\[\]()]+""")
 class Columns:
     """Paths of the parts of a record. None takes the first of the usual names that exists.
 
-    `caption_id`: strings or whole numbers; lists of them where captions are lists. Without such a column, ids are
-        ``IMAGE#0``, ``IMAGE#1``, ... in the order of the file.
+    `caption_id`: strings or whole numbers; lists of them where captions are lists. Without such a column, or with "",
+        ids are ``IMAGE#0``, ``IMAGE#1``, ... in the order of the file.
     `image_id`: strings, whole numbers, or lists of them for a text of several images.
     `text`: captions, or lists of captions of one image; several names stand for a list.
     `split`: without such a column, all captions are of `in_split`, or train.
@@ -95,10 +95,10 @@ class Columns:
         inner = text[0].rpartition("[].")[0]
         beside = walk(example, [*parse_path(inner, example), 0]) if inner else None
         ids = [*CAPTION_ID_NAMES, *(["id"] if annotations and image != "id" else [])]
-        caption_id = column("caption-id", self.caption_id, ids)
-        if not self.caption_id and isinstance(beside, dict):
+        caption_id = "" if self.caption_id == "" else column("caption-id", self.caption_id, ids) or ""
+        if self.caption_id is None and isinstance(beside, dict):
             sentence_id = _usual(ids, beside)
-            caption_id = f"{inner}[].{sentence_id}" if sentence_id else None
+            caption_id = f"{inner}[].{sentence_id}" if sentence_id else ""
         record = example.get(image) if image else None
         unique, status = isinstance(record, dict), None
         if image and isinstance(record, dict):
@@ -131,7 +131,7 @@ class Columns:
     def paths(self) -> list[str]:
         """Paths of the columns to read."""
         named = (self.caption_id, self.image_id, *self.text, self.split, self.status)
-        return [name for name in named if name is not None]
+        return [name for name in named if name]
 
     def describe(self) -> str:
         """Describe columns for the lines that `relabel ingest` prints."""
@@ -142,7 +142,7 @@ class Columns:
             return ", ".join(f"{name}" if name in (KEY, TEXT) else f"column {name}" for name in names)
 
         image = "one per row" if self.image_per_row else shown(self.image_id)
-        ids = "image and position" if self.caption_id is None else shown(self.caption_id)
+        ids = shown(self.caption_id) if self.caption_id else "image and position"
         splits = f"all {self.in_split}" if self.split is None else shown(self.split)
         return f"images: {image}; captions: {shown(*self.text)}; caption ids: {ids}; splits: {splits}"
 
@@ -237,7 +237,7 @@ def usual_roles(names: Sequence[str]) -> int:
 def take(batch: Batch, columns: Columns, example: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the parts of records, one value per record: image, text, caption_id, split, status."""
     parts = {"image": columns.image_id, "caption_id": columns.caption_id, "split": columns.split}
-    found = {part: batch.column(parse_path(path, example)) for part, path in parts.items() if path is not None}
+    found = {part: batch.column(parse_path(path, example)) for part, path in parts.items() if path}
     texts = [batch.column(parse_path(path, example)) for path in columns.text]
     # A field without a text is no caption where the captions of an image fill several columns.
     found["text"] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -88,7 +89,8 @@ class Rules:
         """Raise if there were names of splits that mean none."""
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
-            todo = f"Map them, as in --set 'ingest.split_names={{{unknown[0]}: val}}', or give --in-split for all."
+            name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
+            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or give --in-split for all."
             raise CheckError(
                 f"unknown split {unknown[0]!r}; there are {there}",
                 where=str(self.params.path or self.params.dataset),
@@ -167,6 +169,9 @@ class Rules:
                 name = name.partition(".")[0]
             elif name in EMPTY:
                 name = ""
+            if not name and (columns.image_id or "").endswith(".path"):
+                todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
+                raise CheckError("an image without a path", where=where, todo=todo)
             at = _POSITION.fullmatch(name) if "#" in name else None
             found.append((at[1], int(at[2])) if at else (name, None))
         return found
