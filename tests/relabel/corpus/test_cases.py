@@ -130,6 +130,9 @@ def test_a_missing_text_in_a_list_keeps_the_positions_of_the_others(tmp_path: Pa
 def test_what_looks_like_a_list_and_is_none(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "image,captions\n1.jpg,\"['a dog', 'two\"\n")
     refused(path, "a.csv:2: looks like a list of captions and is none", "ingest.lists=false")
+    for field in ("[['a', 'b'], ['c']]", "[{'raw': 'a dog'}]", "['a', 7]"):
+        nested = write(tmp_path / "b.csv", f'image,captions\n1.jpg,a dog\n2.jpg,"{field}"\n')
+        refused(nested, "b.csv:3: looks like a list of captions and is none")
     assert rows(path, lists=False) == [("1.jpg#0", "['a dog', 'two")]
 
 
@@ -275,7 +278,7 @@ def test_captions_in_memory(tmp_path: Path, captions: Any, expected: list[str]) 
         ([*TWO, 7], ["captions: row 2: a record of type int", "(ids, texts)"]),
         ([["a", "a dog"], ["b", "two cats"]], ["two lists of two", "Give tuples"]),
         (
-            {"image_id": ["a"], "alt": ["a dog"]},
+            {"image_id": ["a"], "remark": ["a dog"]},
             ["captions: no column of captions", "Name the column with text_column"],
         ),
         ({"image_id": ["a", None], "text": ["a dog", "x"]}, ["captions: row 1: the image id is blank"]),
@@ -347,6 +350,7 @@ TALK = {
         ({"info": {}, "annotations": [{"image_id": "x1", "raw_caption": "A!", "caption": "a"}]}, {}, "x1#0 a"),
         ({"data": [{"image_id": "0a", "caption_id": 1, "caption_str": "s", "set_name": "val"}]}, {}, "1 s"),
         ({"x": {"y": [{"image": 1, "caption": "a"}]}}, {"records": "x.y"}, "1#0 a"),
+        ({"info": {}, "data": {"items": [{"image": 1, "caption": "a"}], "count": 1}}, {}, "1#0 a"),
         ({"train": [{"image": 1, "caption": "a"}], "val": [{"image": 2, "caption": "b"}]}, {}, "1#0 a; 2#0 b"),
         ([XM3600], {"text_column": "de.caption"}, "00ab#0 Ein Hund; 00ab#1 Hund"),
         ([TALK], {"text_column": "conversations[1].value"}, "1.jpg#0 A view"),

@@ -23,11 +23,13 @@ from relabel.corpus.splits import split_of
 TEXT_NAMES = (
     *("text", "caption", "captions", "sentences", "sentence", "raw", "title", "comment", "description"),
     *("caption_str", "captions_str", "raw_caption", "alt_text", "query_text", "txt"),
+    *("texts", "descriptions", "comments", "alt"),
 )
 IMAGE_NAMES = (
     *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "url", "key"),
     *("image_url", "image_urls", "image_name", "image_file", "image_key", "image_ids", "images", "img", "img_name"),
-    *("video_id", "imgid", "photo_id", "photo", "video"),
+    *("video_id", "imgid", "photo_id", "photo", "video", "img_path", "image_filename", "imagename", "imageid"),
+    *("path", "file"),
 )
 CAPTION_ID_NAMES = ("caption_id", "sentids", "sentid", "sen_id")
 SPLIT_NAMES = ("split", "set_name")
@@ -37,7 +39,9 @@ KEY, TEXT = "name of the sample", "text of the sample"
 STATUS = "status"
 """Column of img2dataset's metadata that tells whether the image was downloaded."""
 _NUMBERED = re.compile(r"(text|caption|sentence|comment|description|raw)s?[_ -]?\d+")
-_LIST = re.compile(r"""\[\s*(u?['"]|\]\s*$|(None|nan|null)\s*[,\]])|\(\s*u?['"].*['"]\s*,?\s*\)\s*$""", re.DOTALL)
+_LIST = re.compile(
+    r"""\[\s*(u?['"]|[\[{(]|\]\s*$|(None|nan|null)\s*[,\]])|\(\s*u?['"].*['"]\s*,?\s*\)\s*$""", re.DOTALL
+)
 _QUOTED = re.compile(r"""u?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null)(\s*,\s*|\s+|$)""", re.DOTALL)
 _ITEM = re.compile(r"""'[^']*'|"[^"]*"|[^\s,\[\]()]+""")
 
@@ -302,10 +306,19 @@ def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Ite
                 raise CheckError(f"captions under several keys: {', '.join(texts)}", where=name, todo=todo)
             others = [value for other, value in lists.items() if other != chosen[0]]
             return _objects(_with_splits(lists[chosen[0]], others), f"{chosen[0]}[", name, bad), chosen[0]
+        inner = [v for v in body.values() if isinstance(v, dict) and any(_holds_captions(x) for x in v.values())]
+        if len(inner) == 1:
+            return records_of(inner[0], name, None, bad)
         body = _of_object(body, name)
     if not isinstance(body, list):
         raise CheckError(f"expected objects, found {type(body).__name__}", where=name)
     return _objects(body, place, name, bad), ""
+
+
+def _holds_captions(value: Any) -> bool:
+    """Return whether a value is a list of records with captions and images."""
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and all(_usual(names, first) for names in (TEXT_NAMES, IMAGE_NAMES))
 
 
 def _objects(body: Sequence[Any], place: str, name: str, bad: Bad) -> Iterator[Record]:
