@@ -195,7 +195,7 @@ def with_settings(advice: str, names: Collection[str]) -> str:
         if name in names or name not in IngestParams.model_fields:
             return match[0]
         if IngestParams.model_fields[name].annotation is bool:
-            return f"--set ingest.{name}=true{match[3] and ' ' + match[3] or ''}"
+            return f"--set ingest.{name}=true{(match[3] and ' ' + match[3]) or ''}"
         value = f"[{value}]" if "," in value else value or "VALUE"
         return f"--set 'ingest.{name}={value}'"
 
