@@ -28,7 +28,7 @@ gpu: $(DEV)  ## on a machine with a CUDA GPU: its tests, then a table of the wor
 	$(BIN)/pytest -m gpu
 	$(BIN)/python benchmarks/gpu.py
 
-dvc: $(DEV)  ## labels of all methods, with BERT-STS and SPICE, through DVC's cache
+dvc: $(DEV)  ## labels of all methods, searched, served and judged, through DVC's cache
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
 $(BIN)/python:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -18,9 +19,10 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from relabel.config import load_config, params_file
-from relabel.core.errors import UsageError
+from relabel.core.errors import RelabelError, UsageError
 from relabel.core.parameters import Parameters, validate
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
+from relabel.corpus.params import IngestParams
 from relabel.stages import Job, Project, only_dataset
 from relabel_cli.progress import Display
 from relabel_cli.root import CONTEXT
@@ -170,7 +172,11 @@ def verb(
         # An option that is not set leaves the parameter file's value.
         given = {name: value for name in (*own, *common) if (value := values.pop(name)) not in (None, [])}
         chosen = {f"{section}.{name}".removeprefix("."): given.pop(name) for name in own if name in given}
-        function(common=validate(SharedOptions, given | {"overrides": chosen}, "command line"), **values)
+        try:
+            function(common=validate(SharedOptions, given | {"overrides": chosen}, "command line"), **values)
+        except RelabelError as error:
+            error.todo = error.todo and with_settings(error.todo, {option.name for option in options})
+            raise
 
     # Typer reads the options from the signature.
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -179,6 +185,21 @@ def verb(
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(cls=Command, context_settings=CONTEXT)(call)
     return typer.main.get_command(app)
+
+
+def with_settings(advice: str, names: Collection[str]) -> str:
+    """Return advice about captions, with settings in place of options that a verb lacks. `names`: those that it has."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, value = match[2].replace("-", "_"), (match[3] or "").strip("'")
+        if name in names or name not in IngestParams.model_fields:
+            return match[0]
+        if IngestParams.model_fields[name].annotation is bool:
+            return f"--set ingest.{name}=true{(match[3] and ' ' + match[3]) or ''}"
+        value = f"[{value}]" if "," in value else value or "VALUE"
+        return f"--set 'ingest.{name}={value}'"
+
+    return re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])(?: ('[^']*'|[A-Za-z,]+))?", lambda m: m[1] or replace(m), advice)
 
 
 def group(purpose: str, **verbs: Any) -> Any:

@@ -69,7 +69,9 @@ class Inputs:
     def fit_options(self, trial: Trial) -> FitOptions:
         """Return the options of a training."""
         labels, out = self.lookups[trial.label], self.runs / trial.key
-        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **trial.training)
+        # Losses of embeddings rank images and captions here, and take every item as an anchor.
+        every: dict[str, Any] = {"lookup": labels, "anchors": 0, "triplet": 1.0, "normalize": True}
+        return FitOptions(features=self.features, captions=self.captions, out=out, **every, **trial.training)
 
 
 def make_trial(

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,16 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save
 from tests.drills.damage import READERS
+from tests.golden.hostile import _tar as tar_of
 from tests.golden.hostile import numpy_file
 
 from relabel import stages
 from relabel.core.errors import RelabelError
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import Format, IngestParams
-from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
-from relabel.corpus.readers.columns import Columns
-from relabel.corpus.readers.scan_layout import read_scan, scan_files
-from relabel.corpus.readers.tables import open_table
+from relabel.corpus.readers import open_input
+from relabel.corpus.readers.coco import FILES, coco_files, read_coco
 from relabel.corpus.splits import coco_test_captions
 from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.judge.eccv import read_positives
@@ -65,6 +64,12 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
+def corpus(path: Path, form: Format | None = None, **params: Any) -> Corpus:
+    # A caption that damage left out is a caption that is missing in silence.
+    read = IngestParams(dataset="d", format=form, path=path, bad_records="error", **params)
+    return Corpus.from_captions(open_input(read, Runtime()).read())
+
+
 def coco() -> Input:
     files = {}
     for name, images in zip(FILES, ([0, 1], [2, 3]), strict=True):
@@ -83,15 +88,18 @@ def karpathy() -> Input:
     sentences = [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS]
     images = [{"filename": f"{i}.jpg", "split": "train", "sentences": sentences[2 * i : 2 * i + 2]} for i in range(4)]
     content = dumped({"images": images})
-    return Input({"a.json": content}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d")))
+    return Input({"a.json": content}, lambda f: corpus(f / "a.json", "karpathy"))
 
 
 def table(name: str, content: bytes, form: Format) -> Input:
     def read(folder: Path) -> Corpus:
-        opened = open_table(folder / name, IngestParams(format=form, path=folder / name), Counter())
-        return Corpus.from_captions(opened.captions(Columns(), "d", {}))
+        return corpus(folder / name, form)
 
     return Input({name: content}, read)
+
+
+def recognised(name: str, content: bytes) -> Input:
+    return Input({name: content}, lambda f: corpus(f / name))
 
 
 def csv_text(rows: list[list[Any]]) -> bytes:
@@ -111,8 +119,7 @@ def scan(ids: Any) -> Input:
     names = "".join(f"{r[f'{ids}_id']}\n" for r in RECORDS).encode()
 
     def read(folder: Path) -> Corpus:
-        captions = [c for path in scan_files(folder) for c in read_scan(path, "d", ids, 2)]
-        return Corpus.from_captions(captions)
+        return corpus(folder, "scan", ids=ids, captions_per_image=2)
 
     return Input({"test_caps.txt": lines, "test_ids.txt": names}, read)
 
@@ -175,7 +182,25 @@ CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORD
 PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
 GLOVE = "".join(f"{n} {' '.join(f'{x:.4f}' for x in v)}\n" for n, v in zip(NAMES, VECTORS, strict=True)).encode()
 WORD2VEC = f"{len(NAMES)} 6\n".encode() + GLOVE
+TOKENS = "".join(f"{r['image_id']}.jpg#{n % 2}\t{r['text']}\n" for n, r in enumerate(RECORDS)).encode()
+TEXTS = [[r["text"] for r in RECORDS[i : i + 2]] for i in range(0, 8, 2)]
+LISTS = csv_text([["image", "captions"], *([f"{i}.jpg", str(texts)] for i, texts in enumerate(TEXTS))])
+FORMS = {
+    "mapping": {f"{i}.jpg": texts for i, texts in enumerate(TEXTS)},
+    "annotations": {"images": [{"id": i} for i in range(4)], "annotations": [{**r, "id": 1} for r in RECORDS]},
+    "columns": {"image": [f"{i}.jpg" for i in range(4)], "captions": TEXTS},
+    "videos": {
+        "videos": [{"video_id": r["image_id"], "split": r["split"]} for r in RECORDS],
+        "sentences": [{"video_id": r["image_id"], "caption": r["text"]} for r in RECORDS],
+    },
+}
 INPUTS: dict[str, Input] = {
+    **{f"json, {name}": recognised("a.json", dumped(form)) for name, form in FORMS.items()},
+    "token file": recognised("a.txt", TOKENS),
+    "lists as text": recognised("a.csv", LISTS),
+    "utf-16": recognised("a.bin", CSV.decode().encode("utf-16")),
+    "parquet of lists": recognised("a.parquet", parquet({"image": list("abcd"), "captions": TEXTS})),
+    "webdataset": recognised("a.tar", tar_of(*((f"{n}.txt", r["text"].encode()) for n, r in enumerate(RECORDS)))),
     "coco": coco(),
     "karpathy": karpathy(),
     "jsonl": table("a.jsonl", JSONL, "jsonl"),

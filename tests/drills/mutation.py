@@ -109,7 +109,8 @@ class Mutator:
         at, values = self.rng.randrange(table.num_columns), [None]
         name, column = table.column_names[at], table.column(at)
         if pa.types.is_list(column.type):
-            values += [[], [1.0], [float("nan")] * 3, [None] * 3]
+            texts = pa.types.is_string(column.type.value_type)
+            values += [[], [None] * 3, *([[""], ["x"] * 9] if texts else [[1.0], [float("nan")] * 3])]
         cells = column.to_pylist()
         cells[self.rng.randrange(len(cells))] = self.rng.choice(values)
         changes = [

@@ -75,4 +75,4 @@ def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: py
     rows = {(r["label"], r["task"], r["subset"]): r for r in outcome.report.records}
     assert {rows[label, "sits", "all"]["n"] for label, *_ in published} == {44_833}
     expected = {key: given and pytest.approx(given[0], abs=given[1]) for key, given in published.items()}
-    assert {(*key, statistic): rows[tuple(key)][statistic] for *key, statistic in published} == expected
+    assert {(*key, statistic): rows[key[0], key[1], key[2]][statistic] for *key, statistic in published} == expected

@@ -59,6 +59,13 @@ PREPARED = {
         "correlate --cxc --split val --label sbert,cider",  # pages judge with other parameters
     ),
     r"relabel export batches .*meteor": ("encode --label meteor --split test",),
+    r"relabel encode --label wmd": ("tune word2vec",),
+    r"relabel neighbours --label wmd": ("tune word2vec", "encode --label wmd --split train"),
+    r"relabel export batches .*--items images": (
+        "tune word2vec",
+        "encode --label wmd --split train",
+        "neighbours --label wmd --candidates train --queries images",
+    ),
     r"relabel export batches .*graded": (
         "encode --label sbert --split train",
         "neighbours --label sbert --candidates train",
@@ -69,6 +76,7 @@ CLIP = [f"--set=sources.clip.{name}" for name in ("source=precomputed", "caption
 ADDED = {
     r"relabel export faiss .*--index": ["--index=IVF4,Flat;nprobe=2"],
     r"relabel export batches .*meteor": ["--batches-per-epoch=1"],
+    r"relabel export batches .*--items images": ["--batch-size=8"],
     r"relabel .*--(label|parts) (sbert,)?judge\b": JUDGE,
     r"relabel (encode|export lookup) --label clip": CLIP,
 }

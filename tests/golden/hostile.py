@@ -124,7 +124,18 @@ def run_all(relabel: Callable[..., Any], folder: Path) -> dict[str, dict[str, An
         place.write_bytes(body)
         more = ["--format", "karpathy"] if file.endswith(".json") else []
         path = str(place.relative_to(folder))
-        case(f"ingest/{name}", fault, "ingest", "--dataset", "mine", "--path", path, *more)
+        case(
+            f"ingest/{name}",
+            fault,
+            "ingest",
+            "--dataset",
+            "mine",
+            "--path",
+            path,
+            "--set",
+            "ingest.bad_records=error",
+            *more,
+        )
     (folder / "two.csv").write_bytes(HEAD + b"1,1,a dog,test\n2,2,the dog,test\n")
     relabel("ingest", "--dataset", "two", "--path", "two.csv")
     (folder / "v.ids.txt").write_text("1\n2\n")

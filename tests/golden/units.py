@@ -267,7 +267,10 @@ def fit_values(folder: Folder) -> Values:
 FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vsepp": ("clip", ("--loss", "bcls")),
     "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
-    "log_ratio": ("clip", ("--loss", "log_ratio")),
+    "log_ratio": (
+        "clip",
+        ("--loss", "log_ratio", *(f"--set={x}" for x in ("anchors=0", "triplet=1", "normalize=true"))),
+    ),
     "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
     "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "triplet_epochs=1")),
 }

@@ -311,7 +311,10 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
 def test_faults_of_captions_in_memory_name_no_file_and_no_option() -> None:
     texts = ["a dog", "two cats"]
     cases: list[Any] = [
-        ("^captions: row 1: caption captions:b#0 is empty", {"image_id": ["a", "b"], "text": ["a dog", " "]}),
+        (
+            "^captions: 2 of 2 captions cannot be read: 2 caption that is no text",
+            {"image_id": ["a", "b"], "text": [1, 2]},
+        ),
         ("^captions: row 0: the image id is blank", {"image_id": ["  ", "b"], "text": texts}),
         ("^captions: no column of image ids.* Name the column with image_id_column", {"name": texts, "text": texts}),
         (r"appears twice \(first: captions: row 0\)", {"caption_id": [1, 1], "image_id": ["a", "b"], "text": texts}),

@@ -336,6 +336,26 @@ def readers_of(case: Change) -> list[str]:
     return [reader for reader in READERS if reader not in left_out]
 
 
+def test_batches_are_compared_under_the_sampler_that_they_were_made_with(projects: Projects, tmp_path: Path) -> None:
+    """Check `fit` on batches of other options than params.yaml, and that their neighbours and pooling are compared."""
+    folder, batches = (
+        Folder(shutil.copytree(projects.build(State("words")).path, tmp_path / "p")),
+        "exports/val/batches",
+    )
+    options = {"near": "", "far": "--sampler random", "images": "--items images --sampler graded --batch-size 8"}
+    for name, given in options.items():
+        folder.relabel(f"export batches --label words --split val --name {name} {given}")
+    fit = f"{_FIT} --loss soft_target --batches labels/mine/{batches}/"
+    images = f"{_FIT} --loss log_ratio --set image_labels=labels/mine/{batches}/images --batches labels/mine/{batches}/"
+    for name in options:
+        folder.relabel(f"{images if name == 'images' else fit}{name} --out runs/{name}")
+    folder.write_params({"neighbours.k": 5, "export.batches.sampler": "random"})
+    folder.relabel(f"{fit}far --out runs/far")
+    for name, command in (("near", fit), ("images", images)):
+        with pytest.raises(RefusedError, match=r"k \(8 there, 5 here\)"):
+            folder.relabel(f"{command}{name} --out runs/{name}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_reader_gives_todays_numbers_or_names_what_differs(change: str, projects: Projects, tmp_path: Path) -> None:

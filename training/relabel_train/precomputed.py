@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,13 @@ NAME = "batches.json"
 class BatchesDescription(ExportDescription):
     """Content of `batches.json`.
 
-    `captions`, `images`: first and one past the last of the rows and images that have ids; `left_out`: captions among
-    them without a label. `epochs`: batches of each epoch. `neighbours`: label whose neighbours the sampler used.
+    `items`: "captions", or "images", which their first captions stand for; blocks then hold the relevance of images to
+    each other. `captions`, `images`: first and one past the last of the rows and images that have ids. `left_out`:
+    items among them without a label. `epochs`: batches of each epoch. `neighbours`: label whose neighbours the sampler
+    used.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     label: str
     source: str
@@ -43,6 +45,7 @@ class BatchesDescription(ExportDescription):
     captions: tuple[int, int]
     images: tuple[int, int]
     left_out: int
+    items: Literal["captions", "images"]
     batch_size: int
     batches: int
     epochs: tuple[int, ...]
@@ -55,7 +58,7 @@ class BatchesDescription(ExportDescription):
     corpus: str
     fingerprint: str
     kind: str = "batches"
-    orientation: str = "rows are images, columns are captions; the text direction is the transpose"
+    orientation: str = "rows are images; columns are captions, and the text direction is the transpose, or images"
     same_image: str = "by image number (images.npy); never inferred from a value"
     coverage: str = "every pair of every batch"
     exact: str = "float64 scores, rounded to float32 once"
@@ -69,7 +72,8 @@ class Batch(NamedTuple):
     rows : (B,) int32
         Caption rows; entry i stands for the caption and for its image.
     relevance : (B, B) float32
-        r(image of rows[i], caption rows[j]); the labels of text queries are its transpose.
+        r(image of rows[i], caption rows[j]); the labels of text queries are its transpose. In batches of images
+        (``about.items``), r(image of rows[i], image of rows[j]).
     same_image : (B, B) bool
         Same-image marks, by id.
     """

@@ -303,7 +303,8 @@ class NeighbourBatchSampler(Sampler):
 
     Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 4.2. Anchors come from random orders
     of all captions, one after another through the epochs, so that no caption is an anchor twice before all were once.
-    If fewer than k of an anchor's `depth` nearest are usable, random captions replace them.
+    If fewer than k of an anchor's `depth` nearest are usable, random captions replace them. Where `captions` holds one
+    caption of each image, and `neighbours` those of the nearest images, batches consist of images.
 
     Parameters
     ----------
@@ -313,10 +314,14 @@ class NeighbourBatchSampler(Sampler):
         50 for captions in the paper.
     k : int
         Nearest captions per batch; 5 in the paper.
+    nearest : int, optional
+        Draw the k at random from this many nearest usable captions, at least k; 30 for the positives of the paper's
+        binary triplet. By default the k nearest.
     siblings : bool
         Allow captions of one image in a batch. With False batches of few images may be short.
     depth : int, optional
-        Neighbours examined to find k usable ones; k + 15 by default (an image has about four other captions).
+        Neighbours examined to find usable ones; by default 15 more than `nearest` or k (an image has about four other
+        captions).
     anchors : int, optional
         Anchors, which are batches, per epoch; by default as many as there are random batches.
 
@@ -341,6 +346,7 @@ class NeighbourBatchSampler(Sampler):
         seed: int,
         drop_last: bool,
         k: int = 5,
+        nearest: int | None = None,
         siblings: bool = False,
         depth: int | None = None,
         anchors: int | None = None,
@@ -348,8 +354,10 @@ class NeighbourBatchSampler(Sampler):
         super().__init__(captions, batch_size, seed=seed, drop_last=drop_last)
         if not 0 <= k < batch_size:
             raise ValueError(f"k is {k}; a batch of {batch_size} has room for 0..{batch_size - 1} neighbours")
-        self.neighbours, self.k, self.siblings = neighbours, k, siblings
-        self.depth = k + 15 if depth is None else depth
+        if nearest is not None and nearest < k:
+            raise ValueError(f"nearest is {nearest}; the k = {k} neighbours of a batch are drawn from at least k")
+        self.neighbours, self.k, self.nearest, self.siblings = neighbours, k, nearest, siblings
+        self.depth = (nearest or k) + 15 if depth is None else depth
         self.anchors = self._count(len(captions)) if anchors is None else anchors
 
     def count(self) -> int:
@@ -360,8 +368,8 @@ class NeighbourBatchSampler(Sampler):
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the batches, except the captions and their neighbours."""
-        specific = {"k": self.k, "siblings": self.siblings, "depth": self.depth, "anchors": self.anchors}
-        return super().parameters | specific
+        specific = {"k": self.k, "nearest": self.nearest, "siblings": self.siblings, "depth": self.depth}
+        return super().parameters | specific | {"anchors": self.anchors}
 
     def epoch(self, epoch: int) -> list[Rows]:
         """List the batches of an epoch: (B,) int32 caption rows each."""
@@ -396,6 +404,9 @@ class NeighbourBatchSampler(Sampler):
                 chosen[position] = None
                 images.add(int(image[position]))
 
+        if self.nearest is not None:
+            others = [p for p in near if p >= 0 and (self.siblings or image[p] != image[anchor])][: self.nearest]
+            near = [others[i] for i in random.permutation(len(others))]
         for position in near:
             if len(chosen) == self.k + 1:
                 break

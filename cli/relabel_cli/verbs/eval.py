@@ -7,13 +7,13 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
-NAMES = "run features captions average lookup split images graded folds eccv checkpoint"
+NAMES = "run features captions average lookup image_labels split images graded folds eccv checkpoint"
 
 
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
     parsed = parse(EvalParameters, common)
-    check_labels(parsed.captions, parsed.lookup, common.runtime())
+    check_labels(parsed.captions, (*parsed.lookup, *parsed.image_labels), common.runtime())
     from relabel_train.reference.evaluate import evaluate
 
     found = evaluate(parsed, common.device, common.runtime().progress.note)
@@ -23,6 +23,9 @@ def eval(common: SharedOptions) -> None:
         header, *rows = report.cells()
         size = f"{report.images:,} images, {report.captions:,} captions"
         tables.append(text(Table(f"{title}: {size}", header, tuple(rows))))
+    for label, figures in found.image_figures.items():
+        cells = tuple((name, *(f"{of[name]:.4f}" for of in figures.values())) for name in figures["model"])
+        tables.append(text(Table(f"Image-image retrieval by label distances of {label}", ("metric", *figures), cells)))
     common.show(found.to_json(), "\n\n".join([*([found.proxy] if found.proxy else []), *tables, *found.notes]))
 
 

@@ -8,13 +8,13 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, FitParameters, parse
 
-NAMES = "features captions lookup batches out model loss epochs batch_size split scale"
+NAMES = "features captions lookup batches image_labels out model loss epochs batch_size split scale"
 
 
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitParameters, common)
-    folders = [path for path in (run.lookup, run.batches) if path is not None]
+    folders = [path for path in (run.lookup, run.batches, run.image_labels) if path is not None]
     check_labels(run.captions, folders, common.runtime())
     from relabel_train.reference.distributed import launched
     from relabel_train.reference.fit import fit as train
@@ -23,7 +23,9 @@ def fit(common: SharedOptions) -> None:
     # Under torchrun, only the first process reports.
     if launched()[0] != 0:
         return
-    outcome = f"best RSUM {result.best:.1f} on {run.val}, after {result.step:,} steps in {result.seconds:.0f} s"
+    outcome = (
+        f"best {run.measure} {result.best:.4g} on {run.val}, after {result.step:,} steps in {result.seconds:.0f} s"
+    )
     common.show({**asdict(result), "out": str(run.out)}, f"{outcome}\nrun {run.out}: the same command resumes it")
 
 

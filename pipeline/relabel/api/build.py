@@ -45,9 +45,11 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     ----------
     folder : str or Path
         Folder of the dataset to make, such as ``labels/mine``.
-    captions : str, Path, table or mapping
-        File, folder, or URL of captions; or a pandas or Arrow table, or a mapping of columns to lists, with an image
-        and a text in each row. A table is written to ``captions.parquet`` in `folder`; an equal one is finished work.
+    captions : str, Path, table, mapping, list of records or of pairs, or pair of lists
+        File, folder, or URL of captions; or a pandas or Arrow table, a mapping of columns to lists, or a list of
+        dictionaries, with an image and a text in each row; a list of pairs of an image id and a text; or a tuple of a
+        list of image ids and a list of texts. They are written to ``captions.parquet`` in `folder`; equal ones are
+        finished work.
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ...
@@ -131,8 +133,8 @@ def label(
 
     Parameters
     ----------
-    captions : str, Path, table, mapping of columns, or pair of lists
-        What `ingest` reads; or a list of image ids and a list of texts of the same length.
+    captions : str, Path, table, mapping, list of records or of pairs, or pair of lists
+        What `ingest` reads.
     source : str, default="sbert"
         Name of a source, or of a label in the parameter file.
     out : str or Path, optional
@@ -169,9 +171,6 @@ def label(
     settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
-    if isinstance(captions, tuple | list):
-        image_ids, texts = captions
-        captions = {"image_id": list(image_ids), "text": list(texts)}
     ingest(folder, captions, runtime=runtime, **(reading or {}))
     opened = encode(folder, source, "all", settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
@@ -350,9 +349,15 @@ def _write_table(folder: Path, captions: Any) -> Path:
     from pyarrow import parquet
 
     try:
-        table = pa.table(captions)
+        columns = _columns(captions)
+        if isinstance(columns, Mapping):
+            # NaN among texts is a missing text, as in pandas.
+            columns = {str(name): pa.array(list(values), from_pandas=True) for name, values in columns.items()}
+        table = pa.table(columns)
     except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        todo = "Give a path, a pandas or Arrow table, or a mapping of columns to lists of one length."
+        todo = (
+            "Give a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
+        )
         raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
     path, origin, found = folder / "captions.parquet", {b"relabel": b"captions in memory"}, None
     with suppress(OSError, pa.ArrowException):
@@ -364,6 +369,26 @@ def _write_table(folder: Path, captions: Any) -> Path:
     table = table.replace_schema_metadata(origin)
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
     return path
+
+
+def _columns(captions: Any) -> Any:
+    """Return a tuple of image ids and texts, a list of records, or a list of pairs as columns; else what is given."""
+    if isinstance(captions, tuple):
+        return dict(zip(("image_id", "text"), captions, strict=True))
+    if not isinstance(captions, list):
+        return captions
+    records = []
+    for row, one in enumerate(captions):
+        pair = isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(value, str | int) for value in one)
+        if not isinstance(one, dict) and not pair:
+            todo = "Give dictionaries, or pairs of an image id and a text; two lists belong into a tuple: (ids, texts)."
+            raise UsageError(f"a record of type {type(one).__name__}", where=f"captions: row {row}", todo=todo)
+        records.append(one if isinstance(one, dict) else dict(zip(("image_id", "text"), one, strict=True)))
+    if len(records) == 2 and all(isinstance(one, list) for one in captions):
+        todo = "Give tuples: [(image, text), ...] are pairs, and ([image, ...], [text, ...]) are columns."
+        raise UsageError("two lists of two may be pairs or columns", where="captions", todo=todo)
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}
 
 
 def _open(project: Project, label: str, split: str) -> Label:

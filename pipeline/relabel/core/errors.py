@@ -92,7 +92,8 @@ def naming_extras() -> Iterator[None]:
         raise missing_package(error) or error from error
     except RelabelError as error:
         if error.todo:
-            error.todo = re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), error.todo)
+            todo = re.sub(r"--set ('?)ingest\.([^\s']*)\1", r"\2", error.todo)
+            error.todo = re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), todo)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Files that a user names: checks of the path, strict UTF-8, JSON, ids and names of splits."""
+"""Files that a user names: checks of the path, strict UTF-8, JSON and ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,44 +29,81 @@ def check_regular(path: Path, problem: str = "no such file", todo: str | None = 
 MAX_BYTES = 8 << 30
 """Maximum size of an unpacked .gz file in bytes. gzip can expand a file a thousandfold."""
 
-SPLIT_NAMES = {split: split for split in ("train", "val", "test")}
-SPLIT_NAMES |= {"restval": "train", "dev": "val", "validation": "val", "testall": "test"}
-"""Names of splits in the supported formats (Karpathy's JSON, SCAN's files, dataset hubs), and the split they mean."""
+
+LONGEST_LINE = 16 << 20
+"""Maximum number of characters of a line: gzip can pack a line of gigabytes into a few megabytes."""
+_BLOCK = 1 << 20  # bytes that are read at once
 
 
-def read_bytes(path: Path, size: int | None = None) -> bytes:
-    """Read a file without its byte order mark, unpacked if its name ends in .gz. `size`: bytes to read; else all."""
-    if check_regular(path).suffix != ".gz":
-        with path.open("rb") as plain:
-            return plain.read(size).removeprefix(codecs.BOM_UTF8)
-    raw, most = bytearray(), MAX_BYTES + 1 if size is None else size
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked if they are gzip."""
+    size = 0
+    with check_regular(path).open("rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
+        plain.seek(0)
+        file = gzip.GzipFile(fileobj=plain) if packed else plain
+        try:
+            while block := file.read(_BLOCK):
+                size += len(block)
+                if packed and size > MAX_BYTES:
+                    raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
+                yield block
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
+
+
+def decoded(blocks: Iterable[bytes], where: Path | str, encoding: str | None = None) -> Iterator[str]:
+    """Yield the text of bytes: UTF-8 with or without a byte order mark, UTF-16 with one, or what `encoding` names.
+
+    `where`: for the error of bytes that are no such text; of a file, the error names the line.
+    """
+    rest, line = iter(blocks), 1
+    first = next(rest, b"")
+    utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    name = encoding or ("utf-16" if utf16 else "utf-8")
     try:
-        with gzip.open(path) as file:
-            while chunk := file.read(min(1 << 22, most - len(raw))):
-                raw += chunk
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
-    if len(raw) > MAX_BYTES:
-        raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
-    return bytes(raw).removeprefix(codecs.BOM_UTF8)
+        decoder = codecs.getincrementaldecoder("utf-8-sig" if name.lower() in ("utf-8", "utf8") else name)()
+        for block in chain([first], rest):
+            yield (text := decoder.decode(block))
+            line += text.count("\n")
+        yield decoder.decode(b"", True)
+    except (UnicodeDecodeError, LookupError) as error:
+        line += error.object.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 0
+        problem = f"not {name.upper()}: {getattr(error, 'reason', error)}"
+        raise CheckError(problem, where=f"{where}:{line}" if isinstance(where, Path) else where) from error
+
+
+def text_lines(texts: Iterable[str], path: Path) -> Iterator[str]:
+    """Yield the lines of a text, which comes in pieces, with their ends.
+
+    Only LF ends a line, or CR in a file without LF: a caption may hold any other line break of Unicode.
+    """
+    rest, count, end = "", 1, ""
+    for text in texts:
+        end = end or ("\r" if "\r" in text and "\n" not in text else "\n")
+        *lines, rest = (rest + text).split(end)
+        yield from (f"{line}{end}" for line in lines)
+        count += len(lines)
+        if len(rest) > LONGEST_LINE:
+            raise CheckError(f"a line of more than {LONGEST_LINE:,} characters", where=f"{path}:{count}")
+    if rest:
+        yield rest
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file without its byte order mark, unpacked if it is gzip."""
+    return b"".join(read_blocks(path)).removeprefix(codecs.BOM_UTF8)
 
 
 def read_text(path: Path) -> str:
     """Read a text file; the error of bytes that are not UTF-8 names their line."""
-    raw = read_bytes(path)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise CheckError(f"not UTF-8: {error.reason}", where=f"{path}:{line}") from error
+    return "".join(decoded(read_blocks(path), path))
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     r"""Yield `file:line` and the text of every line without its end (LF or CR LF)."""
-    text = read_text(path)
-    # Only LF ends a line: a caption may hold any other character that Unicode counts as a line break.
-    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
-        yield f"{path}:{number}", line.removesuffix("\r")
+    for number, line in enumerate(text_lines(decoded(read_blocks(path), path), path), start=1):
+        yield f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
 
 
 def read_csv_records(
@@ -140,14 +179,25 @@ def _object(record: Any, where: str) -> dict[str, Any]:
 def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON; `where`: its place, for the error."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         # Besides faulty syntax: no UTF-8, deep nesting, or a number of more digits than Python converts.
         raise CheckError(f"not JSON: {error}", where=where) from error
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; Python would keep the last one of two values with equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"an object has two values {key[:100]!r}")
+    return found
+
+
 def identifier(value: object, key: str, where: str) -> str:
-    """Return an id that a file holds as a string or a whole number; "" for null."""
+    """Return an id that a file holds as a string or a whole number, also as a float; "" for null and NaN."""
+    if isinstance(value, float) and (value != value or value.is_integer()):
+        value = None if value != value else int(value)
     if value is not None and type(value) not in (str, int):
         problem = f"{key!r}: expected a string or a whole number, found {type(value).__name__}"
         raise CheckError(problem, where=where)
@@ -157,8 +207,3 @@ def identifier(value: object, key: str, where: str) -> str:
 def namespaced(namespace: str, value: str) -> str:
     """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report."""
     return value if not value or value.startswith(f"{namespace}:") else f"{namespace}:{value}"
-
-
-def split_name(value: str) -> str:
-    """Return train, val or test for a format's name of a split. Other names are returned unchanged, for the checks."""
-    return SPLIT_NAMES.get(value, value)

@@ -1,4 +1,4 @@
-"""Captions as readers yield them, and the checked, sorted and numbered table that is built from them.
+"""Captions as rules leave them, and the checked, sorted and numbered table that is built from them.
 
 The natural order of ids, in which digits sort as numbers, defines the rows.
 """
@@ -43,7 +43,6 @@ LONGEST = 10_000
 """Maximum number of characters of an id."""
 _CHUNK = 1 << 16  # captions in memory as Python objects
 _DIGITS = re.compile(r"([0-9]+)")
-_BLANK = re.compile(r"([^:]*:)?\s*")  # an id of nothing but its prefix
 
 
 class Caption(NamedTuple):
@@ -105,7 +104,7 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str |
     `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
     the captions, for the error of none.
     """
-    tables = _file_tables(captions)
+    tables = map(_checked, _file_tables(captions))
     if spill is None:
         columns = pa.concat_tables([*tables, _FILE_SCHEMA.empty_table()])
     else:
@@ -118,7 +117,9 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str |
 def _sort(columns: pa.Table) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
-    id_rank, image_rank = natural_rank(columns["caption_id"]), natural_rank(columns["image_id"])
+    images = columns["image_id"].dictionary_encode().combine_chunks()
+    id_rank = natural_rank(columns["caption_id"])
+    image_rank = natural_rank(images.dictionary)[images.indices.to_numpy()]
     # The last key of `lexsort` is the first to sort by.
     order = np.lexsort((id_rank, image_rank, split))
     # A new image begins where rank or split changes. Position counts the rows since.
@@ -168,35 +169,47 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 
 
 def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
-    """Yield captions in tables of `_CHUNK` rows with `_FILE_SCHEMA`; raise for the first that is invalid by itself."""
-    reader = map(_checked, captions)
-    while chunk := list(islice(reader, _CHUNK)):
-        yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
-
-
-def _checked(caption: Caption) -> Caption:
-    """Return a valid caption; its place is its id if the reader named none."""
-    where, todo, fault = caption.where or caption.caption_id, None, ""
-    # The id of a caption may be made of that of its image.
-    if _BLANK.fullmatch(caption.image_id):
-        fault, todo = "the image id is blank", "Give every caption the id of its image, or remove the caption."
-    elif _BLANK.fullmatch(caption.caption_id):
-        fault = "the caption id is blank"
-    elif not caption.text.strip():
-        fault = f"caption {caption.caption_id} is empty"
-    elif caption.split not in SPLITS:
-        fault, todo = f"unknown split {caption.split!r}", f"Known: {', '.join(SPLITS)}."
-    elif any("\0" in name or len(name) > LONGEST for name in caption[:2]):
-        fault = f"ids with a zero character, or of more than {LONGEST:,} characters"
-    else:
-        # JSON can hold a lone surrogate, which UTF-8 cannot.
+    """Yield captions in tables with `_FILE_SCHEMA`; the place of a caption is its id if it has none."""
+    reader = iter(captions)
+    while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
         try:
-            "".join(caption[:4]).encode()
+            yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
+        # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
-            fault = f"not Unicode text: {error.reason}"
-    if fault:
-        raise CheckError(fault, where=where, todo=todo)
-    return caption if caption.where else caption._replace(where=where)
+            where = next(c.where for c in chunk if not all(map(is_unicode, c[:4])))
+            raise CheckError("not Unicode text", where=where) from error
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be stored as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """Return captions that are valid by themselves; raise for the first that is not."""
+    blank = {name: pc.match_substring_regex(table[name], r"^([^:]*:)?\s*$") for name in ("image_id", "caption_id")}
+    odd = [
+        pc.or_(pc.match_substring(table[name], "\0"), pc.greater(pc.utf8_length(table[name]), LONGEST))
+        for name in blank
+    ]
+    faults = {
+        "the image id is blank": blank["image_id"],
+        "the caption id is blank": blank["caption_id"],
+        "caption {0.caption_id} is empty": pc.equal(pc.utf8_trim_whitespace(table["text"]), ""),
+        "unknown split {0.split!r}": pc.invert(pc.is_in(table["split"], pa.array(SPLITS))),
+        f"ids with a zero character, or of more than {LONGEST:,} characters": pc.or_(*odd),
+    }
+    rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
+    if found := {fault: row for fault, row in rows.items() if row >= 0}:
+        fault = min(found, key=found.__getitem__)
+        caption = Caption(*table.slice(found[fault], 1).to_pylist()[0].values())
+        todo = "Give every caption the id of its image, or remove the caption." if "image" in fault else None
+        raise CheckError(fault.format(caption), where=caption.where, todo=todo)
+    return table
 
 
 def _refuse(
@@ -210,6 +223,9 @@ def _refuse(
         if first != number or earlier != part:
             caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
+            todo = None
             if first != number:
                 problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
-            raise CheckError(problem, where=caption.where)
+                todo = "If ids are unique in their file only, give --ids shard; if in their image only, "
+                todo += "--set 'ingest.caption_id_column=\"\"' makes others."
+            raise CheckError(problem, where=caption.where, todo=todo)

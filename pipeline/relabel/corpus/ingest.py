@@ -54,7 +54,9 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     # The shards take the place of the captions, whose file is written anew.
     del captions
     table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
-    report |= {"skipped": dict(source.skipped)} if source.skipped else {}
+    # Reasons to count and first place, which is read with the captions.
+    left_out = {reason: {"count": count, "first": where} for reason, (count, where) in source.left_out.items()}
+    report |= {"left_out": left_out} if left_out else {}
     work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
 
 
@@ -89,7 +91,6 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     sizes = {split: report["splits"][split] for split in SPLITS if split in report["splits"]} | {"all": report}
     lines = [(name, f"{size['captions']:,} captions of {size['images']:,} images") for name, size in sizes.items()]
     lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
-    if skipped := report.get("skipped"):
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
-        lines.append(("skipped", f"{sum(skipped.values()):,} records ({reasons})"))
+    for reason, found in sorted(report.get("left_out", {}).items()):
+        lines.append(("left out", f"{found['count']:,} {reason} (first: {found['first']})"))
     return lines

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from relabel.core.parameters import Parameters
 
-Format = Literal["coco", "karpathy", "json", "jsonl", "csv", "parquet", "arrow", "webdataset", "img2dataset", "scan"]
+Table = Literal["csv", "parquet", "arrow", "webdataset", "img2dataset", "scan", "text"]
+Format = Literal["coco", "karpathy", "json", "jsonl", Table]
 Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
@@ -61,7 +62,7 @@ class IngestParams(Parameters):
     format: Format | None = Field(None, description="Format of the captions; else guessed from the path.")
     path: Path | None = Field(None, description="File or folder of captions; else the files of `relabel fetch`.")
     url: str | None = Field(None, description="File, folder or pattern of captions on a file system of fsspec.")
-    caption_id_column: str | None = Field(None, description="Tables: caption ids; else caption_id, or made.")
+    caption_id_column: str | None = Field(None, description="Tables: caption ids; else caption_id; '' makes them.")
     image_id_column: str | None = Field(None, description="Tables: image ids; else image_id, filename, url, ...")
     text_column: str | None = Field(None, description="Tables: captions, or lists of them; else text or caption.")
     split_column: str | None = Field(None, description="Tables: column of splits; split if not given.")
@@ -74,13 +75,22 @@ class IngestParams(Parameters):
         None,
         min_length=1,
         max_length=1,
-        description="csv: separator of fields; else a tab for .tsv, or that of the header: comma, semicolon or tab.",
+        description="csv: separator of fields; else a tab for .tsv, or that of the header: comma, tab, semicolon or |.",
     )
     quotes: bool = Field(True, description="csv: fields may be quoted; false if quotes are part of the captions.")
-    ids: Literal["image", "caption", "position", "shard"] = Field(
+    encoding: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_-]+$", description="Encoding of text; else UTF-8, or UTF-16 with a byte order mark."
+    )
+    records: str | None = Field(None, description="json: key of the records, or a path as in data.items; else found.")
+    lists: bool = Field(True, description="A text such as ['a', 'b'] is a list of captions; false takes it as written.")
+    bad_records: Literal["skip", "error"] = Field(
+        "skip", description="skip leaves out and counts empty captions and rows that do not parse; error refuses them."
+    )
+    split_names: dict[str, Split] = Field({}, description="Further names of splits, as in {qual_dev: val}.")
+    ids: Literal["image", "caption", "position", "shard", "folder"] = Field(
         "image",
-        description="scan: content of the *_ids.txt files; position reads none. webdataset: shard puts the name of the "
-        "shard before each key.",
+        description="scan: content of the *_ids.txt files; position reads none. Others: shard puts the name of the "
+        "shard before each key, folder that of the folder before each image.",
     )
     captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
     expected: Expected | None = Field(None, description="Counts to check; else the published ones; {} for none.")

@@ -1,4 +1,4 @@
-"""Karpathy's split of COCO's images, the standard of papers on image-text retrieval.
+"""Words for splits, and Karpathy's split of COCO's images, the standard of papers on image-text retrieval.
 
 Karpathy and Fei-Fei, Deep Visual-Semantic Alignments, CVPR 2015: 5,000 images of COCO's val2014 are val, 5,000 test,
 and the other 30,504 (`restval`) join train2014's 82,783 in train: 113,287 images.
@@ -6,6 +6,7 @@ and the other 30,504 (`restval`) join train2014's 82,783 in train: 113,287 image
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,11 +15,28 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular
+from relabel.corpus.params import Split
 from relabel_train.files import map_npy
 
 Ids = NDArray[np.int64]
 Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 """Function of the ids of N captions and of their N images that returns the split of each image."""
+
+_WORDS: dict[str, Split] = {"train": "train", "training": "train", "restval": "train", "val": "val", "valid": "val"}
+_WORDS |= {"validation": "val", "dev": "val", "test": "test", "testing": "test", "testall": "test"}
+
+
+def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
+    """Return the split that a word means, in any case and with a year; None for any other word.
+
+    `names`: further words.
+
+    >>> split_of("Val2017", {})
+    'val'
+    """
+    word = name.strip().lower()
+    own = {key.strip().lower(): split for key, split in names.items()}
+    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(19|20)\d\d$", "", word))
 
 
 def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:

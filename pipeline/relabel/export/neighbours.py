@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
-from relabel.core.types import Queries, Rows
+from relabel.core.types import Pooling, Queries, Rows
 from relabel.corpus import Corpus
 from relabel.export.base import ArtefactRef, write_tables
+from relabel.sources.relevance import Relevance, block_of_sets
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import combine_chunks
 from relabel.store.workdir import Work
@@ -82,7 +84,7 @@ def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourTable:
-    """The nearest captions of a range of captions, best first.
+    """The nearest captions of a range of captions or images, best first.
 
     `first`: first row of the range.
     `rows`, `scores`, `same_image`: (N, k) int32, float32 and bool.
@@ -106,8 +108,40 @@ class NeighbourTable:
         return self.rows[index, :k], self.scores[index, :k], self.same_image[index, :k]
 
 
+@dataclass(frozen=True, eq=False)
+class ImageNeighbours:
+    """The nearest images of images, each named by the row of its first caption.
+
+    The images of an image's nearest captions are ranked by the relevance of both sets of captions.
+
+    `table`: the nearest captions of every image. `open_relevance`: returns the label that ranks.
+    """
+
+    corpus: Corpus
+    table: NeighbourTable
+    open_relevance: Callable[[], Relevance]
+    pooling: Pooling
+
+    def neighbours(
+        self, rows: Rows, k: int, missing: Missing = "raise"
+    ) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
+        """Return the k nearest images, as relabel_train.samplers.Neighbours states; shorter lists end in row -1."""
+        corpus, relevance, images = self.corpus, self.open_relevance(), self.corpus.image[rows]
+        near, scores = np.full((len(rows), k), -1, np.int32), np.full((len(rows), k), np.nan)
+        for i, captions in enumerate(self.table.neighbours(images, self.table.width)[0]):
+            others = np.setdiff1d(corpus.image[captions], images[i])
+            # A narrow table may hold captions of the image itself only.
+            if len(others):
+                own, sets = corpus.references([images[i]]), corpus.references(others)
+                values = block_of_sets(relevance, own, sets, self.pooling)[0]
+                # NaN, of an image without a label, is last.
+                best = np.argsort(-values, kind="stable")[:k]
+                near[i, : len(best)], scores[i, : len(best)] = corpus.indptr[others[best]], values[best]
+        return near, scores, np.zeros(near.shape, np.bool_)
+
+
 def read_neighbours(near: ArtefactRef, rows: range, most: int, least: int) -> NeighbourTable:
-    """Read the nearest captions of a range of captions; they take 9 bytes each, and a row group beside them.
+    """Read the nearest captions of a range of captions or images; they take 9 bytes each, and a row group beside them.
 
     `most`, `least`: neighbours to read per caption: `most`, or as many as there are, but no fewer than `least`.
     """

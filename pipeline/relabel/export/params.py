@@ -67,26 +67,32 @@ class ExportWdsParams(Parameters):
 class ExportBatchesParams(Parameters):
     """Parameters of precomputed batches."""
 
-    batch_size: Number | None = Field(None, description="Captions per batch; by default 128, for neighbour 50.")
+    items: Queries = Field(
+        "captions", description="Items of a batch: captions, or images and their relevance to each other."
+    )
+    batch_size: Number | None = Field(None, description="Items per batch; by default 128, for neighbour 50.")
     epochs: Number = Field(1, description="Epochs to precompute.")
     seed: Seed = Field(0, description="Seed of the sampler.")
     batches_per_epoch: Count | None = Field(None, description="Largest number per epoch; the first ones are kept.")
     drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
     sampler: SamplerName = Field(
         "random",
-        description="random: every caption once per epoch; neighbour: an anchor, its nearest captions and random ones; "
-        "graded: every caption once per epoch, together with captions of every level.",
+        description="random: every item once per epoch; neighbour: an anchor, its nearest items and random ones; "
+        "graded: every item once per epoch, together with items of every level.",
     )
-    pooling: Pooling | None = Field(None, description="Pooling of references; by default the label's own.")
+    pooling: Pooling | None = Field(
+        None, description="By default the label's own; for images set, if the source has it."
+    )
     one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
         None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
     )
-    k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra=_K)
+    k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
+    nearest: Number | None = Field(None, description="neighbour: draw the k from this many nearest; by default k.")
     siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
     anchors: Count | None = Field(None, description="neighbour: batches per epoch; by default as many as random has.")
     depth: Number | None = Field(
-        None, description="Neighbours considered per caption; by default k + 15 for neighbour, 100 for graded."
+        None, description="Nearest captions considered; by default k + 15 for neighbour, 100 for graded and for images."
     )
     levels: Levels = Field((), description="graded: thresholds of relevance in falling order. Repeatable.")
     quantiles: Shares = Field(
@@ -97,7 +103,7 @@ class ExportBatchesParams(Parameters):
 
     @property
     def size(self) -> int:
-        """Captions per batch."""
+        """Items per batch."""
         return self.batch_size or (50 if self.sampler == "neighbour" else 128)
 
     @property
@@ -106,10 +112,10 @@ class ExportBatchesParams(Parameters):
         # A parameter that only another sampler reads must not change the fingerprint.
         specific = {
             "random": {"one_caption_an_image"},
-            "neighbour": {"k", "siblings", "anchors", "depth"},
+            "neighbour": {"k", "nearest", "siblings", "anchors", "depth"},
             "graded": {"siblings", "depth", "levels", "group"} | (set() if self.levels else {"quantiles"}),
         }[self.sampler]
-        shared = {"epochs", "seed", "batches_per_epoch", "drop_last", "sampler"}
+        shared = {"items", "epochs", "seed", "batches_per_epoch", "drop_last", "sampler"}
         return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
 
 

@@ -20,10 +20,10 @@ from relabel.core.runtime import Progress, parse_size
 from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import REFERENCES, Corpus, References
-from relabel.export.neighbours import NeighbourTable
+from relabel.export.neighbours import ImageNeighbours, NeighbourTable
 from relabel.export.params import ExportBatchesParams
 from relabel.sources.base import Source
-from relabel.sources.relevance import Relevance, block_of_pairs
+from relabel.sources.relevance import Relevance, block_of_pairs, block_of_sets
 from relabel.sources.typical_costs import Cost
 from relabel.store.arrays import save_pieces, write_array
 from relabel.store.workdir import Step, Steps, Task, Work, part_ranges
@@ -44,7 +44,7 @@ _SHARD = 64 << 20  # target size of a shard in bytes of blocks
 _PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
 DEPTH = 100
-"""Default number of neighbours per caption among which graded batches choose."""
+"""Default number of nearest captions per item of graded batches and of batches of images."""
 
 
 def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
@@ -84,13 +84,21 @@ class BatchesWork:
         """The opened label."""
         return self.open_relevance()
 
+    @property
+    def of_images(self) -> bool:
+        """True if a batch consists of images, each of which its first caption stands for."""
+        return self.params.items == "images"
+
     @cached_property
     def captions(self) -> Captions:
         """Captions that may be in a batch: those whose relevance is a number (see `mark_usable`)."""
         image, start = self.corpus.image[self.rows.start : self.rows.stop], self.rows.start
         # Failures of other splits, which the encoding may also cover, do not count.
         positions = self.failed[(self.failed >= start) & (self.failed < self.rows.stop)] - start
-        return Captions.of(image, mark_usable(image, positions, None if self.pooling == "first" else REFERENCES), start)
+        usable = mark_usable(image, positions, None if self.pooling == "first" else REFERENCES)
+        if self.of_images:
+            usable[1:] &= image[1:] != image[:-1]
+        return Captions.of(image, usable, start)
 
     @cached_property
     def sampler(self) -> Sampler:
@@ -101,12 +109,17 @@ class BatchesWork:
             if params.sampler == "random":
                 return RandomBatchSampler(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
             # An explicit depth is required; the default one may be cut to the width of the table.
-            usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
-            near = self.neighbours(params.depth or usual, params.depth or least)
-            given |= {"siblings": params.siblings, "depth": near.width}
+            usual, least = (DEPTH, 1) if params.sampler == "graded" else ((params.nearest or params.k) + 15, params.k)
+            table = self.neighbours(params.depth or (DEPTH if self.of_images else usual), params.depth or least)
+            # The label is opened once a batch is drawn.
+            near = (
+                ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
+            )
+            given |= {"siblings": params.siblings, "depth": table.width}
             if params.sampler == "neighbour":
-                return NeighbourBatchSampler(captions, near, size, **given, k=params.k, anchors=params.anchors)
-            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=near.width, seed=params.seed)
+                own = {name: getattr(params, name) for name in ("k", "nearest", "anchors")}
+                return NeighbourBatchSampler(captions, near, size, **given, **own)
+            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=table.width, seed=params.seed)
             return GradedBatchSampler(
                 captions, near, size, **given, levels=params.levels or drawn(), group=params.group
             )
@@ -121,7 +134,7 @@ class BatchesWork:
         # A sampler draws the same number of batches in every epoch.
         count = min(len(sampler), params.batches_per_epoch or len(sampler))
         if not count:
-            message = f"{len(sampler.captions)} captions fill no batch of {size}"
+            message = f"{len(sampler.captions)} {params.items} fill no batch of {size}"
             todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
             raise UsageError(message, where="export.batches", todo=todo)
         total = count * params.epochs
@@ -137,7 +150,8 @@ class BatchesWork:
             split=self.split,
             captions=(self.rows.start, self.rows.stop),
             images=(images.start, images.stop),
-            left_out=len(self.rows) - len(self.captions),
+            left_out=len(images if self.of_images else self.rows) - len(self.captions),
+            items=params.items,
             batch_size=size,
             batches=total,
             epochs=(count,) * params.epochs,
@@ -164,9 +178,11 @@ class BatchesWork:
     def describe(self, cost: Cost | None = None) -> str:
         """Return the size of the batches and their typical time on 2 cores; raise if a label refuses so many pairs."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
-        scored, rows = count * size**2, first[first >= 0]
+        references, _ = self._reference_sets(rows := first[first >= 0])
+        # Every caption of an image is scored.
+        rows = references.rows if self.of_images else rows
+        scored = count * size * (len(rows) if self.of_images else size)
         if self.source.is_pairwise():
-            references, _ = self._reference_sets(rows)
             pairs = references.take(np.repeat(np.arange(len(references)), len(rows)))
             scored = self.relevance.pairs_to_score(pairs, np.tile(rows, len(references)), scored)
         time = "" if cost is None else f", about {duration(scored / 1000 * cost.seconds)}"
@@ -210,7 +226,10 @@ class BatchesWork:
         for padded in batches:
             rows = padded[padded >= 0]
             references, own = self._reference_sets(rows)
-            scores = block_of_pairs(self.relevance, references, rows, self.pooling)
+            if self.of_images:
+                scores = block_of_sets(self.relevance, references, references, self.pooling)[:, own]
+            else:
+                scores = block_of_pairs(self.relevance, references, rows, self.pooling)
             block = np.zeros((1, size, size), np.float32)
             # Captions of one image have one row of scores.
             block[0, : len(rows), : len(rows)] = scores[own]

@@ -208,6 +208,12 @@ def block_of_pairs(relevance: Relevance, references: References, captions: Rows,
     return out
 
 
+def block_of_sets(relevance: Relevance, references: References, others: References, pooling: Pooling | None) -> Scores:
+    """Score each of M reference sets against each of N others by `set_pairs`: (M, N) float64."""
+    repeated = (references.take(np.full(len(others), i)) for i in range(len(references)))
+    return np.stack([relevance.set_pairs(one, others, pooling) for one in repeated])
+
+
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
     """Reduce one score per reference to one score per set.
 

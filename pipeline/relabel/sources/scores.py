@@ -23,7 +23,7 @@ from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.corpus.readers.tables import DAMAGE
+from relabel.corpus.readers.containers import DAMAGE
 from relabel.sources.base import Encoding, Paths, Source, SourceParams, SourceSpec
 from relabel.sources.finder import BlockFinder, Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance

@@ -1,12 +1,14 @@
-"""export batches: a seeded list of batches with their exact blocks."""
+"""export batches: a seeded list of batches, of captions or of images, with their exact blocks."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from functools import cache, partial
 
+from relabel.core.types import Pooling
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import NeighbourTable, read_neighbours
+from relabel.export.params import ExportBatchesParams
 from relabel.export.precomputed import BatchesWork
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
@@ -18,17 +20,22 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 
 
-def export_batches(project: Project, label: str, split: str, name: str | None = None) -> Job:
-    """Prepare to precompute batches of a split's captions with the blocks of a label.
+def export_batches(
+    project: Project, label: str, split: str, name: str | None = None, given: ExportBatchesParams | None = None
+) -> Job:
+    """Prepare to precompute batches of a split's captions or images with the blocks of a label.
 
-    Sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the split if
-    they exist, else those of all captions (`serving_split`).
+    Items, sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the
+    split if they exist, else those of all captions (`serving_split`).
 
-    `name`: name of the batches and of their folder; by default made of label, sampler, batch size, epochs and seed.
+    `name`: name of the batches and of their folder; by default made of label, items if they are images, sampler, batch
+    size, epochs and seed. `given`: parameters instead of `export.batches`, to compare batches with.
     """
-    source, corpus, params = project.config.source(label), project.corpus, project.config.export.batches
-    name = name or f"{label}-{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
-    pooling = params.pooling or source.params.pooling
+    source, corpus, params = project.config.source(label), project.corpus, given or project.config.export.batches
+    items, images = params.items, params.items == "images"
+    name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
+    # The distance of images in the log-ratio paper is one of their sets of captions.
+    pooling: Pooling = params.pooling or ("set" if images and "set" in source.spec.poolings else source.params.pooling)
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
     encoding = encode(project, label, serving_split(project, lambda s: project.folder("encodings", s, label), split))
@@ -36,15 +43,15 @@ def export_batches(project: Project, label: str, split: str, name: str | None = 
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
-        candidates = serving_split(project, lambda s: project.folder("neighbours", s, "captions", near), split)
-        table = neighbours(project, near, candidates, "captions")
+        candidates = serving_split(project, lambda s: project.folder("neighbours", s, items, near), split)
+        table = neighbours(project, near, candidates, items)
         inputs["neighbours"] = table
     # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
     config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 
     def near_rows(most: int, least: int) -> NeighbourTable:
         assert table is not None, "a random sampler reads no neighbours"
-        return read_neighbours(ArtefactRef.of(table), rows, most, least)
+        return read_neighbours(ArtefactRef.of(table), corpus.images_of(rows) if images else rows, most, least)
 
     @cache
     def batches() -> BatchesWork:

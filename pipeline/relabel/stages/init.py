@@ -59,10 +59,12 @@ def _stages(dataset: str, path: Path | None) -> str:
     stages = body["stages"]
     if dataset != "coco":
         # People have judged COCO's captions only. Of others, the splits are not known before they are ingested.
-        body = {"vars": [body["vars"][1], {"split": "all"}], "stages": stages}
+        served = next(var for var in body["vars"] if "served" in var)
+        body = {"vars": [{"train": "all", "judged": "all"}, served], "stages": stages}
         for name in ("fetch", "tune", "correlate"):
             del stages[name]
-        stages["encode"]["cmd"] = "relabel encode --label ${served} --split all"
+        for name in ("encode", "neighbours", "export"):
+            stages[name]["cmd"] = [command for command in stages[name]["cmd"] if "${train}" in command]
         stages["report"] |= {"cmd": "relabel report --split all", "params": ["sources"]}
         if dataset in FETCHED:
             stages["ingest"]["cmd"] = [f"relabel fetch {FETCHED[dataset]}", "relabel ingest"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relabel.config import load_config, params_file
 from relabel.core.runtime import Runtime
+from relabel.export.params import ExportBatchesParams
 from relabel.stages.export import export_lookup
 from relabel.stages.export_batches import export_batches
 from relabel.stages.ingest import check_captions
@@ -19,8 +20,8 @@ from relabel.store.manifest import MANIFEST, read_manifest
 def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> None:
     """Raise if the captions, or the lookups and batches in some folders, are not those that would be made today.
 
-    Only folders of the project are compared, and only where a parameter file is found. Sampler and sizes of
-    precomputed batches may come from options, so these are compared by their inputs.
+    Only folders of the project are compared, and only where a parameter file is found. Items, sampler and sizes of
+    precomputed batches may come from options, so batches are compared under those that they were made with.
 
     `captions`: folder of the corpus: ``LABELS/DATASET/corpus``. Every folder may be a link, or be reached through one.
     """
@@ -43,8 +44,9 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
         made = read_manifest(folder)
         label, split = str(made.metadata["label"]), str(made.metadata["split"])
         if made.kind == "batches":
-            job = export_batches(project, label, split, made.name)
-            job = replace(job, recipe=replace(job.recipe, config=made.config.copy))
+            own = {name: value for name, value in made.config.items() if name in ExportBatchesParams.model_fields}
+            params = ExportBatchesParams(**own, neighbours=made.metadata["neighbours"])
+            job = export_batches(project, label, split, made.name, params)
         else:
             near = made.metadata.get("neighbours")
             job = export_lookup(project, label, split, near and near["candidates"])

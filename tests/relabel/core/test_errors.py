@@ -16,7 +16,7 @@ from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
 
 ROOT = Path(__file__).parents[3]
-COMMAND = re.compile(r"`relabel ([a-z][a-z-]*)(?: ([a-z_]+))?")
+COMMAND = re.compile(r"`relabel ([a-z][a-z-]*)(?: ([a-z0-9_]+))?")
 
 
 def test_commands_in_messages_exist() -> None:

@@ -27,6 +27,9 @@ STRINGS += ("other_shards", "given2.npy", "given2.ids.txt", "images2.npy", "imag
 # Changed values where the type does not tell one.
 VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "expected"): [{"all": {"captions": 10}}],
+    ("ingest", "split_names"): [{"dev": "test"}],
+    ("ingest", "encoding"): ["latin-1"],
+    ("ingest", "records"): ["data"],
     ("ingest", "columns"): [("caption_id", "image_id", "split", "text", "other")],
 }
 # Parameters that change no value of their artefact, and why. `pooling` of a source is held apart.

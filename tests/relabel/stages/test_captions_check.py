@@ -102,7 +102,7 @@ def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
     ("given", "message"),
     [
         ({"captions_per_image": 5}, "captions_per_image 5 is for the format scan, not csv"),
-        ({"ids": "shard"}, "ids shard is for the format webdataset, not csv"),
+        ({"ids": "caption"}, "ids caption is for the format scan, not csv"),
         ({"url": "s3://bucket"}, "path and url exclude each other"),
     ],
 )

@@ -89,6 +89,7 @@ def _make() -> None:
     # With the columns of img2dataset's metadata as well.
     row = {"caption_id": "1", "image_id": "1", "split": "val", "text": "a dog", "key": "2", "status": "success"}
     pq.write_table(pa.Table.from_pylist([row]), "captions.parquet")
+    Path("captions.json").write_text(json.dumps({"data": [row | {"text2": "x", "other": "y"}]}))
     Path("scan").mkdir()
     Path("scan/train_caps.txt").write_text("a dog\nthe dog\n")
     Path("scan/train_ids.txt").write_text("7\n8\n")
@@ -209,7 +210,13 @@ def makers(place: str) -> list[tuple[Config, Make]]:
         return [with_value(config, place, field, value) for value in values]
 
     if place == "ingest":
-        files = [Path("captions.jsonl"), Path("captions.csv"), Path("scan"), Path("captions.parquet")]
+        files = [
+            Path("captions.jsonl"),
+            Path("captions.csv"),
+            Path("scan"),
+            Path("captions.parquet"),
+            Path("captions.json"),
+        ]
         read = [with_value(one, place, "format", one.ingest.path.suffix[1:] or "scan") for one in each("path", *files)]
         of_url = with_value(*each("path", None), place, "url", Path("captions.jsonl").absolute().as_uri())
         return [(one, lambda p: stages.ingest(p).spec) for one in (*read, of_url)]

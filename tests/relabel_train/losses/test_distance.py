@@ -62,6 +62,25 @@ def test_equals_loops(anchors: int, kind: str, option: str | None, masked: bool)
     assert loss(f, y, same if masked else None).item() == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("positives", [1, 3, 20])
+def test_binary_triplets_equal_loops(positives: int) -> None:
+    """Check that items tied with the last positive are positives, and that without a negative the loss is 0."""
+    f, y, same = make_inputs(4)
+    total = 0.0
+    for a in range(4):
+        items = [i for i in range(9) if i != a and not same[a, i]]
+        last = sorted(float(y[a, i]) for i in items)[: min(positives, len(items))][-1]
+        near = [i for i in items if y[a, i] <= last]
+        pairs = [(i, j) for i in near for j in items if j not in near]
+        terms = [max(0.0, squared(f, a, i) - squared(f, a, j) + 0.2) for i, j in pairs]
+        total += sum(terms) / max(1, len(terms)) / 4
+    loss = DenseTripletLoss(margin=0.2, normalise=False, positives=positives)
+    assert loss(f, y, same).item() == pytest.approx(total, rel=1e-9)
+    assert (total == 0) == (positives == 20)
+    with pytest.raises(ValueError, match="positives is 0"):
+        DenseTripletLoss(positives=0)
+
+
 @LOSSES
 def test_gradient(loss: Any) -> None:
     f, y, _ = make_inputs(5)

@@ -22,7 +22,7 @@ from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batches, open_corpus_features, read_split
 from relabel_train.reference.evaluate import _graded
 from relabel_train.reference.models import Vocabulary, make_model
-from relabel_train.reference.options import FitError, FitOptions
+from relabel_train.reference.options import EvalOptions, FitError, FitOptions
 
 SAMPLERS = {"random": (), "neighbour": ("k=3",), "graded": ("group=4", "depth=8")}
 
@@ -41,7 +41,9 @@ def assert_matches(loaded: Batches, rows: Any, scale: float, project: Project) -
     batch, labels, corpus = loaded.make(rows), loaded.labels, project.corpus
     assert labels is not None
     np.testing.assert_allclose(batch.relevance, labels.block(rows) / scale)  # type: ignore[arg-type]
-    np.testing.assert_allclose(batch.paired, labels.block(rows, pooling="first") / scale)  # type: ignore[arg-type]
+    np.testing.assert_allclose(batch.between_captions, labels.block(rows, pooling="first") / scale)  # type: ignore[arg-type]
+    both = labels.block(rows) + labels.block(rows).T
+    np.testing.assert_allclose(batch.between_images, both / 2 / scale, rtol=1e-6)  # type: ignore[arg-type]
     np.testing.assert_array_equal(batch.same_image, labels.same_image(rows))
     for i, row in enumerate(rows.tolist()):
         vectors, _ = loaded.features[[corpus.image_ids[corpus.image[row]]]]
@@ -78,10 +80,11 @@ def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_proj
     rng = np.random.default_rng(0)
     sizes = len(split.image_ids), len(split.texts)
     images, captions = (rng.integers(-9, 10, (n, 6)).astype(np.float32) for n in sizes)  # products are exact
-    report = _graded(labels, split, (images, captions), 0)
+    options = EvalOptions(run=Path("run"), features=Path("features"), captions=Path("corpus"), graded=0)
+    report = _graded(labels, split, (images, captions), options)
     assert (report.images, report.captions) == (len(images) - 1, len(expected))
     assert "NaN" not in json.dumps(report.to_json())
-    assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
+    assert _graded(labels, split, images @ captions.T, options).to_json() == report.to_json()
 
 
 def plan_of(project: Project, split: str) -> Path:

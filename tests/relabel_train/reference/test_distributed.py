@@ -32,6 +32,7 @@ def torchrun(*arguments: str, folder: Path | None = None) -> str:
 def test_two_processes_compute_the_gradients_of_one(run: Run, tmp_path: Path) -> None:
     changed: dict[str, dict[str, Any]] = {name: {"model": name} for name in ("vsepp", "vse_inf", "sgr")}
     changed |= {"saf": {"model": "saf", "loss": ("bcls",)}, "log_ratio": {"loss": ("log_ratio",)}}
+    changed |= {"anchors": {"loss": ("log_ratio",), "anchors": 0, "triplet": 1.0}}
     changed |= {"sam": {"loss": ("sam",), "loss_kwargs": ("sampling=random",)}}
     changed |= {"graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_kwargs": ("labels=cosine",)}}
     values = {name: run(name, **UNEVEN, **more).model_dump(mode="json") for name, more in changed.items()}

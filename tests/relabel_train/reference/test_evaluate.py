@@ -65,6 +65,8 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
         assert_figures_of(part, images[:used] @ captions[own].T, split.image[own])
     with pytest.raises(FitError, match="`images` or `eccv`"):
         evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
+    with pytest.raises(FitError, match="5 images cannot be cut into 2 folds"):
+        evaluate(held(options, images=5, folds=2), "cpu")
 
 
 def written_positives(folder: Path, split: Split) -> dict[str, dict[str, list[str]]]:

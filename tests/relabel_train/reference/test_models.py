@@ -49,6 +49,12 @@ def test_unit_vectors_that_do_not_depend_on_the_batch_or_on_padding(name: str) -
         torch.testing.assert_close(model.encode_captions(*model.tokens([TEXTS[i]]))[0], captions[i])
     features[1, 1:] = 1e6  # padding
     torch.testing.assert_close(model.encode_images(features, REGIONS), images)
+    model.normalize = False
+    raw = model(FEATURES, REGIONS, *model.tokens(TEXTS))
+    assert not any(torch.allclose(one.norm(dim=1), torch.ones(4)) for one in raw)
+    for one, unit_vectors in zip(raw, (images, captions), strict=True):
+        torch.testing.assert_close(normalize(one, dim=1), unit_vectors)
+    torch.testing.assert_close(model.scores(*raw), images @ captions.T)
 
 
 def test_vsepp_is_linear_max_and_the_last_state() -> None:

@@ -19,7 +19,8 @@ def batch() -> Pairs:
     torch.manual_seed(0)
     images, captions = (normalize(torch.randn(6, 4), dim=1).requires_grad_() for _ in range(2))
     relevance = torch.rand(6, 6).fill_diagonal_(1)
-    return Pairs(images @ captions.T, images, captions, relevance, (relevance + relevance.T) / 2, torch.eye(6) > 0)
+    between = [(one + one.T) / 2 for one in (relevance, torch.rand(6, 6))]
+    return Pairs(images @ captions.T, images, captions, relevance, *between, torch.eye(6) > 0)
 
 
 def test_every_loss_has_a_name_and_trains(batch: Pairs) -> None:
@@ -45,13 +46,36 @@ def test_weights_and_parameters(batch: Pairs) -> None:
 
 
 @pytest.mark.parametrize(("name", "loss"), [("log_ratio", LogRatioLoss()), ("dense_triplet", DenseTripletLoss())])
-def test_losses_of_embeddings_apply_to_each_kind_with_a_triplet(name: str, loss: torch.nn.Module, batch: Pairs) -> None:
-    assert batch.relevance is not None
-    assert batch.paired is not None
-    expected = TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
-    expected += loss(batch.images, 1.5 - (batch.relevance + batch.relevance.T) / 2, batch.same_image)
-    expected += loss(batch.captions, 1.5 - batch.paired, batch.same_image)
-    torch.testing.assert_close(Objective([name], top=1.5)(batch), expected)
+def test_losses_of_embeddings_apply_to_each_kind_that_has_labels(
+    name: str, loss: torch.nn.Module, batch: Pairs
+) -> None:
+    """Check the loss alone, of the first item as the anchor, and the settings `anchors` and `triplet`."""
+    assert batch.between_images is not None
+    assert batch.between_captions is not None
+    images = batch.images, 1.5 - batch.between_images
+    captions = batch.captions, 1.5 - batch.between_captions
+    for anchors, count in ((1, 1), (4, 4), (0, 6)):
+        same = batch.same_image[:count]
+        of_images, of_captions = (loss(vectors, apart[:count], same) for vectors, apart in (images, captions))
+        objective = Objective([name], top=1.5, anchors=anchors)
+        torch.testing.assert_close(objective(batch), of_images + of_captions)
+        torch.testing.assert_close(objective(batch._replace(between_captions=None)), of_images)
+        assert not objective.compares_kinds
+        tied = Objective([name], top=1.5, anchors=anchors, triplet=0.5)
+        triplet = TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
+        torch.testing.assert_close(tied(batch), of_images + of_captions + triplet / 2)
+        assert tied.compares_kinds
+
+
+@pytest.mark.parametrize(
+    ("names", "items", "said"),
+    [(["dense_triplet"], "captions", "--items images"), (["log_ratio", "bcls"], "images", "^bcls: reads labels")],
+)
+def test_batches_of_the_wrong_items_are_refused(names: list[str], items: str, said: str) -> None:
+    Objective(["log_ratio", "triplet"]).check_items("images")
+    Objective(["bcls"]).check_items("captions")
+    with pytest.raises(FitError, match=said):
+        Objective(names).check_items(items)
 
 
 def test_values_of_settings_are_json_or_text() -> None:

@@ -34,7 +34,8 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    objective = Objective(options.loss, options.loss_kwargs)
+    objective = Objective(options.loss, options.loss_kwargs, 1.0, options.anchors, options.triplet)
+    model.normalize = not objective.needs_paired
     learned = {**dict(model.named_parameters()), **dict(objective.named_parameters())}
     batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)
     wrapped = DistributedDataParallel(model) if here.world > 1 else model

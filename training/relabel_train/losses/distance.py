@@ -260,6 +260,9 @@ class DenseTripletLoss(DistanceLoss):
         0 or more. 0.03, as the paper, for normalised embeddings.
     normalise : bool
         Divide embeddings by their lengths first, which the margin needs. True.
+    positives : int, optional
+        Binary labels: this many items of the smallest label distances, and those tied with the last of them, are the
+        positives of an anchor, and all others its negatives. 5 with margin 0.2 is the binary triplet loss of the paper.
     reduction : "sum" or "mean"
         "mean". Pairs of one anchor are always averaged.
 
@@ -275,12 +278,15 @@ class DenseTripletLoss(DistanceLoss):
     0.43
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("margin", "normalise")
+    shown: ClassVar[tuple[str, ...]] = ("margin", "normalise", "positives")
 
-    def __init__(self, margin: float = 0.03, normalise: bool = True, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self, margin: float = 0.03, normalise: bool = True, positives: int | None = None, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__(reduction)
         check_number("margin", margin, at_least=0)
-        self.margin, self.normalise = margin, normalise
+        check_number("positives", 1 if positives is None else positives, at_least=1)
+        self.margin, self.normalise, self.positives = margin, normalise, positives
 
     def prepare(self, embeddings: Tensor) -> Tensor:
         """Return unit vectors."""
@@ -288,6 +294,9 @@ class DenseTripletLoss(DistanceLoss):
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
         """Return the mean over each anchor's pairs."""
+        if self.positives is not None:
+            nearest = distances.masked_fill(~used, torch.inf).sort(dim=1).values[:, : self.positives]
+            distances = (distances > nearest[:, -1:] + label_tolerance(distances)).to(distances.dtype)
         # Negated distances make a ranking: nearer items score higher, smaller label distances are more relevant.
         # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
         above = (-distances).masked_fill(~used, -torch.inf)

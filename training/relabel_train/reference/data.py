@@ -119,8 +119,8 @@ def _manifest(captions: Path) -> dict[str, Any]:
 class Batch(NamedTuple):
     """A batch of B pairs: this process's share of the inputs, and the labels of the complete batch.
 
-    `features`: (b, R, D) float32. `regions`, `lengths`: (b,) int64. `tokens`: (b, T) int64. `relevance`, `paired`,
-    `same_image`: (B, B), as in objective.Pairs.
+    `features`: (b, R, D) float32. `regions`, `lengths`: (b,) int64. `tokens`: (b, T) int64. `relevance`,
+    `between_images`, `between_captions`, `same_image`: (B, B), as in objective.Pairs.
     """
 
     features: Tensor
@@ -128,7 +128,8 @@ class Batch(NamedTuple):
     tokens: Tensor
     lengths: Tensor
     relevance: Tensor | None
-    paired: Tensor | None
+    between_images: Tensor | None
+    between_captions: Tensor | None
     same_image: Tensor
 
     def to(self, device: torch.device) -> Batch:
@@ -140,8 +141,9 @@ class Batch(NamedTuple):
 class Batches:
     """Batches of each epoch, with their inputs and labels.
 
-    `model`: used for `tokens` alone. `paired`: read labels among captions as well. `rank`, `world`: this process and
-    the number of processes, which share each batch. `left_out`: number of captions without a label, in no batch.
+    `model`: used for `tokens` alone. `paired`: read labels among images and among captions as well.
+    `rank`, `world`: this process and the number of processes, which share each batch. `left_out`: number of captions
+    without a label, in no batch.
     """
 
     def __init__(
@@ -205,10 +207,12 @@ class Batches:
 
     def make(self, batch: Any) -> Batch:
         """Read one batch, in a worker if there are any."""
-        relevance = paired = None
+        relevance = images = captions = None
         if self.precomputed is not None:
             planned = self.precomputed.tensors(int(batch))
             rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
+            if self.precomputed.about.items == "images":
+                relevance, images = None, relevance
         else:
             rows = np.asarray(batch)
             image = self.captions.image[self.captions.positions_of(rows)]
@@ -216,24 +220,25 @@ class Batches:
         if self.labels is not None:
             relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
             if self.paired:
-                paired = torch.from_numpy(self.labels.block(rows, pooling="first"))
-        if self.scale != 1:
-            relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
+                # A lookup has no labels of two images; r(V_i, T_j) and r(V_j, T_i) are estimates.
+                images = (relevance + relevance.T) / 2
+                captions = torch.from_numpy(self.labels.block(rows, pooling="first"))
+        relevance, images, captions = (t if t is None else t / self.scale for t in (relevance, images, captions))
         positions = self.captions.positions_of(rows)
         if (positions < 0).any():
             raise FitError(
                 f"the precomputed caption in row {rows[positions < 0][0]} has no features or is not of this split"
             )
         # Here, on the CPU: on a GPU the check would wait for the step before.
-        for labels in (relevance, paired):
-            if labels is not None and not labels.isfinite().all():
-                self._refuse(labels, positions)
+        for block in (relevance, images, captions):
+            if block is not None and not block.isfinite().all():
+                self._refuse(block, positions)
         # Inputs of this process alone; labels are those of the complete batch.
         mine = np.array_split(self._order[positions], self.world)[self.rank]
         features, regions = self.features.take(self.split.feature[self.split.image[mine]])
         tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
         vectors = torch.from_numpy(features)
-        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, paired, same)
+        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, images, captions, same)
 
     def _refuse(self, labels: Tensor, positions: NDArray[np.int64]) -> None:
         """Raise for the first label of a batch that is NaN or infinite."""

@@ -24,6 +24,7 @@ from relabel_train.metrics import (
 from relabel_train.metrics.positives import read_ids
 from relabel_train.metrics.report import fold_ncs_figures, one_caption_figures
 from relabel_train.metrics.scores import open_labels
+from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import (
     Split,
     check_corpus,
@@ -34,6 +35,7 @@ from relabel_train.reference.data import (
 from relabel_train.reference.distributed import join_processes
 from relabel_train.reference.features import Features
 from relabel_train.reference.fit import load_model
+from relabel_train.reference.image_retrieval import image_figures
 from relabel_train.reference.options import EvalOptions, FitError
 from relabel_train.reference.scoring import retrieval_scores
 
@@ -47,18 +49,20 @@ class Evaluation:
 
     `retrieval`: of all images that were evaluated; with the positives `eccv` and `cxc` if given.
     `graded`: by label, or by folder if a label has another lookup before, of the first images; folds of all images.
+    `image_figures`: by label, image-image retrieval (see `image_retrieval.image_figures`).
     `proxy`: caveat to show with these figures: the features are proxies of images.
     """
 
     retrieval: RetrievalReport
     graded: dict[str, RetrievalReport]
     proxy: str | None = None
+    image_figures: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         graded = {name: report.to_json() for name, report in self.graded.items()}
-        head = {"proxy": self.proxy, "notes": self.notes}
+        head = {"proxy": self.proxy, "notes": self.notes, "image_figures": self.image_figures}
         return {**head, "retrieval": self.retrieval.to_json(), "graded": graded}
 
 
@@ -71,8 +75,9 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     if options.images and options.eccv is not None:
         raise FitError("the positives of ECCV Caption and CxC need all images of the split: omit `images` or `eccv`")
     lookups = [open_lookup(path) for path in options.lookup]
-    for lookup in lookups:
-        check_corpus(options.captions, lookup)
+    image_labels: list[Any] = [open_batches(path) for path in options.image_labels]
+    for labels in (*lookups, *image_labels):
+        check_corpus(options.captions, labels)
     with join_processes(device) as processes:
         models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
         for model in models:
@@ -80,8 +85,11 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         features = open_corpus_features(options.features, options.captions, options.ids)
         split = read_split(options.captions, options.split, features)
         split = split.first(options.images) if options.images else split
+        if options.folds and (count := len(split.image_ids)) % options.folds:
+            raise FitError(f"{count:,} images cannot be cut into {options.folds} folds of one size: set `images`")
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
         scores = retrieval_scores(models, split, features, processes.device, notify)
+        of_images = {x.about.label: image_figures(models[0], x, features, processes.device) for x in image_labels}
     # Rankings need no model, and no process group.
     if not all(np.isfinite(part).all() for part in (scores if isinstance(scores, tuple) else (scores,))):
         raise FitError(f"{options.run}: the model's embeddings are not finite")
@@ -102,7 +110,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
         notify(f"metrics of labels: {name}")
         graded[name] = _graded(lookup, split, scores, options)
-    return Evaluation(retrieval, graded, features.proxy, notes)
+    return Evaluation(retrieval, graded, features.proxy, of_images, notes)
 
 
 def positives_without_held_out(folder: Path, name: str, split: Split, features: Features) -> tuple[Positives, str]:

@@ -32,6 +32,7 @@ from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batch, Batches, check_corpus, open_corpus_features, read_split
 from relabel_train.reference.distributed import Processes, join_processes
 from relabel_train.reference.files import BEST, LAST, LOG, VOCABULARY, Log, load_checkpoint, save_checkpoint
+from relabel_train.reference.image_retrieval import image_figures
 from relabel_train.reference.models import Model, Vocabulary, make_model
 from relabel_train.reference.objective import Objective, Pairs
 from relabel_train.reference.options import DivergenceError, FitError, FitOptions
@@ -45,7 +46,7 @@ class TrainState:
     """Progress of a run, stored in its checkpoints.
 
     `step`, `epoch`: steps taken, and epochs completed. `done`: batches done in this epoch.
-    `best`: best RSUM on the validation split so far, 0..600. `worse`: evaluations since then.
+    `best`: best RSUM on the validation split so far, 0..600, or nDCG, 0..1. `worse`: evaluations since then.
     `evaluated`: step of the last evaluation. `seconds`: wall time of training, over all interruptions.
     """
 
@@ -74,16 +75,21 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.lookup) if options.lookup is not None else None
     precomputed = open_batches(options.batches) if options.batches is not None else None
-    exports = [export for export in (labels, precomputed) if export is not None]
+    val_images = open_batches(options.image_labels) if options.image_labels is not None else None
+    exports = [export for export in (labels, precomputed, val_images) if export is not None]
     for export in exports:
         check_corpus(options.captions, export)
     bounds = exports[0].about.bounds if exports else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers of this step come from the seed.
     # The objective needs the label's largest value after scaling, to turn labels into distances.
-    objective = Objective(options.loss, options.loss_kwargs, float(bounds[1]) / options.scale)
+    top = float(bounds[1]) / options.scale
+    objective = Objective(options.loss, options.loss_kwargs, top, options.anchors, options.triplet)
     triplet = Objective(("triplet",), ("negatives=sum",)) if options.triplet_epochs else objective
-    _check_labels(objective, labels is not None, precomputed is not None)
+    if objective.needs_relevance and labels is None and precomputed is None:
+        raise FitError("this loss reads labels: give --lookup (a lookup) or --batches (precomputed batches)")
+    if precomputed is not None:
+        objective.check_items(precomputed.about.items)
     objective.check_bounds(float(bounds[0]) / options.scale, float(bounds[1]) / options.scale)
     torch.manual_seed(options.seed)
     # From the training captions alone: words of val and test stay unknown.
@@ -91,6 +97,10 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     model = make_model(options.model, features.width, vocabulary, options.embed_dim, options.word_dim, options.text)
     if model.sets and objective.needs_paired:
         raise FitError(f"log_ratio and dense_triplet compare embeddings; {options.model} has a set of vectors per item")
+    if not objective.compares_kinds and val_images is None:
+        hint = "give --image-labels (precomputed batches of images of the validation split), or --set triplet=1"
+        raise FitError(f"{', '.join(options.loss)} compares no image with a caption, so RSUM cannot select: {hint}")
+    model.normalize = not objective.needs_paired if options.normalize is None else options.normalize
     model.to(processes.device)
     objective.to(processes.device)
     groups = model.parameter_groups(options.lr) + objective.parameter_groups(options.lr)
@@ -105,9 +115,9 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # Progress: the start, or the last checkpoint.
     progress, size = TrainState(), 0
     # A checkpoint resumes under the same options, batches and number of processes only.
-    fingerprint = None if labels is None else labels.about.fingerprint
+    lookup, images = (None if export is None else export.about.fingerprint for export in (labels, val_images))
     inputs: dict[str, Any] = {"features": features.digest(), "captions": train.digest(), "validation": val.digest()}
-    inputs |= {"lookup": fingerprint, "batches": batches.identity}
+    inputs |= {"lookup": lookup, "batches": batches.identity, "image_labels": images, "normalize": model.normalize}
     identity = {**options.identity(), **inputs, "world": processes.world}
     leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
@@ -154,13 +164,17 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     def evaluate() -> None:
         """Evaluate on the validation split, and keep the model if it is the best so far."""
         # One process evaluates; all need the figure, since it decides when they stop.
-        figures = recall(model, val, features, processes.device, log.note) if processes.first else {"rsum": 0.0}
-        rsum = processes.share(figures["rsum"])
-        better = rsum > progress.best
+        figures: dict[str, float] = {}
+        if processes.first and val_images is None:
+            figures = recall(model, val, features, processes.device, log.note)
+        elif processes.first and val_images is not None:
+            figures = image_figures(model, val_images, features, processes.device)["model"]
+        value = processes.share(figures.get(options.measure.lower(), 0.0))
+        better = value > progress.best
         progress.evaluated = progress.step
-        progress.best, progress.worse = (rsum, 0) if better else (progress.best, progress.worse + 1)
+        progress.best, progress.worse = (value, 0) if better else (progress.best, progress.worse + 1)
         reached = f"epoch {progress.epoch}, step {progress.step:,}"
-        message = f"{reached}: RSUM {rsum:.1f} on {options.val} (best {progress.best:.1f})"
+        message = f"{reached}: {options.measure} {value:.4g} on {options.val} (best {progress.best:.4g})"
         log.write("evaluation", progress.step, {"epoch": progress.epoch, "best": progress.best, **figures}, message)
         if better:
             save(BEST, progress)
@@ -200,7 +214,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
                 evaluate()
         progress.finished = progress.epoch >= options.epochs or _patience_exceeded(options, progress)
         save(LAST, progress, log.size)
-    log.note(f"done: best RSUM {progress.best:.1f} on {options.val} after {progress.step:,} steps")
+    log.note(f"done: best {options.measure} {progress.best:.4g} on {options.val} after {progress.step:,} steps")
     log.close()
     return replace(progress)
 
@@ -228,8 +242,8 @@ def _step(
     if objective.needs_paired:
         captions = processes.gather(captions, count)
     torch.manual_seed(_step_seed(options.seed, step, -1))  # random numbers of the loss are the same in all processes
-    pairs = Pairs(scores, images, captions, batch.relevance, batch.paired, batch.same_image)
-    loss = objective(pairs)
+    labels = batch.relevance, batch.between_images, batch.between_captions, batch.same_image
+    loss = objective(Pairs(scores, images, captions, *labels))
     optimizer.zero_grad(set_to_none=True)
     scaler.scale(loss).backward()
     # Clipping compares the true norm, so float16's loss scale is taken out first.
@@ -268,16 +282,6 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
     return ((seed * 1_000_003 + step) * 1_009 + rank + 1) % (1 << 63)
 
 
-def _check_labels(objective: Objective, lookup: bool, batches: bool) -> None:
-    """Raise if the loss needs labels that the options do not bring."""
-    if objective.needs_relevance and not (lookup or batches):
-        raise FitError("this loss reads labels: give --lookup (a lookup) or --batches (precomputed batches)")
-    if objective.needs_paired and batches:
-        raise FitError(
-            "log_ratio and dense_triplet read labels of captions among themselves: give --lookup, not --batches"
-        )
-
-
 def _check_identity(path: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
     """Raise if a checkpoint is of a run with other options; names the first three differences."""
     changed = sorted(name for name in {*stored, *current} if stored.get(name) != current.get(name))
@@ -292,5 +296,6 @@ def load_model(folder: Path, name: str = BEST) -> tuple[Model, dict[str, Any]]:
     options, vocabulary = state["options"], Vocabulary.read(folder / VOCABULARY)
     shape = (state["width"], vocabulary, options["embed_dim"], options["word_dim"], options["text"])
     model = make_model(options["model"], *shape)
+    model.normalize = state["identity"]["normalize"]
     model.load_state_dict(state.pop("model"))
     return model.eval(), state

@@ -36,14 +36,16 @@ class Pairs(NamedTuple):
     """Scores, embeddings and labels of B pairs: (B, B), rows are images.
 
     `images`, `captions`: (B, E) float; read by losses of embeddings alone.
-    `relevance`, `paired`: r(V_i, T_j), and r(T_i, T_j) among captions, for losses of embeddings; or None.
+    `relevance`: r(V_i, T_j), or None.
+    `between_images`, `between_captions`: r(V_i, V_j) and r(T_i, T_j), for losses of embeddings; or None.
     """
 
     scores: Tensor
     images: Tensor
     captions: Tensor
     relevance: Tensor | None
-    paired: Tensor | None
+    between_images: Tensor | None
+    between_captions: Tensor | None
     same_image: Tensor
 
 
@@ -51,16 +53,18 @@ class Objective(nn.Module):
     """A weighted sum of losses by name.
 
     Losses of embeddings (log-ratio, dense triplet) are defined for items of one kind. They are computed for the images
-    and for the captions, with distances ``top`` - r, and a hardest-negative triplet loss (mean over the batch) ties the
-    two kinds together.
+    and for the captions, of which there are labels, with distances ``top`` - r.
 
     `names`: NAME or NAME:WEIGHT. `settings`: NAME.PARAMETER=VALUE, or PARAMETER=VALUE for a single loss. `top`: upper
-    bound of the label.
+    bound of the label. `anchors`: anchors of losses of embeddings, the first items of a batch; 0: all. `triplet`:
+    weight of a hardest-negative triplet loss (mean over the batch) that is added to a loss of embeddings.
     """
 
-    def __init__(self, names: Sequence[str], settings: Sequence[str] = (), top: float = 1.0) -> None:
+    def __init__(
+        self, names: Sequence[str], settings: Sequence[str] = (), top: float = 1, anchors: int = 1, triplet: float = 0
+    ) -> None:
         super().__init__()
-        self.top = top
+        self.top, self.anchors, self.triplet = top, anchors or None, triplet
         weights = dict(_weighted(name) for name in names)
         if not weights:
             raise FitError(f"no loss; there are {', '.join(LOSSES)}")
@@ -84,13 +88,29 @@ class Objective(nn.Module):
 
     @property
     def needs_paired(self) -> bool:
-        """True if any loss reads labels of captions among themselves."""
+        """True if any loss reads labels of images or captions among themselves."""
         return any(isinstance(loss, DistanceLoss) for loss in self.losses.values())
+
+    @property
+    def compares_kinds(self) -> bool:
+        """True if any loss compares images with captions, so that recalls tell models apart."""
+        return self.triplet > 0 or not all(isinstance(loss, DistanceLoss) for loss in self.losses.values())
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return the parameter groups of an optimizer: the losses' own parameters, if any, without weight decay."""
         learned = [p for p in self.parameters() if p.requires_grad]
         return [{"params": learned, "lr": lr, "weight_decay": 0.0}] if learned else []
+
+    def check_items(self, items: str) -> None:
+        """Raise if precomputed batches of these items lack labels that a loss reads."""
+        if items == "captions" and self.needs_paired:
+            raise FitError(
+                "log_ratio, dense_triplet read labels of images: give --lookup, or export with --items images"
+            )
+        if items == "images" and (names := [name for name, loss in self.losses.items() if _needs(loss)]):
+            raise FitError(
+                f"{', '.join(names)}: reads labels of images and captions: give --lookup or batches of captions"
+            )
 
     def check_bounds(self, low: float, high: float) -> None:
         """Raise if labels of low..high are out of the range that a loss is defined for."""
@@ -114,17 +134,16 @@ class Objective(nn.Module):
         for name, loss in self.losses.items():
             weight = self.weights[name]
             if isinstance(loss, DistanceLoss):
-                assert pairs.relevance is not None and pairs.paired is not None  # noqa: PT018
-                # A distance of two images is symmetric; r(V_i, T_j) and r(V_j, T_i) are its two estimates.
-                images = (pairs.relevance + pairs.relevance.T) / 2
                 for kind, vectors, labels in (
-                    ("images", pairs.images, images),
-                    ("captions", pairs.captions, pairs.paired),
+                    ("images", pairs.images, pairs.between_images),
+                    ("captions", pairs.captions, pairs.between_captions),
                 ):
-                    apart = (self.top - labels).clamp(min=0)
-                    terms[f"{name}.{kind}"] = weight * loss(vectors, apart, pairs.same_image)
+                    if labels is not None:
+                        apart = (self.top - labels[: self.anchors]).clamp(min=0)
+                        terms[f"{name}.{kind}"] = weight * loss(vectors, apart, pairs.same_image[: self.anchors])
+                # With weight 0, too: several processes need a gradient of every parameter.
                 tied = self.tie.terms(pairs.scores, None, pairs.same_image)
-                terms |= {f"{name}.tie.{term}": weight * value for term, value in tied.items()}
+                terms |= {f"{name}.tie.{term}": weight * self.triplet * value for term, value in tied.items()}
                 continue
             parts: dict[str, Tensor] = loss.terms(pairs.scores, pairs.relevance, pairs.same_image)  # type: ignore[operator]
             terms |= {f"{name}.{term}": weight * value for term, value in parts.items()}

@@ -48,6 +48,7 @@ class EvalOptions(_Options):
         0, "Evaluate on the first images of the split, this many, and their captions; 0: all.", 0, 2**31 - 1
     )
     graded: int = option(1000, "Metrics of labels use the first images of the split, this many; 0: all.", 0, 2**31 - 1)
+    image_labels: tuple[Path, ...] = option((), "Batches of images: retrieval of images by images. Repeatable.")
     folds: int | None = option(None, "Folds to average recalls and NCS over; 5 for COCO 1K.", 1, 1000)
     cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = option((100,), "K of CS@K.")
     one_caption: bool = option(False, "Add CS@K of the first captions of images, compared with each other.")
@@ -75,6 +76,9 @@ class FitOptions(_Options):
         ("triplet",), "Loss by name, with an optional weight: triplet, bcls:0.5. Repeatable."
     )
     loss_kwargs: tuple[str, ...] = option((), "Parameter of a loss: margin=0.1, or triplet.margin=0.1. Repeatable.")
+    anchors: int = option(1, "log_ratio, dense_triplet: anchors, the first items of a batch; 0: all items.", 0, 10**9)
+    triplet: float = option(0.0, "log_ratio, dense_triplet: weight of a hardest-negative triplet beside them.", 0, 1e9)
+    normalize: bool | None = option(None, "Embeddings of length 1; default: not for log_ratio and dense_triplet.")
     pooling: str | None = option(
         None, "Pooling of references: first, max, mean or set; the label's default if omitted."
     )
@@ -84,6 +88,7 @@ class FitOptions(_Options):
     split: str = option("train", "Split to train on.")
     fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
     val: str = option("val", "Split whose RSUM selects the model and stops the run.")
+    image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
     ids: Literal["image", "position"] = option(
         "image", "SCAN features: source of image ids; see `relabel ingest --ids`."
     )
@@ -121,6 +126,11 @@ class FitOptions(_Options):
             )
         return self
 
+    @property
+    def measure(self) -> str:
+        """Name of the figure of `val` that selects the model."""
+        return "RSUM" if self.image_labels is None else "nDCG@10"
+
     def identity(self) -> dict[str, Any]:
         """Return the options that identify a run: a checkpoint resumes only under the same ones.
 
@@ -129,7 +139,7 @@ class FitOptions(_Options):
         """
         # These change where and how often files are written, and how long the run is, but no step.
         free = {"out", "workers", "log_every", "save_every", "epochs", "features", "captions", "lookup", "batches"}
-        return self.model_dump(mode="json", exclude=free)
+        return self.model_dump(mode="json", exclude=free | {"image_labels"})
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

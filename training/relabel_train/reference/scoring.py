@@ -14,6 +14,7 @@ from torch import Tensor
 from relabel_train.reference.data import Split
 from relabel_train.reference.features import Features
 from relabel_train.reference.models import Model
+from relabel_train.reference.models.base import unit
 
 KS = (1, 5, 10)
 
@@ -24,7 +25,7 @@ def embed(
     """Embed all images, (M, E), and captions, (N, E), of a split, by a model with one vector per item."""
     captions: list[Any] = [None] * len(split.texts)
     with evaluating(model):
-        images = [rows.cpu().numpy() for rows in _encoded_images(model, split, features, device, batch)]
+        images = [rows.cpu().numpy() for rows in encoded_images(model, split.feature, features, device, batch)]
         for chosen, rows in _encoded_captions(model, split, device, batch):
             for i, row in zip(chosen.tolist(), rows.cpu().numpy(), strict=True):
                 captions[i] = row
@@ -46,7 +47,7 @@ def score(
     out = np.empty((len(split.feature), len(split.texts)), np.float32)
     done, reported = 0, 0
     with evaluating(model):
-        images = list(_encoded_images(model, split, features, device, batch))
+        images = list(encoded_images(model, split.feature, features, device, batch))
         for chosen, captions in _encoded_captions(model, split, device, batch):
             first = 0
             for rows in images:
@@ -66,12 +67,13 @@ def retrieval_scores(
     device: torch.device,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Any:
-    """Return the first argument of `retrieval_report`: the vectors of images and captions of a model, or scores.
+    """Return the first argument of `retrieval_report`: unit vectors of images and captions of a model, or scores.
 
     A model without one vector per item gives scores, and several models give the mean of their scores.
     """
     if len(models) == 1 and not models[0].sets:
-        return embed(models[0], split, features, device)
+        vectors = embed(models[0], split, features, device)
+        return vectors if models[0].normalize else tuple(unit(torch.from_numpy(one)).numpy() for one in vectors)
     total = score(models[0], split, features, device, notify=notify)
     for model in models[1:]:
         total += score(model, split, features, device, notify=notify)
@@ -90,12 +92,12 @@ def evaluating(model: Model) -> Iterator[None]:
         model.train(training)
 
 
-def _encoded_images(
-    model: Model, split: Split, features: Features, device: torch.device, batch: int
+def encoded_images(
+    model: Model, rows: NDArray[np.int64], features: Features, device: torch.device, batch: int = 512
 ) -> Iterator[Tensor]:
-    """Encode the images of a split in order."""
-    for a in range(0, len(split.feature), batch):
-        vectors, lengths = features.take(split.feature[a : a + batch])
+    """Encode images, which rows of the features name, in order."""
+    for a in range(0, len(rows), batch):
+        vectors, lengths = features.take(rows[a : a + batch])
         yield model.encode_images(torch.from_numpy(vectors).to(device), torch.from_numpy(lengths).to(device))
 
 

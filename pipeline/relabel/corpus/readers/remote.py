@@ -21,7 +21,7 @@ from relabel.corpus.readers.webdataset import copy_captions
 from relabel.store.files import write_atomic
 from relabel_train.files import check_name
 
-_READ = (*(ending for endings in ENDINGS.values() for ending in endings), ".txt")
+_READ = tuple(ending for endings in ENDINGS.values() for ending in endings)
 """Endings of the files that are copied from a folder."""
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import namespaced, read_lines, split_name
-from relabel.corpus.build import Caption
+from relabel.corpus.readers.containers import Record, read_lines
+from relabel.corpus.readers.layouts import Columns
+from relabel.corpus.splits import split_of
 
 
 def scan_files(folder: Path) -> list[Path]:
@@ -22,7 +23,7 @@ def scan_files(folder: Path) -> list[Path]:
     # In reverse order `testall_caps.txt` comes before `test_caps.txt` and takes the split.
     for path in sorted(folder.glob("*_caps.txt"), reverse=True):
         name = _name(path)
-        first = by_split.setdefault(split_name(name), path)
+        first = by_split.setdefault(split_of(name, {}) or name, path)
         if first != path and (_name(first), name) != ("testall", "test"):
             raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), todo="Keep one.")
     if not by_split:
@@ -35,8 +36,11 @@ def ids_file(path: Path) -> Path:
     return path.with_name(f"{_name(path)}_ids.txt")
 
 
-def read_scan(path: Path, namespace: str, ids: str, captions_per_image: int | None) -> Iterator[Caption]:
-    """Read one split.
+COLUMNS = Columns("caption", "image", ("text",), "split")
+
+
+def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: str | None = None) -> Iterator[Record]:
+    """Read one split as records of caption, image, split and text.
 
     `ids` names the content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions
     become `{image}#0`, `{image}#1`. "caption": caption ids; images become `{split}-0`. "position": the file is not
@@ -44,13 +48,16 @@ def read_scan(path: Path, namespace: str, ids: str, captions_per_image: int | No
     name images.
     """
     # The ids can be checked only against the number of all lines.
-    lines = list(read_lines(path))
+    lines = _lines(path, encoding)
     if not lines:
         raise CheckError("no captions in this file", where=str(path))
-    split = split_name(_name(path))
     names = _names(path, len(lines), ids, captions_per_image)
-    for (where, text), (caption, image) in zip(lines, names, strict=True):
-        yield Caption(namespaced(namespace, caption), namespaced(namespace, image), split, text, where)
+    for number, ((_, text), (caption, image)) in enumerate(zip(lines, names, strict=True), start=1):
+        yield number, {"caption": caption, "image": image, "split": _name(path), "text": text}, len(text)
+
+
+def _lines(path: Path, encoding: str | None = None) -> list[tuple[str, str]]:
+    return [(f"{path}:{n}", line.rstrip("\r\n")) for n, line in enumerate(read_lines(path, encoding), start=1)]
 
 
 def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str, str]]:
@@ -98,7 +105,7 @@ def _read_ids(path: Path) -> list[tuple[str, str]]:
     if not ids.is_file():
         todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
         raise MissingError("no such file of ids", where=str(ids), todo=todo)
-    listed = [(where, line.strip()) for where, line in read_lines(ids)]
+    listed = [(where, line.strip()) for where, line in _lines(ids)]
     for where, value in listed:
         if not value:
             raise CheckError("empty id", where=where)

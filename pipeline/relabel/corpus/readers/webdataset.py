@@ -12,51 +12,55 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator, MutableMapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular, identifier, parse_object
-from relabel.corpus.build import Caption
-from relabel.corpus.readers.columns import TEXT_NAMES, Columns
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers.containers import LONGEST, Bad, Container, Record, decode, of_records, walk
+from relabel.corpus.readers.layouts import KEY, TEXT, parse_path, usual_text
 
-_KEY = "__key__"  # name of a sample's key in webdataset
-_MAX_BYTES = 16 << 20  # of a member with captions
+_MAX_BYTES = LONGEST  # of a member with captions
+_MAX_HEADER = 1 << 16  # bytes of a name
 _NAME = re.compile(r"^((?:.*/|)[^./]+)\.([^/]*)$")
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
-def read_webdataset(
-    path: Path, namespace: str, columns: Columns, ids: str = "image", counts: MutableMapping[str, int] | None = None
-) -> Iterator[Caption]:
-    """Read the captions of one shard.
+class _Header(tarfile.TarInfo):
+    """Header of a member, whose name may not be of megabytes: tarfile reads a long name in one piece."""
 
-    `path`: a .tar file, plain or compressed. `columns`: `text` is the ending of a member or a key of `KEY.json`; by
-    default ``KEY.txt``, else a usual key of the JSON. `image_id` is a key of the JSON; by default the key of the
-    sample. `ids`: "shard" puts the name of the shard before the key, for keys that are unique in their shard only.
-    `counts`: number of captions of each image in the shards before, which is updated.
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        kinds = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME)
+        if self.type in (*kinds, tarfile.GNUTYPE_LONGLINK) and not 0 <= self.size <= _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes at byte {self.offset:,}")
+        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]
+
+
+def open_tar(path: Path, params: IngestParams, bad: Bad) -> Container:
+    """Open one shard, plain or compressed.
+
+    The caption of a sample is the member or the key of ``KEY.json`` that `text_column` names; by default ``KEY.txt``,
+    else a usual key of the JSON.
     """
-    counts = {} if counts is None else counts
-    for key, members in groupby(_members(path, _text_endings(columns)), key=lambda member: member[0]):
-        sample = {ending: body for _, ending, body in members}
-        where = f"{path}: {key}"
-        record = _record(sample, columns.text, where)
-        name = key_in_shard(path, key) if ids == "shard" else key
-        # Keys are image ids by default, so a repeated key would merge two images into one.
-        if columns.image_id is None and name in counts:
-            todo = "Give --ids shard, which puts the name of the shard before the key."
-            raise CheckError("this key is also that of another sample", where=where, todo=todo)
-        found = replace(columns, image_id=columns.image_id or _KEY).find(record := {_KEY: name, **record}, where)
-        yield from found.captions(record, namespace, where, counts)
+    text = params.text_column
+
+    def rows() -> Iterator[Record]:
+        for key, members in groupby(_members(path, _text_endings(text)), key=lambda member: member[0]):
+            sample = {ending: body for _, ending, body in members}
+            if (record := _record(sample, text, params, f"{path}: {key}", bad)) is not None:
+                yield key, {KEY: key, **record}, sum(len(body or b"") for body in sample.values())
+
+    # Samples may hold different members, so that each finds its own text.
+    return of_records(f"{path}: ", rows(), str(path))
 
 
-def webdataset_digest(path: Path, columns: Columns) -> str:
+def webdataset_digest(path: Path, text: str | None) -> str:
     """Return a sha256 of the members of a shard that hold captions; images do not change a corpus."""
     digest = hashlib.sha256()
-    for key, ending, body in _members(path, _text_endings(columns)):
+    for key, ending, body in _members(path, _text_endings(text)):
         if body is not None:
             # Lengths go into the hash, so that no two lists of members have one byte string.
             digest.update(f"{key}.{ending}\0{len(body)}\0".encode())
@@ -82,14 +86,9 @@ def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, st
         yield key, identifier(record[image_id], image_id, where)
 
 
-def key_in_shard(path: Path, key: str) -> str:
-    """Return a key with the name of its shard before it."""
-    return f"{path.name.split('.')[0]}/{key}"
-
-
-def _text_endings(columns: Columns) -> set[str | None]:
+def _text_endings(text: str | None) -> set[str | None]:
     """Return the endings of members that may hold captions."""
-    return {"txt", "json", columns.text}
+    return {"txt", "json", text}
 
 
 def copy_captions(stream: IO[bytes], copy: Path, text: str | None, name: str) -> None:
@@ -98,7 +97,7 @@ def copy_captions(stream: IO[bytes], copy: Path, text: str | None, name: str) ->
     `stream`: a tar file, plain or compressed, which is read from start to end. `text`: ending of the members with
     captions, or key of their JSON. `name`: of the shard, for errors.
     """
-    wanted = _text_endings(Columns(text=text))
+    wanted = _text_endings(text)
     with tarfile.open(copy, "w") as target:
         for key, ending, body in _members(Path(name), wanted, stream):
             member = tarfile.TarInfo(f"{key}.{ending}")
@@ -115,7 +114,11 @@ def _members(
     `path`: a tar file, or its name if it is read from a stream.
     """
     try:
-        with tarfile.open(fileobj=stream, mode="r|*") if stream else tarfile.open(check_regular(path)) as tar:
+        with (
+            tarfile.open(fileobj=stream, mode="r|*", tarinfo=_Header)
+            if stream
+            else tarfile.open(check_regular(path), tarinfo=_Header) as tar
+        ):
             members: list[tarfile.TarInfo] = vars(tar)["members"]
             while (member := tar.next()) is not None:
                 # tarfile keeps every member, which would add up over a shard of many images.
@@ -134,17 +137,26 @@ def _members(
         raise CheckError(f"not a complete tar file: {error}", where=str(path)) from error
 
 
-def _record(sample: dict[str, bytes | None], text: str | None, where: str) -> dict[str, Any]:
-    """Return the JSON of a sample with its caption; without a member of text, its JSON holds the caption."""
+def _record(
+    sample: dict[str, bytes | None], text: str | None, params: IngestParams, where: str, bad: Bad
+) -> dict[str, Any] | None:
+    """Return the JSON of a sample with its caption as TEXT; None if the JSON is damaged."""
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
-        record = parse_object(body, f"{where}.json")
-    ending = text or "txt"
+        try:
+            record = parse_object("".join(decode([body], params.encoding, f"{where}.json")), f"{where}.json")
+        except CheckError as error:
+            if error.todo:  # the encoding is another one
+                raise
+            bad("JSON of a sample that does not parse", str(error))
+            return None
+    ending, named = text or "txt", text or usual_text(record)
     if (body := sample.get(ending)) is not None and ending not in record:
-        # A text file ends in a line break, which is no part of the caption. Bytes that are no UTF-8 become surrogates,
-        # which no caption may contain.
-        record[text or TEXT_NAMES[0]] = body.decode(errors="surrogateescape").rstrip("\r\n")
-    elif not record:
-        todo = "Name the ending of the members with captions, or a key of their JSON, with --text-column."
-        raise CheckError(f"no .txt or .json member; there is {', '.join(sample)}", where=where, todo=todo)
-    return record
+        # A text file ends in a line break, which is no part of the caption.
+        caption: Any = "".join(decode([body], params.encoding, f"{where}.{ending}")).rstrip("\r\n")
+    elif named is None or not (steps := parse_path(named, record)) or steps[0] not in record:
+        bad("sample without a caption", f"{where}: it has {', '.join([*sample, *record])}")
+        return None
+    else:
+        caption = walk(record, steps)
+    return {**record, TEXT: caption}

@@ -19,7 +19,8 @@ from relabel.core.parsing import check_regular, namespaced
 from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
 from relabel.corpus.readers import ENDINGS, table_files
-from relabel.corpus.readers.webdataset import key_in_shard, read_keys
+from relabel.corpus.readers.rules import file_prefix
+from relabel.corpus.readers.webdataset import read_keys
 from relabel.export.params import ExportWdsParams
 from relabel.store.workdir import part_ranges
 from relabel_train.sidecar import Keys
@@ -67,7 +68,7 @@ def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: 
             listed, ids = list[str](), list[str]()
             for key, value in read_keys(file, None if params.join == "key" else params.join):
                 listed.append(key)
-                ids.append(namespaced(namespace, key_in_shard(file, value) if keys == "shard" else value))
+                ids.append(namespaced(namespace, file_prefix(file, root, keys) + value if keys == "shard" else value))
             if not listed:
                 raise CheckError("no sample in this shard", where=str(file))
             key, count = Counter(listed).most_common(1)[0]

@@ -18,11 +18,10 @@ from relabel.core.errors import MissingError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.core.types import Scores
-from relabel.corpus import Corpus
-from relabel.datasets.cxc import sha256
+from relabel.corpus import REFERENCES, Corpus
+from relabel.datasets.cxc import METHODS, human_scores, sha256
 from relabel.sources.base import Source
 from relabel.sources.bert_sts.params import BertStsParams
-from relabel.sources.sbert.tune_data import OTHER_IMAGES, read_judged_pairs
 from relabel.sources.texts import fingerprint_texts, score_texts
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST, open_artefact
@@ -57,19 +56,24 @@ def threshold_recipe(
         return {"labels": labels, "below": params.below, "pairs": _PAIRS, "loss": _LARGEST_LOSS}
 
     def fill(work: Work) -> None:
-        judged = read_judged_pairs(corpus, {})
-        pairs = judged.pairs[OTHER_IMAGES]
-        pairs = pairs.take(np.random.default_rng(0).permutation(len(pairs.score))[:_PAIRS])
-        shape = pairs.right.shape
-        references = [[judged.texts[text]] for text in pairs.right.ravel().tolist()]
-        captions = [judged.texts[text] for text in pairs.left.repeat(shape[1]).tolist()]
+        human = human_scores("sits", "val")
+        others = np.flatnonzero(np.array(human.method) != METHODS["sits"][0])
+        pairs = np.random.default_rng(0).permutation(others)[:_PAIRS]
+        try:
+            rows = [corpus.row_of[human.left[pair]] for pair in pairs]
+            images = [corpus.image_of[human.right[pair]] for pair in pairs]
+        except KeyError as error:
+            todo = "Ingest all of COCO: `relabel ingest --dataset coco`."
+            raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=todo) from error
+        references = [[corpus.texts[row]] for row in corpus.references(images, REFERENCES).rows.tolist()]
+        captions = [corpus.texts[row] for row in rows for _ in range(REFERENCES)]
         coarse, fine = (
-            score_texts(sources[one], references, captions, runtime, sources, label=one).scores.reshape(shape)
+            score_texts(sources[one], references, captions, runtime, sources, label=one).scores.reshape(-1, REFERENCES)
             for one in (label, "ungated")
         )
-        chosen = choose_threshold(coarse, fine, pairs.score, params.below)
-        work.metadata |= {"gate": label, "pairs": len(pairs.score)} | chosen
-        text = f"r of {len(pairs.score):,} pairs of CxC val {chosen['r']:.3f}, without a gate {chosen['ungated']:.3f}"
+        chosen = choose_threshold(coarse, fine, human.score[pairs], params.below)
+        work.metadata |= {"gate": label, "pairs": len(pairs)} | chosen
+        text = f"r of {len(pairs):,} pairs of CxC val {chosen['r']:.3f}, without a gate {chosen['ungated']:.3f}"
         share = f"{chosen['refined']:.0%} of their captions refined"
         runtime.progress.note(f"threshold of the gate {label}: {chosen['threshold']:.3f} ({text}; {share})")
 

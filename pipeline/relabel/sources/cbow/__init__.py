@@ -39,7 +39,7 @@ from relabel.sources.cosine import (
     vectors_from_table,
 )
 from relabel.sources.shards import Shards
-from relabel.sources.words.params import GLOVE, VECTORS, WordVectorParams
+from relabel.sources.words.params import VECTORS, WordVectorParams
 from relabel.sources.words.shards import (
     VECTORS_FILE,
     WordBags,
@@ -61,7 +61,7 @@ class CbowParams(WordVectorParams):
     """Parameters of cbow."""
 
     source: Literal["cbow"] = "cbow"
-    vectors: str = Field(GLOVE, description=VECTORS)
+    vectors: str = Field("glove", description=VECTORS)
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     weighting: Literal["mean", "ladder"] = Field(
         "mean", description="mean of all tokens; ladder: of spaCy's tokens, nouns twice, as its released code does."

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, read_json, read_lines
-from relabel.corpus.readers.tables import DAMAGE
+from relabel.corpus.readers.containers import DAMAGE
 from relabel.store.files import input_sha256
 from relabel_train.files import map_npy
 

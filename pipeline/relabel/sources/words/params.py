@@ -16,9 +16,6 @@ from relabel.store.manifest import Manifest, open_artefact
 
 TUNED = "word2vec"
 """Name of the word vectors that `relabel tune word2vec` trains, and of their folders in the data folder, by dataset."""
-
-GLOVE = "glove"
-"""Name of the word vectors that `relabel fetch glove` gets, and of their dataset."""
 VECTORS = (
     "Word vectors: glove (fetched by `relabel fetch glove`), word2vec (trained on the dataset by `relabel tune "
     "word2vec`), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER."
@@ -28,7 +25,7 @@ VECTORS = (
 class WordVectorParams(SourceParams):
     """Parameters of a source that uses word vectors."""
 
-    paths: ClassVar[Paths] = {"vectors": {TUNED: f"{TUNED}/{{dataset}}", GLOVE: None}}
+    paths: ClassVar[Paths] = {"vectors": {TUNED: f"{TUNED}/{{dataset}}", "glove": None}}
     vectors: str = Field(TUNED, description=VECTORS)
 
     @override
@@ -37,7 +34,7 @@ class WordVectorParams(SourceParams):
 
     @override
     def fetched(self) -> tuple[str, ...]:
-        return (GLOVE,) if self.vectors == GLOVE else ()
+        return ("glove",) if self.vectors == "glove" else ()
 
     def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
         """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding."""
@@ -55,8 +52,8 @@ class WordVectorParams(SourceParams):
 
 def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     """Find the file that `vectors` names: `glove`, a file, or a folder that `relabel tune word2vec` wrote."""
-    if vectors == GLOVE:
-        return WordVectorsFile.at(locate(GLOVE, None, data))
+    if vectors == "glove":
+        return WordVectorsFile.at(locate("glove", None, data))
     todo = "Run `relabel tune word2vec`, or set `vectors` to glove or to a file."
     if vectors == TUNED:  # a project replaces the name by the folder of its dataset
         raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)

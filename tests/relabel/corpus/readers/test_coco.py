@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.relabel.corpus.readers.reading import read
 
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
+from relabel.corpus.readers.coco import FILES, coco_files, read_coco
 from relabel.corpus.splits import Splitter
 
 
@@ -42,7 +43,7 @@ def test_karpathy_gives_the_same_rows(mirror: Path, coco_folder: Path, coco_spli
     path = mirror / "coco" / "dataset_coco.json.gz"
     if not path.exists():
         pytest.skip(f"no {path.name} in the mirror")
-    theirs = Corpus.from_captions(read_karpathy(path, "coco"))
+    theirs = Corpus.from_captions(read(path, dataset="coco", format="karpathy"))
     # All images of val and test are in the second file.
     captions = read_coco(coco_files(coco_folder)[1:], coco_splitter)
     coco = Corpus.from_captions(caption for caption in captions if caption.split == "test")
@@ -61,8 +62,8 @@ def test_karpathy_ids_of_filename_cocoid_and_sentid(tmp_path: Path, name: str) -
     ]
     path, raw = tmp_path / name, json.dumps({"images": images}).encode()
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
-    assert list(read_karpathy(path, "flickr8k")) == [
-        Caption("flickr8k:30", "flickr8k:1_a.b", "train", "one ", f"{path}: images[0].sentences[0]"),
-        Caption("flickr8k:31", "flickr8k:1_a.b", "train", "two", f"{path}: images[0].sentences[1]"),
-        Caption("flickr8k:5", "flickr8k:7", "test", "x", f"{path}: images[1].sentences[0]"),
+    assert read(path, dataset="flickr8k") == [
+        Caption("flickr8k:30", "flickr8k:1_a.b", "train", "one ", f"{path}: images[0]"),
+        Caption("flickr8k:31", "flickr8k:1_a.b", "train", "two", f"{path}: images[0]"),
+        Caption("flickr8k:5", "flickr8k:7", "test", "x", f"{path}: images[1]"),
     ]

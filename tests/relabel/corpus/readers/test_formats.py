@@ -8,11 +8,10 @@ import gzip
 from pathlib import Path
 
 import pytest
+from tests.relabel.corpus.readers.reading import captions_of, opened
 
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Runtime
-from relabel.corpus.params import IngestParams
-from relabel.corpus.readers import guess_format, open_input, split_of_name, table_files
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.corpus.readers import guess_format, split_of_name, table_files
 
 
 @pytest.mark.parametrize(
@@ -38,17 +37,31 @@ def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expect
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(b"\xef\xbb\xbf\n [{", "json"), (b' {"images": []}', "karpathy"), (b"", "karpathy")]
+    ("content", "expected"),
+    [
+        (b"\xef\xbb\xbf\n [{", "json"),
+        (b' {"images": []}', "json"),
+        (b'{"image": "1"}\n{"image": "2"}\n', "jsonl"),
+        ('{"image": "1"}\n{"image": "2"}\n'.encode("utf-16"), "jsonl"),
+        (b"[sic] dogs,image\nx,y\n", "csv"),
+        (b"image,caption\nx,y\n", "csv"),
+        (b"PAR1", "parquet"),
+        (b"ARROW1\0\0", "arrow"),
+    ],
 )
-def test_the_first_character_tells_the_kind_of_json(tmp_path: Path, content: bytes, expected: str) -> None:
-    (tmp_path / "a.json").write_bytes(content)
-    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content))
+def test_the_content_tells_the_container(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "a.dat").write_bytes(content)
+    if expected == "parquet":
+        with pytest.raises(CheckError, match="not Parquet"):
+            guess_format(tmp_path / "a.dat")
+        return
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
     assert {guess_format(path) for path in tmp_path.iterdir()} == {expected}
 
 
 def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").touch()
-    for path in (tmp_path, tmp_path / "a.txt"):
+    (tmp_path / "a.bin").touch()
+    for path in (tmp_path, tmp_path / "a.bin"):
         with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, json, jsonl, csv"):
             guess_format(path)
     with pytest.raises(MissingError, match="no such file"):
@@ -79,10 +92,10 @@ def test_the_split_of_a_name(name: str, split: str | None) -> None:
 def test_the_note_names_the_columns_and_splits_that_are_read(tmp_path: Path) -> None:
     path = tmp_path / "coco_karpathy_test.json.gz"  # BLIP's captions
     path.write_bytes(gzip.compress(b'\xef\xbb\xbf \n[{"image": "1.jpg", "caption": ["a dog", "two"]}]'))
-    opened = open_input(IngestParams(dataset="d", path=path), Runtime())
-    assert opened.note == (
+    source = opened(path)
+    assert source.note == (
         "format json; images: column image; captions: column caption; caption ids: image and position; "
         "splits: names of files (test)"
     )
-    captions = [(caption.caption_id, caption.split, caption.text) for caption in opened.read()]
+    captions = [(caption.caption_id, caption.split, caption.text) for caption in captions_of(source)]
     assert captions == [("d:1.jpg#0", "test", "a dog"), ("d:1.jpg#1", "test", "two")]

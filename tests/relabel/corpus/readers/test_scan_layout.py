@@ -35,8 +35,8 @@ def write(folder: Path, split: str, captions: int, ids: list[object] | None = No
 def test_ids_are_those_that_the_parameter_names(
     tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, expected: list[str]
 ) -> None:
-    captions = [(c.caption_id, c.image_id) for c in read_scan(write(tmp_path, "test", 4, ids), "d", kind, size)]
-    assert captions == [tuple(f"d:{name}" for name in names.split()) for names in expected]
+    captions = [(c["caption"], c["image"]) for _, c, _ in read_scan(write(tmp_path, "test", 4, ids), kind, size)]
+    assert captions == [tuple(names.split()) for names in expected]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_missing_or_mismatched_ids_are_refused(
 ) -> None:
     error = UsageError if "not known" in message else CheckError if ids or size else MissingError
     with pytest.raises(error, match=re.escape(message)):
-        list(read_scan(write(tmp_path, "test", 4, ids), "d", kind, size))
+        list(read_scan(write(tmp_path, "test", 4, ids), kind, size))
 
 
 def test_finds_one_file_per_split(tmp_path: Path) -> None:

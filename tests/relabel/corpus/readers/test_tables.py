@@ -1,7 +1,7 @@
 """Contract: JSON lines, JSON lists, CSV, Parquet and datasets of Hugging Face give the same captions with unchanged
-text. Captions that no corpus can hold are refused with file and line (or row, or record). CSV may have a comma,
-semicolon or tab, which its header tells, a byte order mark, lists as JSON, or no header and no quotes, as CC3M's. Of
-img2dataset, failed downloads are skipped and counted.
+text. Captions that no corpus can hold are left out, or refused, with file and line (or row, or record). CSV may have a
+comma, semicolon, tab or bar, which its header tells, a byte order mark, lists as JSON, or no header and no quotes, as
+CC3M's. Of img2dataset, failed downloads are left out and counted.
 
 Contract: captions of webdataset's shards come from .txt or .json members under the key of their sample. Images
 are skipped, memory does not grow with a shard, and repeated keys are refused.
@@ -14,7 +14,6 @@ import gzip
 import json
 import re
 import tracemalloc
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.golden.hostile import _tar as tar_of
+from tests.relabel.corpus.readers.reading import captions_of, opened, read
 
 from relabel.core.errors import CheckError
-from relabel.corpus import Corpus
-from relabel.corpus.build import Caption
-from relabel.corpus.params import Format, IngestParams
-from relabel.corpus.readers.columns import Columns
-from relabel.corpus.readers.tables import open_table
-from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
+from relabel.corpus.params import Format
+from relabel.corpus.readers.layouts import Columns
+from relabel.corpus.readers.webdataset import webdataset_digest
 
 NAMES = ("caption_id", "image_id", "text", "split")
 FORMATS: list[Format] = ["json", "jsonl", "csv", "parquet"]
@@ -51,17 +48,11 @@ def write(path: Path, names: Sequence[str], *rows: tuple[Any, ...]) -> Path:
     return path
 
 
-def read(form: Format, path: Path, chosen: Columns | None = None, /, **params: Any) -> list[Caption]:
-    skipped = params.pop("skipped", Counter())
-    table = open_table(path, IngestParams(dataset="d", format=form, path=path, **params), skipped)
-    return list(table.captions(chosen or Columns(), "d", {}))
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_text_is_unchanged(tmp_path: Path, name: Format) -> None:
     texts = ["A dog. ", 'A dog,\r\n\n"quoted"', "nul \0, emoji 🐕, عربي", "word " * 2000]
     rows = [(f"d:{i}" if i else "0", "a", text, "restval") for i, text in enumerate(texts)]
-    captions = read(name, write(tmp_path / f"a.{name}", NAMES, *rows))
+    captions = read(write(tmp_path / f"a.{name}", NAMES, *rows))
     assert [c[:4] for c in captions] == [(f"d:{i}", "d:a", "train", text) for i, text in enumerate(texts)]
 
 
@@ -69,31 +60,33 @@ def test_text_is_unchanged(tmp_path: Path, name: Format) -> None:
     ("name", "line"),
     [("json", "a.json: record 1"), ("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")],
 )
-def test_bad_captions_are_refused_with_their_line(tmp_path: Path, name: Format, line: str) -> None:
+def test_bad_captions_are_left_out_or_refused_with_their_line(tmp_path: Path, name: Format, line: str) -> None:
     path = write(tmp_path / f"a.{name}", NAMES, ("1", "a", "x", "test"), ("2", "a", " ", "test"))
-    with pytest.raises(CheckError, match=f"{re.escape(line)}: caption d:2 "):
-        Corpus.from_captions(read(name, path))
+    source = opened(path)
+    assert [caption.caption_id for caption in captions_of(source)] == ["d:1"]
+    assert source.left_out == {"empty caption": (1, f"{tmp_path}/{line}")}
+    with pytest.raises(CheckError, match=f"{re.escape(line)}: empty caption"):
+        read(path, bad_records="error")
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_ids_are_derived_from_image_and_position(tmp_path: Path, name: Format) -> None:
     path = write(tmp_path / f"a.{name}", ("image", "caption"), ("a.jpg", "x"), ("b.jpg", "y"), ("a.jpg", "z"))
     ids = [("d:a.jpg#0", "x"), ("d:b.jpg#0", "y"), ("d:a.jpg#1", "z")]
-    assert [c[:4] for c in read(name, path)] == [(caption, caption[:-2], "train", text) for caption, text in ids]
+    assert [c[:4] for c in read(path)] == [(caption, caption[:-2], "train", text) for caption, text in ids]
 
 
 @pytest.mark.parametrize("name", ["json", "jsonl", "parquet"])
 def test_a_row_may_hold_a_list_of_captions(tmp_path: Path, name: Format) -> None:
     path, names = tmp_path / f"a.{name}", ("image_id", "captions", "ids")
     write(path, names, (7, ["x", "y"], ["1", "2"]), (8, ["z"], ["3"]))
-    assert [c[:2] for c in read(name, path)] == [("d:7#0", "d:7"), ("d:7#1", "d:7"), ("d:8#0", "d:8")]
-    assert [c.caption_id for c in read(name, path, Columns("ids"))] == ["d:1", "d:2", "d:3"]
+    assert [c[:2] for c in read(path)] == [("d:7#0", "d:7"), ("d:7#1", "d:7"), ("d:8#0", "d:8")]
+    assert [c.caption_id for c in read(path, caption_id_column="ids")] == ["d:1", "d:2", "d:3"]
     write(path, names, (7, ["x", "y"], ["1"]))
     with pytest.raises(CheckError, match="'ids': expected a list of 2 ids"):
-        read(name, path, Columns("ids"))
-    write(path, names, (7, ["x"], []), (8, [], []))
-    with pytest.raises(CheckError, match="'captions': expected a string or a list of strings"):
-        read(name, path)
+        read(path, caption_id_column="ids")
+    write(path, names, (7, ["x"], ["1"]), (8, [], []))
+    assert [c.image_id for c in read(path)] == ["d:7"], "an image without captions is no fault"
 
 
 def test_hugging_face_datasets_are_read_as_saved_and_as_on_the_hub(tmp_path: Path) -> None:
@@ -106,15 +99,15 @@ def test_hugging_face_datasets_are_read_as_saved_and_as_on_the_hub(tmp_path: Pat
     rows.to_parquet(str(tmp_path / "hub.parquet"))
     (arrow,) = (tmp_path / "saved").glob("*.arrow")
     ids = [("d:a.png#0", "x"), ("d:a.png#1", "y"), ("d:b.png#0", "z")]
-    for captions in (read("arrow", arrow), read("parquet", tmp_path / "hub.parquet")):
+    for captions in (read(arrow), read(tmp_path / "hub.parquet")):
         assert [c[:4] for c in captions] == [(caption, caption[:-2], "train", text) for caption, text in ids]
-    per_row = read("arrow", arrow, Columns(image_per_row=True))
+    per_row = read(arrow, image_per_row=True)
     assert [c.image_id for c in per_row] == ["d:train-0", "d:train-0", "d:train-1"]
 
 
 CC3M = b'a " dog " runs\thttp://x.org/1\n"two cats\thttp://x.org/2\n'
 OF_CC3M = [("http://x.org/1", 'a " dog " runs'), ("http://x.org/2", '"two cats')]
-LISTS = b'raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9]",2.jpg\n'
+LISTS = b'raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n[sic] x,9,2.jpg\n'
 
 
 @pytest.mark.parametrize(
@@ -122,7 +115,7 @@ LISTS = b'raw,sentids,filename\n"[""a, b"", ""c""]","[7, 8]",1.jpg\n"[""sic","[9
     [
         ("a.tsv.gz", gzip.compress(b"\xef\xbb\xbfimage\tcaption\r\n\r\n2\ta, b\r\n", mtime=0), {}, [("2", "a, b")]),
         ("Train_GCC-training.tsv", CC3M, {"columns": ["caption", "url"], "quotes": False}, OF_CC3M),
-        ("flickr_annotations_30k.csv", LISTS, {}, [("1.jpg", "a, b"), ("1.jpg", "c"), ("2.jpg", '["sic')]),
+        ("flickr_annotations_30k.csv", LISTS, {}, [("1.jpg", "a, b"), ("1.jpg", "c"), ("2.jpg", "[sic] x")]),
         # The header tells the separator: a caption may hold any of the others.
         ("a.csv", b'\nfilepath;title\n1.jpg;"a, b; c\td; e"\n', {}, [("1.jpg", "a, b; c\td; e")]),
         ("a.csv", b'\nfilepath\ttitle\n1.jpg\t"a, b; c\td\t e"\n', {}, [("1.jpg", "a, b; c\td\t e")]),
@@ -136,7 +129,7 @@ def test_csv_dialects(
     tmp_path: Path, name: str, content: bytes, params: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    captions = read("csv", tmp_path / name, **params)
+    captions = read(tmp_path / name, **params)
     assert [(caption.image_id[2:], caption.text) for caption in captions] == expected
 
 
@@ -152,42 +145,44 @@ def test_csv_dialects(
     ],
 )
 def test_usual_names_of_columns(present: tuple[str, ...], image: str, text: str) -> None:
-    found = Columns().find(present, "a.csv")
-    assert (found.image_id, found.text) == (image, text)
+    found = Columns().find(dict.fromkeys(present), "a.csv")
+    assert (found.image_id, found.text) == (image, (text,))
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
         (b'[{"image": "1", "caption": "x"}, {"image": "2"', "a.json: not JSON: Expecting ',' delimiter"),
-        (b'[{"image": "1", "caption": "x"}, 7]', "a.json: record 1: expected an object, found int"),
-        (b'[{"image": "1", "caption": "x"}, {"image": "2"}]', "a.json: record 1: missing key 'caption'"),
-        (b'[{"image": "1", "caption": ["x", 7]}]', "a.json: record 0: 'caption': expected a string or a list"),
-        (b'[{}, {"image": "1", "caption": "x"}]', "a.json: record 0: no column of captions. There are none."),
+        (b'[{"image": "1", "caption": "x"}, 7]', "a.json: record 1: found int: not a JSON object"),
+        (b'[{"image": "1", "caption": "x"}, {"image": "2"}]', "a.json: record 1: empty caption"),
+        (b'[{"image": "1", "caption": ["x", 7]}]', "a.json: record 0: caption that is no text"),
+        (
+            b'[{"image": "1"}, {"image": "2", "sum": 1}]',
+            "record 0: no column of captions. There are image, sum.",
+        ),
         (b'["\xff"]', "a.json:1: not UTF-8"),
-        (b'image,"caption; a; b"\n1.jpg,x\n', 'a.csv:2: expected the columns image,"caption,  a,  b" (separator'),
-        (b"\nimage|caption\n1.jpg|x\n", "a.csv:3: no column of captions. There is image|caption. Name the column"),
-        (CC3M, "--columns caption,url. Give a separator other than , ; and tab with --set ingest.delimiter."),
+        (b"image,caption\n1.jpg,x,y\n", "expected the columns image, caption (separator ','); found 3 fields"),
+        (b"\nimage^caption\n1.jpg^x\n", "a.csv:3: no column of captions. There is image^caption. Name the column"),
+        (CC3M, "--columns caption,url. Name a separator other than , ; | and tab with --set ingest.delimiter=X."),
     ],
 )
 def test_faulty_tables_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
-    form: Format = "json" if content.startswith(b"[") else "csv"
-    (tmp_path / f"a.{form}").write_bytes(content)
+    path = tmp_path / ("a.json" if content.startswith(b"[") else "a.csv")
+    path.write_bytes(content)
     with pytest.raises(CheckError, match=re.escape(fault)):
-        read(form, tmp_path / f"a.{form}", quotes=content != CC3M)
+        read(path, quotes=content != CC3M, bad_records="error")
 
 
-def test_failed_img2dataset_rows_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_failed_img2dataset_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     status = ["success", "failed_to_download", "failed_to_resize", "failed_to_download"]
     rows = [(f"{n:09}", f"{n:09}", "x", state) for n, state in enumerate(status)]
     path = write(tmp_path / "00000.parquet", ("url", "key", "caption", "status"), *rows)
-    skipped: Counter[str] = Counter()
-    captions = read("img2dataset", path, Columns(image_id="key"), skipped=skipped)
-    assert [c[:2] for c in captions] == [("d:000000000#0", "d:000000000")]
-    assert skipped == {"failed_to_download": 2, "failed_to_resize": 1}
-
-
-TRAIN = Columns(in_split="train")
+    source = opened(path)
+    assert [c[:2] for c in captions_of(source)] == [("d:000000000#0", "d:000000000")]
+    assert source.left_out == {
+        "image not downloaded: failed_to_download": (2, f"{path}: row 1"),
+        "image not downloaded: failed_to_resize": (1, f"{path}: row 2"),
+    }
 
 
 def write_shard(path: Path, *members: tuple[str, bytes]) -> Path:
@@ -204,31 +199,30 @@ def sample(key: str, text: str) -> list[tuple[str, bytes]]:
 def test_text_members(tmp_path: Path, name: str) -> None:
     path = write_shard(tmp_path / name, *sample("a/1", "a dog\n"), *sample("a/2", "عربي"))
     captions = [("d:a/1#0", "d:a/1", "train", "a dog"), ("d:a/2#0", "d:a/2", "train", "عربي")]
-    assert [c[:4] for c in read_webdataset(path, "d", TRAIN)] == captions
+    assert [c[:4] for c in read(path)] == captions
 
 
 def test_json_members(tmp_path: Path) -> None:
     record = {"captions": ["x", "y"], "id": "im7", "alt": "z", "fold": "val"}
     path = write_shard(tmp_path / "a.tar", ("1.json", json.dumps(record).encode()), ("1.cls", b"3"))
-    assert [c[:2] for c in read_webdataset(path, "d", TRAIN)] == [("d:1#0", "d:1"), ("d:1#1", "d:1")]
-    columns = Columns(image_id="id", text="alt", split="fold")
-    assert [c[:4] for c in read_webdataset(path, "d", columns)] == [("d:im7#0", "d:im7", "val", "z")]
+    assert [c[:2] for c in read(path)] == [("d:1#0", "d:1"), ("d:1#1", "d:1")]
+    columns = {"image_id_column": "id", "text_column": "alt", "split_column": "fold"}
+    assert [c[:4] for c in read(path, **columns)] == [("d:im7#0", "d:im7", "val", "z")]
 
 
 def test_repeated_keys_are_refused_or_prefixed_by_their_shard(tmp_path: Path) -> None:
-    first, second = (write_shard(tmp_path / f"{n}.tar", *sample("1", "x")) for n in range(2))
-    counts: dict[str, int] = {}
-    list(read_webdataset(first, "d", TRAIN, counts=counts))
-    with pytest.raises(CheckError, match=r"1\.tar: 1: .*--ids shard"):
-        list(read_webdataset(second, "d", TRAIN, counts=counts))
-    assert next(read_webdataset(second, "d", TRAIN, "shard")).image_id == "d:1/1"
+    for n in range(2):
+        write_shard(tmp_path / f"{n}.tar", *sample("1", "x"))
+    with pytest.raises(CheckError, match=r"1\.tar: 1: image d:1 is also .*0\.tar: 1\)\. .*--ids shard"):
+        read(tmp_path)
+    assert [c.image_id for c in read(tmp_path, ids="shard")] == ["d:0/1", "d:1/1"]
 
 
 def test_memory_does_not_grow_with_a_shard(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "a.tar", *(member for n in range(3000) for member in sample(str(n), "a dog")))
     tracemalloc.start()
     try:
-        webdataset_digest(path, TRAIN)
+        webdataset_digest(path, None)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

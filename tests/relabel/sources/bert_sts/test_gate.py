@@ -90,7 +90,7 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     stages.build_encoding(project, "near", "all")
     with pytest.raises(MissingError, match="no threshold was chosen"):
         stages.encode(project, "fine", "all").run()
-    tiny.use_small_scores(monkeypatch)
+    monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
     source: Any = project.config.source("fine")
     recipe = source.threshold_recipe(project.config.parts("fine"), tiny.small_corpus(), Runtime(threads=1))
     chosen, built = build(source.gate_folder(project.runtime.data), recipe)

@@ -26,6 +26,8 @@ class Model(nn.Module):
 
     sets: ClassVar[bool] = False
     """True if an encoding is a set of vectors, (B, N, E) padded with zeros, and scores are no cosines of them."""
+    normalize: bool = True
+    """False: embeddings keep their length. Scores are cosines in both cases."""
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -33,15 +35,21 @@ class Model(nn.Module):
 
     @abstractmethod
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Embed images, (B, R, D), as unit vectors, (B, E); `lengths`: how many of the R count, at least 1."""
+        """Embed images, (B, R, D), as `finish`ed vectors, (B, E); `lengths`: how many of the R count, at least 1."""
 
     @abstractmethod
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B captions, prepared by `tokens`: (B, E) float32 unit vectors."""
+        """Embed B captions, prepared by `tokens`: (B, E) float32, `finish`ed."""
+
+    def finish(self, vectors: Tensor) -> Tensor:
+        """Return embeddings in float32, as unit vectors if `normalize` is set."""
+        return unit(vectors) if self.normalize else vectors.float()
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
         """Return the scores s(V_i, T_j) of encodings, (B_images, B_captions): cosines of embeddings."""
         with torch.autocast(images.device.type, enabled=False):
+            if not self.normalize:
+                images, captions = unit(images), unit(captions)
             cosines: Tensor = images @ captions.T
         return cosines
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relabel_train.reference.models.base import PAD, UNKNOWN, Model, Vocabulary, counted, run_gru, unit
+from relabel_train.reference.models.base import PAD, UNKNOWN, Model, Vocabulary, counted, run_gru
 from relabel_train.reference.models.batch_norm import SharedBatchNorm1d
 
 
@@ -95,7 +95,7 @@ class VSEInfinity(Model):
         return self.text.tokens(texts)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
+        """Embed B images, (B, R, D), as (B, E) float32."""
         mask = counted(lengths, features.shape[1])
         if self.training and self.region_drop:
             features, mask = _dropped(features, mask, torch.rand(mask.shape, device=mask.device) < self.region_drop)
@@ -104,13 +104,13 @@ class VSEInfinity(Model):
         regions = self.fc(flat) + self.mlp(flat)
         out = regions.new_zeros(*mask.shape, regions.shape[1])
         out[mask] = regions
-        return unit(self.image_pool(out, mask.sum(dim=1)))
+        return self.finish(self.image_pool(out, mask.sum(dim=1)))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
+        """Embed B captions, prepared by `tokens`, as (B, E) float32."""
         if self.training and self.word_drop:
             tokens, lengths = self._words_dropped(tokens, lengths)
-        return unit(self.text_pool(self.text(tokens, lengths), lengths))
+        return self.finish(self.text_pool(self.text(tokens, lengths), lengths))
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return the parameter groups; a transformer learns at a tenth of the rate."""

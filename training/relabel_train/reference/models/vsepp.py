@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru, unit
+from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru
 
 
 class VSEPP(Model):
@@ -37,13 +37,13 @@ class VSEPP(Model):
         return self.vocabulary(texts)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
+        """Embed B images, (B, R, D), as (B, E) float32."""
         mask = counted(lengths, features.shape[1])[:, :, None]
         # Padding is below every region in the maximum.
         regions = self.fc(features).masked_fill(~mask, -torch.inf)
-        return unit(regions.amax(dim=1))
+        return self.finish(regions.amax(dim=1))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
+        """Embed B captions, prepared by `tokens`, as (B, E) float32."""
         _, last = run_gru(self.gru, self.words(tokens), lengths)
-        return unit(last[0])
+        return self.finish(last[0])

@@ -1,0 +1,372 @@
+"""Containers: the bytes of files to batches of records, each with its place. The content decides, an ending is a hint.
+
+CSV and its relatives, JSON, JSON lines, Parquet and Arrow; `relabel.corpus.readers.webdataset` reads tars. Text is
+UTF-8 with or without a byte order mark, or UTF-16 with one. Memory is bounded by bytes, not by records.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, parse_object, read_blocks, text_lines
+from relabel.corpus.params import IngestParams
+
+DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+"""Errors that pyarrow raises for a damaged Parquet file."""
+LONGEST = LONGEST_LINE
+"""Maximum number of characters of a batch of records, and of bytes of a member of a tar."""
+LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token")
+_ROWS = 1 << 14  # records of a batch
+_WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
+_TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
+"""First line of a Flickr token file: `IMAGE#K`, a separator, and the caption."""
+
+Step = str | int | None
+"""A part of a path into a record: a name, a number in a list, or None for all of a list."""
+Bad = Callable[[str, str], None]
+"""Takes the reason why a record is left out, and its place."""
+Record = tuple[int | str, Any, int]
+"""Number or name of a record, the record, and its approximate size in bytes."""
+
+
+class Batch(NamedTuple):
+    """Records. The place of each is `where` and its number. `column` returns the values at a path, one per record."""
+
+    where: str
+    numbers: Sequence[int | str]
+    column: Callable[[Sequence[Step]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file of records.
+
+    `example`: values of its first records by name; None if it has no record.
+    `where`: place of the names.
+    `read`: takes the paths of the columns to read.
+    `hint`: advice where a column is missing.
+    """
+
+    example: Mapping[str, Any] | None
+    where: str
+    read: Callable[[Sequence[Sequence[Step]]], Iterator[Batch]]
+    hint: str = ""
+
+
+def walk(value: Any, steps: Sequence[Step]) -> Any:
+    """Return the value at a path into nested objects and lists; None where there is none."""
+    for n, step in enumerate(steps):
+        if step is None:
+            return [walk(one, steps[n + 1 :]) for one in value] if isinstance(value, list) else None
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def kind_of(
+    path: Path, encoding: str | None
+) -> Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"] | None:
+    """Return the container of a file by its first bytes, and by its ending where these allow several; else None."""
+    name, head = path.name.lower(), b""
+    try:
+        head = next(read_blocks(path), b"")
+        text = next(decoded([head], path, encoding), "").lstrip()
+    except CheckError:
+        text = head.decode("latin-1").lstrip()  # the reader names the fault
+    if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
+        return "webdataset"
+    for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
+        if head.startswith(mark) or name.endswith(f".{kind}"):
+            return kind  # type: ignore[return-value]
+    line, _, rest = text.partition("\n")
+    if name.endswith(LINES) or (line[:1] == "{" and rest.strip() and _is_json(line)):
+        return "jsonl"
+    if name.endswith((".json", ".json.gz")) or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
+        return "json"
+    return "csv" if name.endswith(TABLES) or _TOKEN.match(text) or (rest and "\0" not in text) else None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> Iterator[str]:
+    """Yield the text of bytes; the error of another encoding says how to name it."""
+    try:
+        yield from decoded(blocks, where, encoding)
+    except CheckError as error:
+        if encoding is None and error.problem.startswith("not UTF"):
+            error.todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030."
+        raise
+
+
+def read_texts(path: Path, encoding: str | None) -> Iterator[str]:
+    """Yield the text of a file in pieces."""
+    return decode(read_blocks(path), encoding, path)
+
+
+def read_lines(path: Path, encoding: str | None) -> Iterator[str]:
+    """Yield the lines of a file with their ends."""
+    return text_lines(read_texts(path, encoding), path)
+
+
+def _batches(where: str, rows: Iterable[Record], column: Callable[..., list[Any]]) -> Iterator[Batch]:
+    """Yield records in batches. `column`: takes records and a path, and returns the values there."""
+    numbers, records, size = list[int | str](), list[Any](), 0
+    for number, record, length in rows:
+        numbers.append(number)
+        records.append(record)
+        size += length
+        if size > LONGEST or len(numbers) == _ROWS:
+            yield Batch(where, numbers, partial(column, records))
+            numbers, records, size = [], [], 0
+    if numbers:
+        yield Batch(where, numbers, partial(column, records))
+
+
+def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
+    """Open a table of text. `usual`: number of roles that some names of columns are usual for."""
+    names, delimiter, quotes = list(params.columns), params.delimiter, params.quotes
+    lines, blank = read_lines(path, params.encoding), 0
+    for first in lines:
+        if first.strip():
+            break
+        blank += 1
+    else:
+        return Container(None, str(path), lambda _: iter(()))
+    token = _TOKEN.match(first)
+    if token and not names and delimiter in (None, token[1]):
+        names, delimiter = ["image", "caption"], token[1]
+        quotes = quotes and delimiter == ","
+
+    def fields(source: Iterable[str], delimiter: str, space: bool = False) -> Any:
+        # `strict` makes an unclosed quote an error; without it, the rest of the file is one field.
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+        return csv.reader(source, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=space)
+
+    def columns(one: str) -> list[str]:
+        try:
+            return next(fields([first], one), [])
+        except csv.Error:
+            return []
+
+    # Without a header, the first line is a caption, whose commas tell nothing.
+    usual_one = "\t" if ".tsv" in path.suffixes else "," if names else None
+    separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
+    spaced = columns(separator)[1:]
+    space = separator.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
+    headless = bool(names)
+
+    todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
+
+    def rows() -> Iterator[Record]:
+        line, source = blank + 1, chain([first], lines)
+        # Of a space, only the first separates.
+        reader = fields(source, separator, space) if separator != " " else None
+        try:
+            for row in reader or (line.rstrip("\r\n").split(" ", 1) for line in source):
+                if row and not names:
+                    names.extend(name.strip() for name in row)
+                    if repeated := [name for name in names if names.count(name) > 1]:
+                        raise CheckError(f"column {repeated[0]!r} appears twice", where=f"{path}:{line}")
+                elif row and len(row) != len(names):
+                    expected = f"expected the columns {', '.join(names)} (separator {separator!r})"
+                    bad("not the fields of the header", f"{path}:{line}: {expected}; found {len(row)} fields")
+                elif row:
+                    if headless and quotes and any("\n" in field and separator in field for field in row):
+                        raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
+                    yield line, row, sum(map(len, row))
+                line = line + 1 if reader is None else blank + reader.line_num + 1
+        except csv.Error as error:
+            raise CheckError(f"not CSV: {error}", where=f"{path}:{line}", todo=todo) from error
+
+    found = rows()
+    if (one := next(found, None)) is None:
+        return Container(None, str(path), lambda _: iter(()))
+    hint = "" if headless else " If the first line is no header, name the columns, as in --columns caption,url."
+    hint += "" if params.delimiter else " Name a separator other than , ; | and tab with --set ingest.delimiter=X."
+
+    def column(records: Sequence[Sequence[str]], steps: Sequence[Step]) -> list[str]:
+        n = names.index(str(steps[0]))
+        return [record[n] for record in records]
+
+    read = lambda _: _batches(f"{path}:", chain([one], found), column)  # noqa: E731
+    return Container(dict(zip(names, one[1], strict=True)), f"{path}:{one[0]}", read, hint)
+
+
+def of_records(place: str, rows: Iterator[Record], where: str, hint: str = "") -> Container:
+    """Return a container of objects. `place`: of a record, before its number. `where`: of the first ones."""
+    head, example = list(islice(rows, 100)), dict[str, Any]()
+    for _, record, _ in head:
+        for name, value in record.items():
+            if name not in example or example[name] in (None, "", [], {}):
+                example[name] = value
+
+    def column(records: Sequence[dict[str, Any]], steps: Sequence[Step]) -> list[Any]:
+        if len(steps) == 1:
+            return [record.get(str(steps[0])) for record in records]
+        return [walk(record, steps) for record in records]
+
+    first = f"{place}{head[0][0]}" if head else where
+    return Container(example or None, first, lambda _: _batches(place, chain(head, rows), column), hint)
+
+
+def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
+    """Open JSON lines."""
+
+    def rows() -> Iterator[Record]:
+        for number, line in enumerate(read_lines(path, params.encoding), start=1):
+            if line.strip():
+                try:
+                    record = parse_object(line, f"{path}:{number}")
+                except CheckError as error:
+                    bad("not a JSON object", str(error))
+                    continue
+                yield number, record, len(line)
+
+    return of_records(f"{path}:", rows(), str(path))
+
+
+def open_json(path: Path, encoding: str | None, memory: int) -> Any:
+    """Read a JSON file of at most a quarter of the memory: objects take several times its size."""
+    parts, most = list[str](), max(memory // 4, _WHOLE)
+    left = most
+    for text in read_texts(path, encoding):
+        parts.append(text)
+        if (left := left - len(text)) < 0:
+            todo = "Give more --memory, or write it as JSON lines or Parquet, which are read in pieces."
+            raise CheckError(f"JSON of more than {most:,} characters", where=str(path), todo=todo)
+    return parse_json("".join(parts), str(path))
+
+
+def open_arrow(path: Path, form: str, memory: int) -> Container:
+    """Open a .parquet file, or an .arrow file of `save_to_disk` or any other IPC stream or file."""
+    check_regular(path)
+    kind = "Arrow" if form == "arrow" else "Parquet"
+    try:
+        schema = _open_ipc(path)[0] if form == "arrow" else pq.read_schema(path)
+    except DAMAGE as error:
+        raise CheckError(f"not {kind}: {error}", where=str(path)) from error
+
+    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Batch]:
+        start = 0
+        try:
+            names = list(dict.fromkeys(str(steps[0]) for steps in paths))
+            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, paths, memory)
+            for batch in (batch.select(names) for batch in batches):
+                # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
+                batch.validate(full=True)
+                for part in _pieces(batch):
+                    yield Batch(f"{path}: row ", range(start, start + len(part)), partial(_values, part))
+                    start += len(part)
+        except DAMAGE as error:
+            raise CheckError(f"not {kind}: {error}", where=f"{path}: from row {start}") from error
+
+    return Container({field.name: _example(field.type) for field in schema}, str(path), read)
+
+
+def _open_ipc(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Open an IPC stream or file, mapped rather than read."""
+    try:
+        stream = pa.ipc.open_stream(pa.memory_map(str(path)))
+    except pa.ArrowInvalid:
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        return file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+    return stream.schema, iter(stream)
+
+
+def _of_parquet(path: Path, paths: Sequence[Sequence[Step]], memory: int) -> Iterator[pa.RecordBatch]:
+    plain = pq.ParquetFile(path)
+    chosen = {str(steps[0]): steps for steps in paths}
+    # Of an image, only the path is read.
+    leaves = [".".join(map(str, s)) if _is_struct(plain.schema_arrow, s) else name for name, s in chosen.items()]
+    wanted = [n for n, one in enumerate(plain.schema) if one.path.startswith(tuple(leaves))]
+    coded = pq.ParquetFile(path, read_dictionary=[plain.schema.column(n).path for n in wanted])
+    for group in range(plain.num_row_groups):
+        size = sum(plain.metadata.row_group(group).column(n).total_uncompressed_size for n in wanted)
+        if size > memory // 2:
+            todo = "Give more --memory, or write it with smaller row groups."
+            raise CheckError(f"row group {group} unpacks to {size:,} bytes", where=str(path), todo=todo)
+        # A few kilobytes of a dictionary may stand for gigabytes of text, which its longest entry tells.
+        head = next(coded.iter_batches(1, row_groups=[group], columns=leaves), None)
+        large = head is not None and any(_longest(array) * _ROWS > 4 * LONGEST for array in head.columns)
+        yield from (coded if large else plain).iter_batches(_ROWS, row_groups=[group], columns=leaves)
+
+
+def _is_struct(schema: pa.Schema, steps: Sequence[Step]) -> bool:
+    return bool(pa.types.is_struct(schema.field(str(steps[0])).type)) and all(isinstance(step, str) for step in steps)
+
+
+def _longest(array: pa.Array) -> int:
+    """Return the number of bytes of the longest entry of a dictionary."""
+    array = array.values if _is_list(array.type) else array
+    return (pc.max(pc.binary_length(array.dictionary)).as_py() or 0) if pa.types.is_dictionary(array.type) else 0
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _lengths(array: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of text of each row, once it is unpacked."""
+    if _is_list(array.type):
+        ends = np.concatenate([[0], np.cumsum(_lengths(array.values))])[array.offsets.to_numpy()]
+        return np.asarray(np.diff(ends))
+    if pa.types.is_dictionary(array.type) and len(array.dictionary):
+        return np.asarray(_lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()])
+    if not _is_text(array.type):
+        return np.zeros(len(array), np.int64)
+    return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices of at most `_ROWS` rows, and of about `LONGEST` bytes of text once it is unpacked."""
+    for part in (batch.slice(a, _ROWS) for a in range(0, len(batch), _ROWS)):
+        sizes = sum((_lengths(array) for array in part.columns), np.zeros(len(part), np.int64))
+        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1).tolist(), len(part)]
+        yield from (part.slice(a, b - a) for a, b in pairwise(cuts))
+
+
+def _values(batch: pa.RecordBatch, steps: Sequence[Step]) -> list[Any]:
+    array, rest = batch.column(str(steps[0])), steps[1:]
+    while rest and isinstance(rest[0], str) and pa.types.is_struct(array.type):
+        array, rest = pc.struct_field(array, rest[0]), rest[1:]
+    values = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).to_pylist()
+    return [walk(value, rest) for value in values] if rest else values
+
+
+def _example(kind: pa.DataType) -> Any:
+    """Return a value of a type, for the recognition of columns."""
+    if pa.types.is_dictionary(kind):
+        return _example(kind.value_type)
+    if pa.types.is_struct(kind):
+        return {field.name: _example(field.type) for field in kind}
+    if _is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_example(kind.value_type)]
+    return "" if _is_text(kind) or pa.types.is_null(kind) else 0

@@ -1,0 +1,220 @@
+"""Rules of all formats: the identity of images, captions that are left out, names of splits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import identifier, namespaced
+from relabel.corpus.build import Caption, is_unicode
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers.containers import Batch, Container
+from relabel.corpus.readers.layouts import Columns, as_list, listed, parse_path, take
+from relabel.corpus.splits import split_of
+
+EMPTY = frozenset({"nan", "NaN", "None", "<NA>"})
+"""Texts that pandas and Python write for a missing value."""
+EMPTY_CAPTION = "empty caption"
+SUCCESS = "success"
+"""What img2dataset calls an image that was downloaded."""
+_FEW = 10  # empty captions
+_LONGEST = 1 << 18  # characters of a caption
+_AVERAGE = 4096  # characters of a caption, once the captions take a quarter of the memory
+_BYTES = 100  # that a caption takes while all are sorted
+_POSITION = re.compile(r"(.*[^#\s])#(\d{1,9})", re.DOTALL)
+_WHOLE = re.compile(r"-?\d+\.0+")
+_FILE_NAME = re.compile(r"[^/\\]+\.[A-Za-z][A-Za-z0-9]{1,4}")
+
+
+class Rules:
+    """The captions that records become, and what was left out.
+
+    `left_out`: reason to the number of records and the place of the first. `note`: the layout, for messages.
+    """
+
+    def __init__(self, params: IngestParams, files: Sequence[Path], memory: int) -> None:
+        self.params, self.files, self.memory = params, files, memory
+        self.left_out: dict[str, tuple[int, str]] = {}
+        self.note = ""
+        self._file, self._records, self._bad = 0, 0, 0
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, tuple[int, int | str]] = {}
+        self._rows: Counter[str] = Counter()
+        self._names: Counter[str] = Counter()
+        self._characters = self._captions = 0
+        self._several = len({file.parent for file in files}) > 1
+        self._root = os.path.commonpath([file.absolute().parent for file in files]) if files else ""
+
+    def captions(self, sources: Iterable[tuple[Container, Columns]]) -> Iterator[Caption]:
+        """Yield the captions of the containers of `files`."""
+        for self._file, (container, columns) in enumerate(sources):
+            example = container.example or {}
+            if container.example is not None:
+                paths = [parse_path(path, example) for path in columns.paths]
+                for batch in container.read(paths):
+                    yield from self._captions_of(batch, take(batch, columns, example), columns)
+            # Records may be left out before the first caption.
+            self.end()
+            self._records = self._bad = 0
+        self.finish()
+
+    def bad(self, reason: str, where: str) -> None:
+        """Leave out a record, or raise where the parameters ask for it."""
+        self._count(reason, where)
+        self._bad += 1
+
+    def _count(self, reason: str, where: str) -> None:
+        if self.params.bad_records == "error":
+            raise CheckError(reason, where=where, todo="ingest.bad_records=skip leaves such records out.")
+        count, first = self.left_out.get(reason, (0, where))
+        self.left_out[reason] = count + 1, first
+
+    def end(self) -> None:
+        """End a file; raise if more than half of it was left out."""
+        # A few empty captions are no sign of a wrong layout.
+        if self._bad > self._records and (self._bad > _FEW or set(self.left_out) != {EMPTY_CAPTION}):
+            reasons = "; ".join(f"{n:,} {reason} (first: {where})" for reason, (n, where) in self.left_out.items())
+            total = self._bad + self._records
+            problem = f"{self._bad:,} of {total:,} captions cannot be read: {reasons}"
+            todo = f"Check format, separator and columns: {self.note}."
+            raise CheckError(problem, where=str(self.files[self._file]), todo=todo)
+
+    def finish(self) -> None:
+        """Raise if there were names of splits that mean none."""
+        if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
+            there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
+            name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
+            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or give --in-split for all."
+            raise CheckError(
+                f"unknown split {unknown[0]!r}; there are {there}",
+                where=str(self.params.path or self.params.dataset),
+                todo=todo,
+            )
+
+    def _captions_of(self, batch: Batch, parts: Mapping[str, list[Any]], columns: Columns) -> list[Caption]:
+        """Return the captions of records. `parts`: as `layouts.take` returns them."""
+        splits, namespace = self._splits(parts.get("split"), columns, batch), self.params.prefix
+        # Names may be unique in their file or folder only.
+        apart = self.params.ids in ("shard", "folder")
+        prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
+        images, ids, status = (parts.get(name) for name in ("image", "caption_id", "status"))
+        rows = list[Caption]()
+        for n, (number, value) in enumerate(zip(batch.numbers, parts["text"], strict=True)):
+            where, split = f"{batch.where}{number}", splits[n]
+            if status is not None and status[n] not in (SUCCESS, None):
+                # The fault of the web, and not of the file.
+                self._count(f"image not downloaded: {status[n]}", where)
+                continue
+            if type(value) is str and value[:1] in ("[", "(") and self.params.lists:
+                as_listed = as_list(value, where)
+                value = value if as_listed is None else as_listed
+            texts = value if type(value) is list else [value]
+            if images is None:
+                # No image has the name of a split, which has no number.
+                named: list[tuple[str, int | None]] = [(f"{split}-{self._rows[split]}", None)]
+                self._rows[split] += 1
+            else:
+                named = self._images(images[n], columns, where)
+            given = None if ids is None else self._caption_ids(ids[n], value, len(texts), named, columns, prefix, where)
+            for name, position in named:
+                image = namespaced(namespace, prefix + name if name else name)
+                start = self._counts.get(image, 0) if position is None else position
+                self._counts[image] = start + len(texts)
+                if columns.unique or self._several:
+                    self._meet(image, name, columns, number, where)
+                for k, text in enumerate(texts):
+                    if type(text) is not str or not text.strip() or text in EMPTY:
+                        self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
+                        continue
+                    # JSON can hold a lone surrogate, which UTF-8 cannot.
+                    if not (text.isascii() or is_unicode(text)):
+                        self.bad("not Unicode text", where)
+                        continue
+                    if len(text) > _LONGEST:
+                        raise CheckError(f"{len(text):,} characters are no caption", where=where)
+                    caption_id = (f"{image}#{start + k}" if image else "") if given is None else given[k]
+                    rows.append(Caption(caption_id, image, split, text, where))
+        self._records += len(rows)
+        self._captions += len(rows)
+        self._characters += sum(len(row.text) for row in rows)
+        much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
+        if much or self._captions * _BYTES > self.memory:
+            problem = f"{self._captions:,} captions of {self._characters:,} characters are too many for the memory"
+            raise CheckError(problem, where=f"{batch.where}{batch.numbers[-1]}", todo="Give more --memory.")
+        return rows
+
+    def _splits(self, raw: list[Any] | None, columns: Columns, batch: Batch) -> Sequence[str]:
+        """Return the split of each record; names of no split are counted for `finish`."""
+        if raw is None:
+            return [columns.in_split or "train"] * len(batch.numbers)
+        names = [name if type(name) is str else identifier(name, "split", batch.where) for name in raw]
+        self._names.update(names)
+        known = {name: split_of(name, self.params.split_names) or "train" for name in set(names)}
+        return [known[name] for name in names]
+
+    def _images(self, value: Any, columns: Columns, where: str) -> list[tuple[str, int | None]]:
+        """Return the names of the images of a record, and the position of its caption if the name has it."""
+        if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
+            value = listed(value)
+        found = list[tuple[str, int | None]]()
+        for one in value if isinstance(value, list) else [value]:
+            name = one if type(one) is str else identifier(one, str(columns.image_id), where)
+            if name[-2:] == ".0" and _WHOLE.fullmatch(name):
+                name = name.partition(".")[0]
+            elif name in EMPTY:
+                name = ""
+            if not name and (columns.image_id or "").endswith(".path"):
+                todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
+                raise CheckError("an image without a path", where=where, todo=todo)
+            at = _POSITION.fullmatch(name) if "#" in name else None
+            found.append((at[1], int(at[2])) if at else (name, None))
+        return found
+
+    def _caption_ids(
+        self, value: Any, text: Any, count: int, images: Sequence[Any], columns: Columns, prefix: str, where: str
+    ) -> list[str] | None:
+        key = str(columns.caption_id)
+        if isinstance(text, list) and isinstance(value, str) and value[:1] == "[":
+            value = listed(value)
+        ids = value if isinstance(text, list) else [value]
+        if not isinstance(ids, list) or len(ids) != count:
+            raise CheckError(f"{key!r}: expected a list of {count} ids, one per caption", where=where)
+        if len(images) > 1:
+            todo = f"Rename the column {key}: ids are made of image and position then."
+            raise CheckError("one caption id for a caption of several images", where=where, todo=todo)
+        return [namespaced(self.params.prefix, prefix + identifier(one, key, where)) for one in ids]
+
+    def _meet(self, image: str, name: str, columns: Columns, number: int | str, where: str) -> None:
+        """Raise if an image has the name of another one."""
+        file, first = self._first.setdefault(image, (self._file, number))
+        if (file, first) == (self._file, number) or not image:
+            return
+        there, here = self.files[file], self.files[self._file]
+        if not columns.unique and (there.parent == here.parent or not _FILE_NAME.fullmatch(name)):
+            return
+        ways = ["--image-id-column url"] if columns.status else []
+        if columns.unique and columns.image_id is not None and columns.image_id.endswith(".path"):
+            ways.append("--image-per-row")
+        if self.params.ids == "image":
+            ways += ["--ids shard"] if file != self._file and columns.unique else []
+            ways += ["--ids folder"] if there.parent != here.parent else []
+        todo = f"If they are different images, give {' or '.join(ways or ['each its own name'])}."
+        place = f"{there}: row {first}" if isinstance(first, int) else f"{there}: {first}"
+        raise CheckError(f"image {image} is also in another record ({place})", where=where, todo=todo)
+
+
+def file_prefix(file: Path, root: str, ids: str) -> str:
+    """Return the name of a shard or of its folder, below the folder that holds all files, and a slash."""
+    inner = Path(os.path.relpath(file.absolute(), root))
+    parent = "" if inner.parent == Path() else f"{inner.parent.as_posix()}/"
+    return parent if ids == "folder" else f"{parent}{inner.name.partition('.')[0]}/"
+
+
+def _is_nothing(text: Any) -> bool:
+    return text is None or isinstance(text, str) or (isinstance(text, float) and text != text)

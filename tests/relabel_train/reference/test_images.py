@@ -1,0 +1,166 @@
+"""Contract: losses of label distances train on batches of images, with embeddings as the model gives them. Models are
+measured by image-image retrieval: mean label distance and nDCG of the nearest images, by model and label, or random.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.relabel.export.formats import in_folder, with_params
+from tests.relabel_train.reference.runs import Run, held, lines, state
+
+from relabel import stages
+from relabel.stages import Project
+from relabel_train.precomputed import PrecomputedBatches, open_batches
+from relabel_train.reference.data import read_split
+from relabel_train.reference.evaluate import evaluate
+from relabel_train.reference.features import open_features
+from relabel_train.reference.fit import fit, load_model
+from relabel_train.reference.image_retrieval import image_figures
+from relabel_train.reference.options import FitError
+from relabel_train.reference.scoring import embed, retrieval_scores
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = in_folder(small_project, tmp_path_factory.mktemp("images"))
+    stages.neighbours(project, "cbow", "all", "images").run()
+    return project
+
+
+def export(project: Project, split: str, sampler: str, size: int, **given: Any) -> Path:
+    """Write batches of a split and return their folder."""
+    given = {"items": "images", "sampler": sampler, "batch_size": size, **given}
+    job = stages.export_batches(with_params(project, "batches", **given), "cbow", split, f"{split}-{sampler}-{size}")
+    if not job.out.exists():
+        job.run()
+    return job.out
+
+
+@pytest.fixture
+def options(run: Run, project: Project) -> Any:
+    """Return a function that makes the options of a tiny run on batches of images of the train split."""
+    train, val = export(project, "train", "neighbour", 8, k=3, epochs=2), export(project, "val", "random", 20)
+    given = {"lookup": None, "batches": train, "image_labels": val, "loss": ("log_ratio",)}
+    return lambda name="run", **changed: run(name, **{**given, "epochs": 8, "lr": 0.02, **changed})
+
+
+def labels_of(project: Project) -> PrecomputedBatches:
+    return open_batches(export(project, "test", "random", 20))
+
+
+@pytest.mark.parametrize("loss", ["log_ratio", "dense_triplet"])
+def test_the_loss_alone_trains_images_and_ndcg_selects(loss: str, options: Any, project: Project) -> None:
+    tiny = options(loss=(loss,))
+    result = fit(tiny, "cpu")
+    log = lines(tiny)
+    losses = [line["loss"] for line in log if line["kind"] == "train"]
+    assert np.mean(losses[-2:]) < np.mean(losses[:2])
+    found = [line["ndcg@10"] for line in log if line["kind"] == "evaluation"]
+    assert result.best == max(found)
+    model, features = load_model(tiny.out)[0], open_features(tiny.features, namespace="coco")
+    val = open_batches(tiny.image_labels)
+    assert image_figures(model, val, features, CPU)["model"]["ndcg@10"] == pytest.approx(result.best, abs=1e-6)
+    start = options("start", loss=(loss,), epochs=1, lr=1e-12)
+    fit(start, "cpu")
+    for name, weight in state(start)["model"].items():
+        changed = not torch.allclose(weight, state(tiny)["model"][name], atol=1e-5)
+        # Captions take no part.
+        assert changed == name.startswith("fc."), name
+
+
+def test_normalize_keeps_or_sets_lengths_and_scores_are_cosines(options: Any) -> None:
+    lengths = {}
+    for name, changed in (("default", {}), ("unit", {"normalize": True}), ("triplet", {"loss": ("triplet",)})):
+        tiny = options(name, epochs=1, **changed)
+        fit(tiny, "cpu")
+        model, features = load_model(tiny.out)[0], open_features(tiny.features, namespace="coco")
+        split = read_split(tiny.captions, "test", features)
+        images, captions = embed(model, split, features, CPU)
+        lengths[name] = np.linalg.norm(np.concatenate([images, captions]), axis=1)
+        unit = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in (images, captions)]
+        for found, expected in zip(retrieval_scores([model], split, features, CPU), unit, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        scores = model.scores(torch.from_numpy(images), torch.from_numpy(captions))
+        np.testing.assert_allclose(scores, unit[0] @ unit[1].T, atol=1e-5)
+    assert abs(lengths["default"] - 1).max() > 0.1
+    for name in ("unit", "triplet"):
+        np.testing.assert_allclose(lengths[name], 1, atol=1e-5)
+
+
+def test_anchors_and_triplet_change_the_loss(options: Any) -> None:
+    first = {}
+    for name, changed in (
+        ("alone", {}),
+        ("all", {"anchors": 0}),
+        ("three", {"anchors": 3}),
+        ("tied", {"triplet": 1.0}),
+    ):
+        tiny = options(name, epochs=1, **changed)
+        fit(tiny, "cpu")
+        first[name] = next(line["loss"] for line in lines(tiny))
+    assert len({round(loss, 6) for loss in first.values()}) == 4
+    assert first["tied"] > first["alone"]
+
+
+def test_what_cannot_train_or_select_is_named(options: Any, project: Project) -> None:
+    captions = export(project, "train", "random", 8, items="captions")
+    for changed, said in (
+        ({"image_labels": None}, "RSUM cannot select: give --image-labels"),
+        ({"batches": captions}, "--items images"),
+        ({"loss": ("log_ratio", "bcls")}, "bcls: reads labels of images and captions"),
+        ({"image_labels": captions}, "batches of captions"),
+    ):
+        with pytest.raises(FitError, match=said):
+            fit(options(f"run {said}", **changed), "cpu")
+    fit(options("tied", image_labels=None, triplet=1.0, epochs=1), "cpu")
+    with pytest.raises(FitError, match="image_labels was"):
+        fit(options("tied", triplet=1.0, epochs=1), "cpu")
+
+
+def test_figures_equal_loops(options: Any, project: Project) -> None:
+    """Check every figure of the model and of the oracle, for all queries and for the first five."""
+    tiny, labels = options(epochs=1), labels_of(project)
+    fit(tiny, "cpu")
+    model, features = load_model(tiny.out)[0], open_features(tiny.features, namespace="coco")
+    ids = labels.names(0)[1]
+    with torch.no_grad():
+        vectors = model.encode_images(*(torch.from_numpy(x) for x in features[ids])).double().numpy()
+    block = labels[0].relevance.astype(float)
+    for queries in (5, 20):
+        found = image_figures(model, labels, features, CPU, queries)
+        assert list(found) == ["model", "random", "oracle"]
+        assert list(found["model"]) == [f"{name}@{k}" for name in ("distance", "ndcg") for k in (1, 5, 10)]
+        for k in (1, 5, 10):
+            sums = np.zeros(3)
+            for q in range(queries):
+                others = [i for i in range(20) if i != q]
+                apart = {i: 1 - block[q, i] for i in others}
+                by_model = sorted(others, key=lambda i: (((vectors[i] - vectors[q]) ** 2).sum(), -apart[i]))[:k]
+                by_label = sorted(others, key=apart.__getitem__)[:k]
+                gains = [
+                    sum(1 / (1 + apart[i]) / math.log2(2 + r) for r, i in enumerate(best))
+                    for best in (by_model, by_label)
+                ]
+                means = [sum(apart[i] for i in best) / k for best in (by_model, by_label)]
+                sums += [means[0], means[1], gains[0] / gains[1]]
+            values = [found["model"][f"distance@{k}"], found["oracle"][f"distance@{k}"], found["model"][f"ndcg@{k}"]]
+            assert values == pytest.approx(sums / queries, abs=1e-6)
+            assert found["oracle"][f"ndcg@{k}"] == pytest.approx(1)
+            assert found["oracle"][f"distance@{k}"] < found["random"][f"distance@{k}"]
+    report = evaluate(held(tiny, image_labels=(labels.folder,)), "cpu")
+    assert report.to_json()["image_figures"] == {"cbow": image_figures(model, labels, features, CPU)}
+
+
+def test_a_model_of_sets_has_no_embeddings_to_compare(run: Run, project: Project) -> None:
+    sets = run("sets", model="sgr", epochs=1)
+    fit(sets, "cpu")
+    with pytest.raises(FitError, match="set of vectors per item"):
+        evaluate(held(sets, image_labels=(export(project, "test", "random", 20),)), "cpu")
