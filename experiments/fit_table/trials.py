@@ -216,4 +216,4 @@ def image_sums(scores: Any, image: NDArray[np.int64]) -> NDArray[np.float64]:
     best = np.where(own, scores, -np.inf).max(axis=1)
     ranks = (scores > best[:, None]).sum(axis=1), (scores > scores[image, np.arange(len(image))]).sum(axis=0)
     hits = [(rank < np.array([[1], [5], [10]])).sum(axis=0) for rank in ranks]
-    return 100 * (hits[0] + np.bincount(image, hits[1]) * len(scores) / len(image))
+    return np.asarray(100 * (hits[0] + np.bincount(image, hits[1]) * len(scores) / len(image)), np.float64)

@@ -83,9 +83,9 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
 def open_encoder(params: ProxyFeaturesParams, runtime: Runtime) -> tuple[Encode, dict[str, Any]]:
     """Return the function that encodes texts, and what identifies it."""
     if params.encoder == "glove":
-        file, drawn = find_vectors("glove", runtime.data), {"noise": params.noise, "seed": params.seed}
+        file = find_vectors("glove", runtime.data)
         about = {"model": file.name, "noise": params.noise, "sha256": file.sha256()}
-        return partial(word_vectors, file, most=params.vectors, **drawn), about
+        return partial(word_vectors, file, most=params.vectors, noise=params.noise, seed=params.seed), about
     files = find_model(params.model, None, runtime.progress)
     return partial(token_vectors, files.folder, most=params.vectors), {"model": params.model, "sha256": files.sha256()}
 
