@@ -12,18 +12,25 @@ from experiments.rows import ROWS, Row
 from relabel.config import read_yaml
 from relabel.core.parameters import Parameters, validate
 
-Budget = Literal["small", "full"]
+Budget = Literal["small", "full", "papers"]
 FILE_OPTION = typer.Option("--experiments", help="Parameters of the experiments; experiments/small.yaml by default.")
 """Option of every experiment."""
 
 
 class ProxyFeaturesParams(Parameters):
-    """Images per split, at most, that the token vectors of a caption represent, and the model of these vectors."""
+    """Images per split, at most, that the vectors of a caption's words represent, and the encoder of these vectors.
+
+    `glove` are GloVe vectors with Gaussian noise, which no trained label uses; `noise` is the standard deviation, as a
+    share of that of the vectors. `transformer` are token vectors of `model`, without noise: the default model is also
+    the encoder of `sbert`, so a label and the features have the same source.
+    """
 
     train: int = 3000
     val: int = 500
     test: int = 5000  # all of COCO's, so that ECCV Caption covers them
     vectors: int = 16  # of an image, the first of its caption
+    encoder: Literal["glove", "transformer"] = "glove"
+    noise: float = Field(0.5, ge=0)
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
     seed: int = 0
 
@@ -50,16 +57,16 @@ class ModelBudget(Parameters):
 class FitTableParams(Parameters):
     """Models, rows and labels of the table of losses, and the budget of each training.
 
-    `judge` is the label of nDCG, CS@100 and Kendall's tau, `ncs` that of NCS, both on the first `graded` test images.
+    `judges` are the labels of nDCG, CS@100, Kendall's tau and NCS, on the first `graded` test images.
     Learning rates ascend; `extend` further ones are tried while the best is the first or the last. The best `finalists`
     of the first search seed are trained with all of them. A training stops after `patience` epochs without a better
-    RSUM on val. `neighbours` are those of a caption for graded batches.
+    RSUM on val. There is an evaluation every `evaluate_every` steps, or after each epoch. `neighbours` are those of a
+    caption for graded batches.
     """
 
     name: str = "fit"
     train_labels: tuple[str, ...] = ("sbert", "cider")  # rows that name no label have the first
-    judge: str = "sbert"
-    ncs: str = "cider"
+    judges: tuple[str, ...] = ("sbert", "cider")
     rows: dict[str, Row] = ROWS
     models: dict[str, ModelBudget] = Field({"vsepp": ModelBudget()})
     lrs: tuple[float, ...] = (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)
@@ -69,6 +76,7 @@ class FitTableParams(Parameters):
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     epochs: int = 6
     patience: int = 2
+    evaluate_every: int = 0
     batch_size: int = 128
     neighbours: int = 50
     graded: int = 1000

@@ -49,7 +49,7 @@ class FitTable:
     def inputs(self) -> tuple[Inputs, str]:
         """The folders of all trainings, and a digest of their content: built on first use."""
         params, remaining, folder = self.params, self.remaining, self.remaining.folder
-        features, judges = proxy_features(self.project, self.features), dict.fromkeys((params.judge, params.ncs))
+        features, judges = proxy_features(self.project, self.features), dict.fromkeys(params.judges)
         digests, lookups = [features.run()[0].identity], {}
         ingest(remaining).run()
         # Graded batches are drawn from neighbours among the training captions.
@@ -128,14 +128,15 @@ class FitTable:
 
     def _write(self, results: Mapping[str, Mapping[str, Sequence[Record]]]) -> tuple[dict[str, Any], list[Table]]:
         params = self.params
-        rows = {model: summary(of_model) for model, of_model in results.items()}
-        claims = [claim for model, of_model in results.items() for claim in judge_claims(model, of_model)]
+        rows = {model: summary(of_model, params) for model, of_model in results.items()}
+        claims = [claim for model, of_model in results.items() for claim in judge_claims(model, of_model, params)]
         notes = [
             PROXY,
             f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the best RSUM on val counts.",
-            f"Settings have the best mean RSUM on val over seeds {', '.join(map(str, params.search_seeds))}.",
-            f"RSUM, nDCG, CS@100, Kendall tau-b ({params.judge}) and NCS ({params.ncs}, own items left out) are of the "
-            f"first {params.graded:,} test images, ECCV is mAP@R on all.",
+            "Settings that were searched have the best mean RSUM on val over seeds "
+            f"{', '.join(map(str, params.search_seeds))}.",
+            f"RSUM, nDCG, CS@100, Kendall tau-b and NCS (own items left out) are of the first {params.graded:,} test "
+            "images, ECCV is mAP@R on all. In parentheses: the label that judges; *: it is the label of the training.",
             f"Rows are trained with {params.train_labels[0]} where they name no label.",
         ]
         body: dict[str, Any] = {

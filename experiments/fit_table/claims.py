@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.params import FitTableParams
+from relabel.config import read_yaml
 from relabel.core.tables import Table
 
 SMALLEST = 0.01
@@ -16,7 +19,10 @@ SMALLEST = 0.01
 
 
 class Claim(NamedTuple):
-    """A claim that one row is above another one in a figure, or, with `keeps`, not below it by more than `SMALLEST`."""
+    """A claim that one row is above another one in a figure, or, with `keeps`, not below it by more than `SMALLEST`.
+
+    A figure of labels is that of the first judge that taught neither row.
+    """
 
     paper: str
     claim: str
@@ -26,30 +32,8 @@ class Claim(NamedTuple):
     keeps: bool = False
 
 
-WARM, LISTWISE, GRADED = "triplet, warm-up", "smooth_ndcg_triplet", "smooth_ndcg_triplet, graded batches"
-CLAIMS = (
-    Claim("BCLS", "soft negatives are above the hardest negative", "triplet_soft", "triplet", "RSUM"),
-    Claim("BCLS", "soft negatives are above the hardest one after a warm-up", "triplet_soft", WARM, "RSUM"),
-    Claim("BCLS", "BCLS is above the triplet with soft negatives", "bcls", "triplet_soft", "RSUM"),
-    Claim("BCLS", "BCLS is above the triplet with soft negatives", "bcls", "triplet_soft", "Kendall tau"),
-    Claim("BCLS", "BCLS is above the triplet with the hardest negative", "bcls", "triplet", "RSUM"),
-    Claim("BCLS", "BCLS is above the hardest negative after a warm-up", "bcls", WARM, "RSUM"),
-    Claim("BCLS", "BCLS finds more positives of ECCV Caption", "bcls", "triplet", "ECCV"),
-    Claim("BCLS", "Kendall's loss beside a triplet helps recall", "triplet_soft + kendall", "triplet_soft", "RSUM"),
-    Claim("ladder", "the ladder keeps recall", "ladder", "triplet", "RSUM", keeps=True),
-    Claim("ladder", "the ladder lifts coherence", "ladder", "triplet", "CS@100"),
-    Claim("SAM", "soft margins lift recall", "triplet + sam", "triplet", "RSUM"),
-    Claim("SAM", "soft margins lift NCS", "triplet + sam", "triplet", "NCS"),
-    Claim("S-NDCG", "S-NDCG with a triplet is above the triplet", LISTWISE, "triplet", "RSUM"),
-    Claim("S-NDCG", "S-NDCG with a triplet is above the triplet after a warm-up", LISTWISE, WARM, "RSUM"),
-    Claim("S-NDCG", "S-NDCG with a triplet finds more positives", LISTWISE, "triplet", "ECCV"),
-    Claim("log-ratio", "log-ratio is above the triplet for graded retrieval", "log_ratio", "triplet", "nDCG"),
-    Claim("log-ratio", "log-ratio is above the dense triplet", "log_ratio", "dense_triplet", "nDCG"),
-    Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "nDCG"),
-    Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "RSUM"),
-    Claim("relabel", "BCLS on graded batches is above random ones", "bcls, graded batches", "bcls", "RSUM"),
-    Claim("relabel", "S-NDCG with a triplet on graded batches is above random ones", GRADED, LISTWISE, "RSUM"),
-)
+_PAPERS = read_yaml(Path(__file__).with_name("claims.yaml"))
+CLAIMS = tuple(Claim(paper, **claim) for paper, claims in _PAPERS.items() for claim in claims)
 """Claims that the table tests."""
 
 
@@ -59,6 +43,20 @@ class Difference(NamedTuple):
     mean: float
     low: float
     high: float
+
+
+def image_interval(rows: Sequence[Mapping[str, Any]], baselines: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the 95% interval of a difference in RSUM over test images: 2,000 bootstrap samples, of the same seeds.
+
+    Parameters
+    ----------
+    rows, baselines : sequence of records
+        One per seed; `images` has the part of each test image in RSUM.
+    """
+    values = np.mean([np.subtract(r["images"], b["images"]) for r, b in zip(rows, baselines, strict=True)], axis=0)
+    drawn = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
+    low, high = np.quantile(values[drawn].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def paired_difference(row: Sequence[float], baseline: Sequence[float]) -> Difference:
@@ -88,58 +86,75 @@ def paired_difference(row: Sequence[float], baseline: Sequence[float]) -> Differ
 def verdict(difference: Difference, baseline: float, keeps: bool = False) -> str:
     """Judge a claim by an interval.
 
-    A claim of a difference holds if the interval is above 0, and does not hold if it is below `SMALLEST` of the
-    baseline. A claim that a row keeps a figure holds if the interval is above minus `SMALLEST` of the baseline, and
-    does not hold if it is below that.
+    A claim of a difference holds if the interval is above 0, and does not hold if it is below 0. A claim that a row
+    keeps a figure holds if the interval is above minus `SMALLEST` of the baseline, and does not hold if it is below
+    that. Otherwise it is undecided.
 
     Examples
     --------
     >>> from experiments.fit_table.claims import Difference, verdict
     >>> verdict(Difference(3.0, 0.5, 5.5), 300.0)
     'holds'
-    >>> verdict(Difference(0.0, -1.0, 1.0), 300.0)
+    >>> verdict(Difference(-1.0, -1.5, -0.5), 300.0)
     'does not hold'
-    >>> verdict(Difference(0.0, -5.0, 5.0), 300.0)
+    >>> verdict(Difference(0.0, -1.0, 1.0), 300.0)
     'undecided'
     >>> verdict(Difference(0.0, -1.0, 1.0), 300.0, keeps=True)
     'holds'
     """
-    smallest = SMALLEST * abs(baseline)
-    holds, fails = (-smallest, -smallest) if keeps else (0.0, smallest)
-    if difference.low > holds:
+    limit = -SMALLEST * abs(baseline) if keeps else 0.0
+    if difference.low > limit:
         return "holds"
-    return "does not hold" if difference.high < fails else "undecided"
+    return "does not hold" if difference.high < limit else "undecided"
 
 
-def judge_claims(model: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the claims whose rows a model has trained, with the difference, its interval and the verdict.
+def judge_claims(
+    model: str, rows: Mapping[str, Sequence[Mapping[str, Any]]], params: FitTableParams
+) -> list[dict[str, Any]]:
+    """Return the claims whose rows a model has trained, with the difference, its intervals and the verdict.
+
+    The verdict follows from both intervals: that over seeds, and for RSUM that over test images if it is known. It is
+    "own label" if the only judge of a figure taught one of the rows.
 
     Parameters
     ----------
     model : str
     rows : mapping of row to its records
         One per seed, in the same order; `figures` of a record has the columns of the table.
+    params : FitTableParams
     """
-    judged = []
+    judged, trained = [], params.rows_of(model)
     for claim in CLAIMS:
-        row, baseline = (
-            [figure_of(record["figures"], claim.figure) for record in rows.get(name, ())]
-            for name in (claim.row, claim.baseline)
+        pair = [rows.get(name, ()) for name in (claim.row, claim.baseline)]
+        if min(map(len, pair)) < 2:
+            continue
+        taught = {trained[name].teacher(params.train_labels[0]) for name in (claim.row, claim.baseline)}
+        judges = sorted(
+            (j for j in params.judges if f"{claim.figure} ({j})" in pair[0][0]["figures"]), key=taught.__contains__
         )
-        if len(row) < 2 or len(baseline) < 2 or not np.isfinite([*row, *baseline]).all():
+        name = f"{claim.figure} ({judges[0]})" if judges else claim.figure
+        row, baseline = ([figure_of(record["figures"], name) for record in records] for records in pair)
+        if not np.isfinite([*row, *baseline]).all():
             continue
         difference, mean = paired_difference(row, baseline), float(np.mean(baseline))
-        body = {"model": model, **claim._asdict(), "baseline_mean": mean, **difference._asdict()}
-        judged.append(body | {"verdict": verdict(difference, mean, claim.keeps)})
+        body = {"model": model, **claim._asdict(), "figure": name, "baseline_mean": mean, **difference._asdict()}
+        low, high = difference.low, difference.high
+        if name == "RSUM" and all("images" in record for records in pair for record in records):
+            body["images"] = image_interval(*pair)
+            low, high = min(low, body["images"][0]), max(high, body["images"][1])
+        decided = verdict(Difference(difference.mean, low, high), mean, claim.keeps)
+        judged.append(body | {"verdict": "own label" if judges and judges[0] in taught else decided})
     return judged
 
 
 def claims_tables(claims: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Return the claims as one table per model; the notes stand below the last one."""
     notes = (
-        "Difference: mean over seeds of the row minus the baseline, with its 95% interval (paired, Student's t).",
-        f"holds: the interval is above 0. does not hold: it is below {SMALLEST:.0%} of the baseline. A claim to keep a "
-        f"figure holds if the interval is above -{SMALLEST:.0%}. undecided: everything else.",
+        "Difference: mean over seeds of the row minus the baseline, with its 95% interval over seeds (paired t).",
+        "images: the 95% interval of that mean over test images (bootstrap, the same seeds).",
+        "holds: the intervals are above 0. does not hold: they are below 0. For a claim to keep a figure, the limit is "
+        f"-{SMALLEST:.0%} of the baseline instead of 0. undecided: everything else. own label: the only label that "
+        "judges the figure taught one of the rows.",
         "Intervals are not corrected for the number of claims.",
     )
     rows: dict[str, list[tuple[str, ...]]] = {}
@@ -147,6 +162,7 @@ def claims_tables(claims: Sequence[Mapping[str, Any]]) -> list[Table]:
         digits = 1 if abs(c["baseline_mean"]) > 5 else 4
         mean, low, high = (f"{c[name]:+.{digits}f}" for name in Difference._fields)
         effect, relative = f"{mean} [{low} {high}]", f"{c['mean'] / c['baseline_mean']:+.1%}"
+        effect += ", images [{:+.1f} {:+.1f}]".format(*c["images"]) if "images" in c else ""
         line = (f"{c['paper']}: {c['claim']}", c["figure"], effect, relative, c["verdict"])
         rows.setdefault(c["model"], []).append(line)
     header = ("claim", "figure", "difference", "relative", "verdict")

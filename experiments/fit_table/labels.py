@@ -69,8 +69,8 @@ def label_points(
 def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw the points as PNG: one row of panels per figure, one column per model, one colour per loss.
 
-    Bars are 95% intervals. A label that is constant on the judged pairs, as `same_image`, has no agreement and stands
-    at 0.
+    Bars are 95% intervals. A label that is constant on the judged pairs, as `same_image`, has no agreement: its figure
+    is a dashed line.
     """
     from matplotlib.figure import Figure
 
@@ -79,10 +79,13 @@ def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
     grid = figure.subplots(len(FIGURES), len(models), squeeze=False, sharex=True)
     for (i, (name, title)), (j, model) in itertools.product(enumerate(FIGURES.items()), enumerate(models)):
         for loss in losses:
-            some = [p for p in points if (p["model"], p["loss"]) == (model, loss)]
+            some = [p for p in points if (p["model"], p["loss"]) == (model, loss) and p["pearson"] is not None]
             x, across = _bars(some, ("pearson", "low", "high"))
             y, up = _bars([p[name] for p in some], ("mean", "low", "high"))
-            grid[i, j].errorbar(x, y, up, across, fmt="o", label=loss, capsize=2, linewidth=1)
+            bars = grid[i, j].errorbar(x, y, up, across, fmt="o", label=loss, capsize=2, linewidth=1)
+            for point in points:
+                if (point["model"], point["loss"], point["pearson"]) == (model, loss, None):
+                    grid[i, j].axhline(point[name]["mean"], color=bars[0].get_color(), linestyle="--", linewidth=1)
             for point, place in zip(some, zip(x, y, strict=True), strict=True):
                 grid[i, j].annotate(point["label"], place, (4, 4), textcoords="offset points", fontsize=7)
         grid[i, j].set(ylabel=f"{title} of {model}", xlabel="agreement: Pearson's r on non-GT pairs of CxC")
@@ -91,6 +94,6 @@ def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _bars(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return N values and the (2, N) lengths of their bars; what is not known is 0."""
-    middle, low, high = np.array([[v[name] or 0.0 for v in values] for name in names])
+    """Return N values and the (2, N) lengths of their bars."""
+    middle, low, high = np.array([[v[name] for v in values] for name in names])
     return middle, np.stack([middle - low, high - middle])

@@ -59,7 +59,9 @@ def choose_setting(
 
 
 def _best(settings: Sequence[Setting], finalists: int, seeds: Sequence[int], train: Train) -> Setting:
-    """Return the best setting, of equal ones the first."""
+    """Return the best setting, of equal ones the first; a single one needs no training."""
+    if len(settings) == 1:
+        return settings[0]
     scores = train(settings, seeds[:1])
     finals = sorted(settings, key=lambda setting: -scores[setting])[:finalists]
     # A single setting needs no comparison.

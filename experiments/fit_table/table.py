@@ -11,8 +11,14 @@ import numpy as np
 from experiments.params import FitTableParams
 from relabel.core.tables import Table
 
-COLUMNS = {"RSUM": 1, "nDCG": 4, "CS@100": 3, "Kendall tau": 3, "NCS": 1, "ECCV i2t": 2, "ECCV t2i": 2}
-"""Figures of the table, and their digits."""
+OF_LABELS = {"nDCG": 4, "CS@100": 3, "Kendall tau": 3, "NCS": 1}
+"""Figures that a label judges, and their digits."""
+
+
+def columns(params: FitTableParams) -> dict[str, int]:
+    """Return the figures of the table, and their digits."""
+    judged = {f"{name} ({judge})": digits for judge in params.judges for name, digits in OF_LABELS.items()}
+    return {"RSUM": 1, **judged, "ECCV i2t": 2, "ECCV t2i": 2}
 
 
 def figures(evaluation: Mapping[str, Any], params: FitTableParams) -> dict[str, float | None]:
@@ -28,18 +34,20 @@ def figures(evaluation: Mapping[str, Any], params: FitTableParams) -> dict[str, 
         `Evaluation.to_json`.
     params : FitTableParams
     """
-    judged = evaluation["graded"][params.judge]["figures"]
-    ncs = evaluation["graded"][params.ncs]["figures"]["labels"]["nsum_without_gt_percent"]["both"]
+    judged = {judge: evaluation["graded"][judge]["figures"] for judge in params.judges}
     names = {"nDCG": "ndcg", "CS@100": "cs100", "Kendall tau": "kendall_tau_b"}
-    both = {name: [judged["labels"][key][side] for side in ("i2t", "t2i")] for name, key in names.items()}
-    values = {"RSUM": judged["all"]["rsum_percent"]["both"], **{name: np.mean(two) for name, two in both.items()}}
-    values["NCS"] = ncs / 6  # the sum over three cut-offs and two directions becomes a mean
+    values = {"RSUM": judged[params.judges[0]]["all"]["rsum_percent"]["both"]}
+    for judge, report in judged.items():
+        for name, key in names.items():
+            values[f"{name} ({judge})"] = np.mean([report["labels"][key][side] for side in ("i2t", "t2i")])
+        # The sum over three cut-offs and two directions becomes a mean.
+        values[f"NCS ({judge})"] = report["labels"]["nsum_without_gt_percent"]["both"] / 6
     eccv = evaluation["retrieval"]["figures"].get("eccv")
     values |= {f"ECCV {side}": eccv["map_at_r_percent"][side] if eccv else math.nan for side in ("i2t", "t2i")}
     return {name: _number(value) for name, value in values.items()}
 
 
-def summary(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def summary(results: Mapping[str, Sequence[Mapping[str, Any]]], params: FitTableParams) -> dict[str, Any]:
     """Return the setting and the figures of each row: per seed, their mean and standard deviation (n - 1).
 
     The deviation of one seed is None, and so are figures that are undefined with any seed.
@@ -49,18 +57,31 @@ def summary(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any
     results : mapping of row to its records, one per seed
     """
     return {
-        name: {column: _spread([record["figures"][column] for record in records]) for column in COLUMNS}
+        name: {
+            c: _spread([record["figures"][c] for record in records])
+            for c in columns(params)
+            if c in records[0]["figures"]
+        }
         | {"lr": records[0]["lr"], "value": records[0]["value"]}
         for name, records in results.items()
     }
 
 
 def to_table(rows: Mapping[str, Mapping[str, Any]], params: FitTableParams, notes: Sequence[str]) -> list[Table]:
-    """Return one table per model with `mean ± sd` per cell; the notes stand below the last one."""
+    """Return one table per model with `mean ± sd` per cell, * if the row is trained with the label that judges it.
+
+    The notes stand below the last table.
+    """
     tables = []
     for model, of_model in rows.items():
+        known = {c: digits for c, digits in columns(params).items() if any(c in row for row in of_model.values())}
+        taught = {name: f"({row.teacher(params.train_labels[0])})" for name, row in params.rows_of(model).items()}
         lines = [
-            (name, _setting(row), *(_cell(row[c], digits) for c, digits in COLUMNS.items()))
+            (
+                name,
+                _setting(row),
+                *(_cell(row[c], digits) + "*" * c.endswith(taught[name]) for c, digits in known.items()),
+            )
             for name, row in of_model.items()
         ]
         average = params.models[model].average
@@ -68,7 +89,7 @@ def to_table(rows: Mapping[str, Mapping[str, Any]], params: FitTableParams, note
         name = f"{model} (mean scores of {' and '.join(average)})" if average else model
         title = f"Losses and labels, {name} {budget.embed_dim}-d, at most {budget.epochs or params.epochs} epochs, "
         below = tuple(notes) if model == list(rows)[-1] else ()
-        header = ("trained with", "lr, main", *COLUMNS)
+        header = ("trained with", "lr, main", *known)
         tables.append(Table(f"{title}{len(params.seeds)} seeds", header, tuple(lines), below))
     return tables
 

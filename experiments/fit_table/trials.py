@@ -11,6 +11,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from experiments.fit_table.search import Setting
 from experiments.fit_table.table import figures
 from experiments.params import FitTableParams
@@ -77,12 +80,13 @@ def make_trial(
     """Return the trial of a model and row; `bounds` are those of its label, `test` evaluates on the test split."""
     row, budget = params.rows_of(model)[name], params.models[model]
     loss, loss_kwargs = row.at(setting.value)
-    epochs, label = budget.epochs or params.epochs, row.label or params.train_labels[0]
+    # All rows take as many steps.
+    epochs, label = round((budget.epochs or params.epochs) / row.fraction), row.label or params.train_labels[0]
     training: dict[str, Any] = {
         "model": model,
         "loss": loss,
         "sampler": row.sampler,
-        "triplet_epochs": row.triplet_epochs,
+        "triplet_epochs": round(row.triplet_epochs / row.fraction),
     }
     training |= {
         "loss_kwargs": (*loss_kwargs, *_label_ranges(row, bounds[0])),
@@ -91,9 +95,12 @@ def make_trial(
     }
     training |= {"epochs": epochs, "decay_at": max(1, epochs * 2 // 3), "patience": params.patience, "word_dim": 64}
     training |= {"batch_size": budget.batch_size or params.batch_size, "lr": setting.lr, "seed": seed}
+    more = {"fraction": row.fraction, "evaluate_every": params.evaluate_every}
+    # Options that are not used leave the keys of older trainings.
+    training |= {name: value for name, value in more.items() if value != FitOptions.model_fields[name].default}
     evaluation = {"images": budget.images, "graded": params.graded} if test else None
     facts = {"model": model, "row": name, "lr": setting.lr, "value": setting.value, "seed": seed}
-    key = _digest([label, training, evaluation, [params.judge, params.ncs] if test else None])
+    key = _digest([label, training, evaluation, list(params.judges) if test else None])
     return Trial(key, facts, label, training, evaluation)
 
 
@@ -164,12 +171,14 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     -------
     dict of str to Any
         `val` is the best RSUM on the validation split, None if the loss was not finite and for an average; `steps` and
-        `seconds` of the trainings; `figures` if the trial is evaluated.
+        `seconds` of the trainings; `figures` and `images`, the RSUM of each graded test image, if it is evaluated.
     """
     import torch
 
+    from relabel_train.reference.data import open_corpus_features, read_split
     from relabel_train.reference.evaluate import evaluate
-    from relabel_train.reference.fit import fit
+    from relabel_train.reference.fit import fit, load_model
+    from relabel_train.reference.scoring import retrieval_scores
 
     # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)
@@ -188,4 +197,23 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     common: dict[str, Any] = {"features": inputs.features, "captions": inputs.captions, "lookup": inputs.judges}
     common |= {"average": tuple(options.out for options in runs[1:]), **trial.evaluation}
     options = EvalOptions(run=runs[0].out, eccv=None if common["images"] else inputs.eccv, **common)
-    return record | {"figures": figures(evaluate(options, "cpu").to_json(), params)}
+    features = open_corpus_features(inputs.features, inputs.captions, "image")
+    split = read_split(inputs.captions, options.split, features)
+    split = split.first(options.graded or len(split.image_ids))
+    models = [load_model(options.out)[0] for options in runs]
+    sums = image_sums(retrieval_scores(models, split, features, torch.device("cpu")), split.image)
+    result = {"figures": figures(evaluate(options, "cpu").to_json(), params)}
+    return record | result | {"images": sums.round(1).tolist()}
+
+
+def image_sums(scores: Any, image: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the part of each of M images in RSUM, (M,): their mean is RSUM, up to equal scores.
+
+    `scores`: (M, N) scores, or the vectors of images and captions. `image`: image of each caption.
+    """
+    scores = scores[0] @ scores[1].T if isinstance(scores, tuple) else scores
+    own = image == np.arange(len(scores))[:, None]
+    best = np.where(own, scores, -np.inf).max(axis=1)
+    ranks = (scores > best[:, None]).sum(axis=1), (scores > scores[image, np.arange(len(image))]).sum(axis=0)
+    hits = [(rank < np.array([[1], [5], [10]])).sum(axis=0) for rank in ranks]
+    return np.asarray(100 * (hits[0] + np.bincount(image, hits[1]) * len(scores) / len(image)), np.float64)

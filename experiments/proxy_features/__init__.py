@@ -1,11 +1,15 @@
-"""Proxy features: token vectors of one caption represent an image, and this caption is held out of everything else."""
+"""Proxy features: word vectors of one caption represent an image, and this caption is held out of everything else."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +17,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from experiments.params import ProxyFeaturesParams
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import SPLITS
 from relabel.corpus.params import IngestParams
 from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_model
+from relabel.sources.words.params import find_vectors
+from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Job, Project
 from relabel.store.arrays import write_array
 from relabel.store.artefact import Recipe
@@ -27,8 +34,10 @@ from relabel_train.reference.features import DESCRIPTION, FORMAT
 from relabel_train.samplers import StableRandom
 
 CAPTIONS, VECTORS = "captions.parquet", "features.npy"
+Encode = Callable[[Sequence[str]], NDArray[np.float16]]
+"""Encodes N texts as (N, vectors, D), padded with zeros."""
 PROXY = (
-    "No image was seen: each is stood in for by the token vectors of one of its own captions, which is held out of "
+    "No image was seen: each is stood in for by the word vectors of one of its own captions, which is held out of "
     "text, retrieval and labels. Figures compare losses and labels with each other, not with published models."
 )
 
@@ -44,20 +53,20 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
     Raises
     ------
     RelabelError
-        If the corpus or the model is missing.
+        If the corpus, the word vectors or the model is missing.
     """
     corpus, runtime = project.corpus, project.runtime
-    files = find_model(params.model, None, runtime.progress)
+    encode, encoder = open_encoder(params, runtime)
     rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
-    config = {"version": 2, **params.model_dump(exclude={"model"}), "model": files.sha256()}
+    config = {"version": 3, **params.model_dump(exclude={"encoder", "noise", "model"}), **encoder}
 
     def fill(work: Work) -> None:
-        vectors = token_vectors(files.folder, [corpus.texts[i] for i in rows], params.vectors)
+        vectors = encode([corpus.texts[i] for i in rows])
         lengths = np.maximum(1, (vectors != 0).any(axis=2).sum(axis=1)).astype(np.int64)
         left = np.isin(corpus.image, corpus.image[rows])
         left[rows] = False
         captions = corpus.table.filter(pa.array(left)).select(["caption_id", "image_id", "split", "text"])
-        about = {"proxy": PROXY, "model": params.model, "vectors": params.vectors, "width": vectors.shape[2]}
+        about = {"proxy": PROXY, **encoder, "vectors": params.vectors, "width": vectors.shape[2]}
         images, held_out = [corpus.image_ids[i] for i in corpus.image[rows]], [corpus.caption_ids[i] for i in rows]
         body = {"format": FORMAT, "kind": "proxy", **about, "files": [VECTORS]}
         text = json.dumps(body | {"image_ids": images, "held_out": held_out}, indent=0) + "\n"
@@ -68,7 +77,39 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         work.metadata |= about | {"images": len(rows)}
 
     recipe = Recipe("proxy_features", project.config.ingest.dataset, lambda: config, {"corpus": corpus.digest}, fill)
-    return Job(project, proxy_folder(project), recipe, "python -m experiments proxy-features")
+    return Job(project, proxy_folder(project), recipe, "python -m experiments.proxy_features")
+
+
+def open_encoder(params: ProxyFeaturesParams, runtime: Runtime) -> tuple[Encode, dict[str, Any]]:
+    """Return the function that encodes texts, and what identifies it."""
+    if params.encoder == "glove":
+        file = find_vectors("glove", runtime.data)
+        about = {"model": file.name, "noise": params.noise, "sha256": file.sha256()}
+        return partial(word_vectors, file, most=params.vectors, noise=params.noise, seed=params.seed), about
+    files = find_model(params.model, None, runtime.progress)
+    return partial(token_vectors, files.folder, most=params.vectors), {"model": params.model, "sha256": files.sha256()}
+
+
+def word_vectors(
+    file: WordVectorsFile, texts: Sequence[str], most: int, noise: float, seed: int
+) -> NDArray[np.float16]:
+    """Return the vectors of the first known words of texts with Gaussian noise, padded with zeros.
+
+    Vectors are divided by their standard deviation over all components of all words of the texts. A text without a
+    known word has one vector of noise.
+
+    Returns
+    -------
+    (N, most, D) float16
+    """
+    words = [re.findall(r"[^\W_]+", text.lower()) for text in texts]
+    known = read_word_vectors(file, set(chain.from_iterable(words)))
+    rows = [[known.index[word] for word in of_text if word in known.index][:most] for of_text in words]
+    out = np.random.default_rng(seed).normal(0, noise, (len(texts), most, known.width))
+    for row, of_text in zip(out, rows, strict=True):
+        row[: len(of_text)] += known.vectors[of_text] / known.vectors.std()
+        row[max(1, len(of_text)) :] = 0
+    return out.astype(np.float16)
 
 
 def token_vectors(folder: Path, texts: Sequence[str], most: int) -> NDArray[np.float16]:

@@ -49,9 +49,9 @@ sources:
   fuse: {source: fuse, gate: cider, gate_top: 20}
 """
 EXPERIMENTS = """
-proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny}
+proxy_features: {train: 8, val: 6, test: 4, vectors: 3, encoder: transformer, model: models/tiny}
 fit_table:
-  {train_labels: [sbert], judge: sbert, ncs: cider, rows: {one: {loss: [bcls]}}, models: {vsepp: {embed_dim: 8}},
+  {train_labels: [sbert], judges: [sbert, cider], rows: {one: {loss: [bcls]}}, models: {vsepp: {embed_dim: 8}},
    lrs: [0.001, 0.002], extend: 0, search_seeds: [0], seeds: [1], epochs: 1, batch_size: 8, neighbours: 10, graded: 4}
 """
 FIT = (

@@ -118,6 +118,31 @@ def test_batches_of_a_plan(run: Run, small_project: Project, tmp_path: Path) -> 
         batches(options, verify=False).make(0)
 
 
+@pytest.mark.parametrize(("fraction", "seed"), [(0.1, 0), (0.3, 0), (0.3, 1), (0.5, 0), (1.0, 0), (1e-3, 0)])
+def test_a_fraction_is_a_seeded_share_of_the_images(run: Run, fraction: float, seed: int) -> None:
+    """Check that a chosen image keeps all its captions in order, and that a larger share contains a smaller one."""
+    options = run()
+    features = open_corpus_features(options.features, options.captions, options.ids)
+    split = read_split(options.captions, options.split, features)
+    share = split.sample(fraction, seed)
+    chosen = set(share.image_ids)
+    assert len(share.image_ids) == len(chosen) == max(1, round(fraction * len(split.image_ids)))
+    kept = [
+        (caption, text, split.image_ids[image])
+        for caption, text, image in zip(split.caption_ids, split.texts, split.image, strict=True)
+        if split.image_ids[image] in chosen
+    ]
+    names = [share.image_ids[i] for i in share.image]
+    assert list(zip(share.caption_ids, share.texts, names, strict=True)) == kept
+    np.testing.assert_array_equal(share.feature, features.rows_of(share.image_ids))
+    assert share.digest() == split.sample(fraction, seed).digest()
+    assert chosen <= set(split.sample(min(1.0, fraction + 0.2), seed).image_ids)
+    if 0.1 < fraction < 1:
+        assert chosen != set(split.sample(fraction, seed + 1).image_ids)
+    else:
+        assert fraction < 1 or share.digest() == split.digest()
+
+
 def test_mismatches_are_named(run: Run, small_project: Project, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="relabel ingest"):
         batches(run(captions=tmp_path))

@@ -16,7 +16,9 @@ import pytest
 from tests.relabel_train.reference.runs import Run, assert_same, child, lines, state
 
 from relabel.stages import Project
+from relabel_train.reference.data import open_corpus_features, read_split
 from relabel_train.reference.fit import BEST, fit, load_model
+from relabel_train.reference.models import Vocabulary
 from relabel_train.reference.options import FitError, FitOptions
 
 
@@ -134,6 +136,29 @@ def test_options_and_content_of_labels_identify_a_run(run: Run, small_project: P
     for changed, said in (({"lookup": moved}, r"\(lookup was "), ({"lr": 0.1}, r"\(lr was 0\.0005, is 0\.1\)")):
         with pytest.raises(FitError, match=rf"last\.pt: .*{said}"):
             fit(run(epochs=2, **changed), "cpu")
+
+
+@pytest.mark.parametrize("sampler", ["random", "graded"])
+def test_a_run_with_a_fraction_trains_on_these_images_and_records_them(run: Run, sampler: str) -> None:
+    """Check the number of batches and the words of a share; the share of another seed or size is another run."""
+    options = run(fraction=0.4, seed=3, batch_size=8, sampler=sampler)
+    features = open_corpus_features(options.features, options.captions, options.ids)
+    split = read_split(options.captions, "train", features)
+    share = split.sample(0.4, 3)
+    checkpoint = fitted(options)
+    assert checkpoint["identity"]["captions"] == share.digest() != split.digest()
+    assert checkpoint["identity"]["fraction"] == checkpoint["options"]["fraction"] == 0.4
+    if sampler == "random":
+        assert checkpoint["position"]["step"] == 2 * math.ceil(len(share.caption_ids) / 8)
+    vocabulary = json.loads((options.out / "vocabulary.json").read_text(encoding="utf-8"))
+    assert vocabulary == json.loads(Vocabulary.of(share.texts, 1).to_json())
+    with pytest.raises(FitError, match=r"captions was .*fraction was 0\.4, is 0\.5"):
+        fit(options.model_copy(update={"fraction": 0.5}), "cpu")
+
+
+def test_a_fraction_of_precomputed_batches_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"fraction=0\.5 .*give --lookup"):
+        run(fraction=0.5, lookup=None, batches=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["best.pt", "vocabulary.json", "log.jsonl"])

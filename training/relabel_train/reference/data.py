@@ -25,6 +25,7 @@ from relabel_train.samplers import (
     NeighbourBatchSampler,
     RandomBatchSampler,
     Sampler,
+    StableRandom,
     quantile_levels,
 )
 
@@ -51,9 +52,22 @@ class Split:
 
     def first(self, count: int) -> Split:
         """Return the first images, at most `count`, and their captions."""
-        chosen = np.flatnonzero(self.image < count)
+        return self.select(np.arange(min(count, len(self.image_ids))))
+
+    def sample(self, fraction: float, seed: int) -> Split:
+        """Return a share of the images, at least one, with their captions; a larger share contains a smaller one."""
+        total = len(self.image_ids)
+        drawn = StableRandom(seed, total).permutation(total)
+        return self.select(np.sort(drawn[: max(1, round(fraction * total))]))
+
+    def select(self, images: NDArray[np.int64]) -> Split:
+        """Return the images of these ascending numbers, and their captions."""
+        number = np.full(len(self.image_ids), -1)
+        number[images] = np.arange(len(images))
+        chosen = np.flatnonzero(number[self.image] >= 0)
         ids, texts = ([values[i] for i in chosen] for values in (self.caption_ids, self.texts))
-        return Split(ids, texts, self.image_ids[:count], self.image[chosen], self.feature[:count])
+        names = [self.image_ids[i] for i in images]
+        return Split(ids, texts, names, number[self.image[chosen]], self.feature[images])
 
     def digest(self) -> str:
         """Return a sha256 of the captions, their images and their texts."""

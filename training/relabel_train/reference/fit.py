@@ -71,7 +71,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     """Train in one of several processes, or alone; reads top to bottom as a training script."""
     # Data: features of images, captions of two splits, labels.
     features = open_corpus_features(options.features, options.captions, options.ids)
-    train = read_split(options.captions, options.split, features)
+    train = read_split(options.captions, options.split, features).sample(options.fraction, options.seed)
     val = read_split(options.captions, options.val, features)
     labels = open_lookup(options.lookup) if options.lookup is not None else None
     precomputed = open_batches(options.batches) if options.batches is not None else None

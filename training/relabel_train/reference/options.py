@@ -86,6 +86,7 @@ class FitOptions(_Options):
     sampler: Sampler = option("random", "random, neighbour or graded.")
     sampler_kwargs: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
     split: str = option("train", "Split to train on.")
+    fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
     val: str = option("val", "Split whose RSUM selects the model and stops the run.")
     image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
     ids: Literal["image", "position"] = option(
@@ -119,6 +120,10 @@ class FitOptions(_Options):
             raise ValueError(f"{self.sampler} batches need neighbours: give --lookup, one that has them")
         if self.lookup is not None and self.batches is not None:
             raise ValueError("--lookup and --batches both bring labels; give one of them")
+        if self.fraction < 1 and self.batches is not None:
+            raise ValueError(
+                f"fraction={self.fraction:g} draws images, and precomputed batches are fixed: give --lookup"
+            )
         return self
 
     @property
