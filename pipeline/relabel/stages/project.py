@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -129,7 +130,10 @@ class Project:
         """
         found, missing = list[str](), list[MissingError]()
         for label in labels:
-            names = [name for source in self.config.with_parts(label).values() for name in source.params.fetched()]
+            names = list[str]()
+            # A fuse without its model says so itself, when it is used.
+            with suppress(MissingError):
+                names = [name for source in self.config.with_parts(label).values() for name in source.params.fetched()]
             try:
                 for name in names:
                     locate(name, None, self.runtime.data)
