@@ -189,6 +189,11 @@ def test_rows_that_would_swallow_rows(tmp_path: Path) -> None:
     refused(path, "merge.tsv:2: a quoted field spans several rows", "ingest.quotes=false", columns=("caption", "url"))
     texts = [text for _, text in rows(path, columns=("caption", "url"), quotes=False)]
     assert texts == [line.split("\t")[0] for line in lines]
+    for separator in "\t|":
+        lines = [f"image{separator}caption", f'1.jpg{separator}"a cart', f'2.jpg{separator}left"', f"3.jpg{separator}x"]
+        path = write(tmp_path / "header.txt", "\n".join(lines) + "\n")
+        refused(path, "header.txt:2: a quoted field spans several rows", "ingest.quotes=false")
+        assert len(read(path, quotes=False)) == 3
 
 
 # 13
@@ -366,13 +371,28 @@ def test_forms_of_json(tmp_path: Path, body: Any, params: dict[str, Any], expect
         assert rows(write(tmp_path / "b.jsonl", json.dumps(body[0])), **params) == pairs
 
 
+def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "key,video_id,url,sentence\nret0,v1,u,a\nret1,v1,u,b\nret2,v2,u,c\n")
+    assert [caption.image_id for caption in read(path)] == ["d:v1", "d:v1", "d:v2"]
+
+
+def test_a_table_with_a_text_beside_it_is_no_folder_of_texts(tmp_path: Path) -> None:
+    write(tmp_path / "captions" / "captions.txt", "image,caption\n1.jpg,x\n2.jpg,y\n")
+    write(tmp_path / "captions" / "README.txt", "A data set.\nOf captions.\n")
+    refused(tmp_path / "captions", "README.txt")
+
+
 def test_splits_beside_the_captions_of_videos(tmp_path: Path) -> None:
-    videos = [{"video_id": "v0", "split": "train"}, {"video_id": "v1", "split": "validate"}]
+    videos: list[dict[str, Any]] = [{"video_id": "v0", "split": "train"}, {"video_id": "v1", "split": "validate"}]
     sentences = [{"caption": f"a car {n}", "video_id": f"v{n}", "sen_id": n} for n in range(2)]
     path = write(tmp_path / "msrvtt.json", json.dumps({"videos": videos, "sentences": sentences}))
     refused(path, "unknown split 'validate'; there are 'train' 1, 'validate' 1")
     captions = read(path, split_names={"validate": "val"})
     assert [caption[:3] for caption in captions] == [("d:0", "d:v0", "train"), ("d:1", "d:v1", "val")]
+    # MSR-VTT numbers its videos as well.
+    numbered = [video | {"id": number} for number, video in enumerate(videos)]
+    path = write(tmp_path / "msrvtt.json", json.dumps({"videos": numbered, "sentences": sentences}))
+    assert read(path, split_names={"validate": "val"}) == captions
 
 
 def test_two_values_of_one_image_are_not_one(tmp_path: Path) -> None:

@@ -195,7 +195,9 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     expected = f"expected the columns {', '.join(names)} (separator {separator!r})"
                     bad("not the fields of the header", f"{path}:{line}: {expected}; found {len(row)} fields")
                 elif row:
-                    if headless and quotes and any("\n" in field and separator in field for field in row):
+                    # Files with a header and commas have fields with line breaks; tabs and bars need no quotes.
+                    swallows = quotes and (headless or separator not in ",;")
+                    if swallows and any("\n" in field and separator in field for field in row):
                         raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
                     yield line, row, sum(map(len, row))
                 line = line + 1 if reader is None else blank + reader.line_num + 1

@@ -26,10 +26,11 @@ TEXT_NAMES = (
     *("texts", "descriptions", "comments", "alt"),
 )
 IMAGE_NAMES = (
-    *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "url", "key"),
-    *("image_url", "image_urls", "image_name", "image_file", "image_key", "image_ids", "images", "img", "img_name"),
-    *("video_id", "imgid", "photo_id", "photo", "video", "img_path", "image_filename", "imagename", "imageid"),
-    *("path", "file"),
+    *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "image_name"),
+    *("image_file", "image_key", "image_ids", "images", "img", "img_name", "video_id", "imgid", "photo_id", "photo"),
+    *("video", "img_path", "image_filename", "imagename", "imageid", "path", "file"),
+    # A key may be that of a caption, and a URL that of several videos.
+    *("url", "key", "image_url", "image_urls"),
 )
 CAPTION_ID_NAMES = ("caption_id", "sentids", "sentid", "sen_id")
 SPLIT_NAMES = ("split", "set_name")
@@ -348,7 +349,7 @@ def _with_splits(body: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequen
     first = body[0]
     for other in others:
         image = _usual(IMAGE_NAMES, first)
-        key = "id" if "id" in other[0] else image
+        key = image if image in other[0] else "id"
         split = _usual(SPLIT_NAMES, other[0])
         if image and split and key in other[0] and _usual(SPLIT_NAMES, first) is None:
             splits = {one.get(key): one.get(split) for one in other if isinstance(one, dict)}
