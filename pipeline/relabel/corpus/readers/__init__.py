@@ -283,7 +283,17 @@ def _files(path: Path, endings: Sequence[str]) -> list[Path]:
         return [check_regular(path)]
     hidden = (".", "_", "cache-")
     files = [file for file in path.rglob("*") if file.name.lower().endswith(tuple(endings))]
-    return sorted(file for file in files if not any(part.startswith(hidden) for part in file.relative_to(path).parts))
+    files = [file for file in files if not any(part.startswith(hidden) for part in file.relative_to(path).parts)]
+    saved = {folder: _saved(folder) for folder in {file.parent for file in files if file.suffix == ".arrow"}}
+    return sorted(file for file in files if not (names := saved.get(file.parent)) or file.name in names)
+
+
+def _saved(folder: Path) -> set[str]:
+    """Return the shards that `save_to_disk` wrote last, which may be fewer than before; none of any other folder."""
+    state = folder / "state.json"
+    body = containers.open_json(state, None, 0) if state.is_file() else {}
+    shards = body.get("_data_files") if isinstance(body, dict) else None
+    return {str(shard.get("filename")) for shard in shards or () if isinstance(shard, dict)}
 
 
 def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Split | None:

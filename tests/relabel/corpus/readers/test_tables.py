@@ -103,6 +103,11 @@ def test_hugging_face_datasets_are_read_as_saved_and_as_on_the_hub(tmp_path: Pat
         assert [c[:4] for c in captions] == [(caption, caption[:-2], "train", text) for caption, text in ids]
     per_row = read(arrow, image_per_row=True)
     assert [c.image_id for c in per_row] == ["d:train-0", "d:train-0", "d:train-1"]
+    # The shards of an earlier, larger number stay in the folder.
+    rows.save_to_disk(str(tmp_path / "again"), num_shards=2)
+    rows.select([0]).save_to_disk(str(tmp_path / "again"), num_shards=1)
+    assert len([*(tmp_path / "again").glob("*.arrow")]) == 3
+    assert [c.text for c in read(tmp_path / "again")] == ["x", "y"]
 
 
 CC3M = b'a " dog " runs\thttp://x.org/1\n"two cats\thttp://x.org/2\n'
