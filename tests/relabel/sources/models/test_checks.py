@@ -208,7 +208,8 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     check(folder, file, message, lambda: bert_sts.fingerprint_params(corpus, range(3), runtime))
     project = Project(Config(), runtime, out)
     project.__dict__["corpus"] = corpus
-    check(folder, file, message, lambda: proxy_features(project, ProxyFeaturesParams(encoder="transformer", model=name)))
+    proxies = ProxyFeaturesParams(encoder="transformer", model=name)
+    check(folder, file, message, lambda: proxy_features(project, proxies))
     check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec)
     check(folder, file, message, lambda: PairScorer(folder, BertStsParams(), runtime))
     with pytest.MonkeyPatch.context() as patch:
