@@ -176,7 +176,7 @@ def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
             yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
         # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
-            where = next(c.where for c in chunk if not all(map(is_unicode, c[:4])))
+            where = next(c.where for c in chunk if not all(map(is_unicode, c)))
             raise CheckError("not Unicode text", where=where) from error
 
 
