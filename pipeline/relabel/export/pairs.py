@@ -170,8 +170,10 @@ class SamplesExport(Export[S]):
 
 def _rows_of(path: Path) -> int:
     """Return the number of rows of a file."""
-    lines = path.suffix != ".parquet"
-    return path.read_bytes().count(b"\n") if lines else int(pq.read_metadata(path).num_rows)
+    if path.suffix == ".parquet":
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 class TablesExport(SamplesExport[S]):

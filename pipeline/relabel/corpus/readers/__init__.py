@@ -236,12 +236,13 @@ def guess_format(path: Path, encoding: str | None = None) -> Format:
         if sign := next((form for pattern, form in _SIGNS.items() if any(path.glob(pattern))), None):
             return sign
         found = {form: files[0] for form, endings in ENDINGS.items() if (files := _files(path, endings))}
-        # A table of captions may have a text beside it.
-        texts = (file for file in _files(path, ENDINGS["text"])[:_TEXTS] if _kind("text", file, encoding) == "csv")
-        found |= {"text": table} if (table := next(texts, None)) else {}
         # Files of text beside others describe them, as JSON does.
         for form in ("text", "json"):
             found = {form: found[form]} if set(found) == {form} else {k: v for k, v in found.items() if k != form}
+        if set(found) == {"text"}:
+            # A table of captions may have a text beside it.
+            texts = (file for file in _files(path, ENDINGS["text"])[:_TEXTS] if _kind("text", file, encoding) == "csv")
+            found["text"] = next(texts, found["text"])
     else:
         found = {"": check_regular(path)}
     # img2dataset writes its metadata as Parquet beside the shards.
