@@ -57,6 +57,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     # Reasons to count and first place, which is read with the captions.
     left_out = {reason: {"count": count, "first": where} for reason, (count, where) in source.left_out.items()}
     report |= {"left_out": left_out} if left_out else {}
+    work.metadata |= {"warnings": source.warnings} if source.warnings else {}
     work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
 
 

@@ -27,7 +27,7 @@ _WORDS |= {"validation": "val", "dev": "val", "test": "test", "testing": "test",
 
 
 def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
-    """Return the split that a word means, in any case and with a year; None for any other word.
+    """Return the split that a word means, in any case, also with a year or "set"; None for any other word.
 
     `names`: further words.
 
@@ -36,7 +36,7 @@ def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
     """
     word = name.strip().lower()
     own = {key.strip().lower(): split for key, split in names.items()}
-    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(19|20)\d\d$", "", word))
+    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|(19|20)\d\d)$", "", word))
 
 
 def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:
@@ -48,7 +48,11 @@ def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids
     for wanted, ids, kind in ((test_captions, captions, "test caption"), (val_images, images, "val image")):
         if len(absent := wanted[~np.isin(wanted, ids)]):
             problem = f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others"
-            raise CheckError(f"{problem} of {len(wanted):,}", where="splits", todo="Give both annotation files.")
+            raise CheckError(
+                f"{problem} of {len(wanted):,}",
+                where="splits",
+                todo="Give both annotation files, or --format json for a part of them.",
+            )
     test = np.unique(images[np.isin(captions, test_captions)])
     names = dict.fromkeys(np.unique(images).tolist(), "train")
     return names | dict.fromkeys(test.tolist(), "test") | dict.fromkeys(val_images.tolist(), "val")

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
@@ -27,13 +27,17 @@ from relabel.corpus.readers.layouts import (
     STATUS,
     TEXT,
     Columns,
+    holds_captions,
     karpathy_images,
     records_of,
     usual_roles,
 )
 from relabel.corpus.readers.rules import Rules
+from relabel.corpus.readers.scan_layout import COLUMNS as SCAN
+from relabel.corpus.readers.scan_layout import ids_file, read_scan, scan_files
 from relabel.corpus.readers.webdataset import open_tar, webdataset_digest
 from relabel.corpus.splits import split_of
+from relabel.datasets import cxc, locate
 from relabel.store.files import input_sha256
 
 ENDINGS: dict[str, tuple[str, ...]] = {
@@ -54,12 +58,15 @@ _SIGNS: dict[str, Format] = {
     "*_caps.txt": "scan",
 }
 """Names that tell the format of a folder, the surest first: such folders hold files of other formats as well."""
-_TEXTS = 50  # text files of a folder that are looked at
+_LOOKED_AT = 50  # files of text or JSON beside others
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
 }
 """Dataset to the dataset manifest and file of its captions. None takes the first alternative that exists."""
+_FIXED = {"karpathy": KARPATHY, "scan": SCAN}
+_READ: dict[str, tuple[str, ...]] = {"karpathy": (), "scan": ("ids", "captions_per_image")}
+"""Format to its columns, and to its parameters. Its files are opened when captions are read, and not by every stage."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Input:
     `sha256`: returns the identity of what a file holds.
     `note`: layout that was recognised, for a line that is printed.
     `left_out`: reason to the number of records that `read` has left out and the place of the first.
+    `warnings`: what a user should know about the captions that `read` has returned.
     """
 
     files: dict[str, Path]
@@ -80,6 +88,7 @@ class Input:
     sha256: Callable[[Path], str] = input_sha256
     note: str = ""
     left_out: dict[str, tuple[int, str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
@@ -87,7 +96,9 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
     path, form = params.path, params.format
     if form is None:
         form = PUBLISHED_FORMATS.get(params.dataset) if path is None else guess_format(path, params.encoding)
-    if path is None and not (form == "coco" or (form == "karpathy" and params.dataset in _KARPATHY)):
+    if path is None and form == "karpathy" and params.dataset in _KARPATHY:
+        path = locate(*_KARPATHY[params.dataset], runtime.data)
+    if path is None and form != "coco":
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
     scan = params.ids in ("caption", "position")
@@ -97,14 +108,7 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
         if getattr(params, key) and form != wanted:
             raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
     params = params.model_copy(update={"format": form})
-    if form == "coco":
-        return _open_coco(params, runtime)
-    if form == "scan":
-        return _open_scan(params, runtime)
-    if form == "karpathy":
-        return _open_karpathy(params, runtime)
-    assert path is not None
-    return _open_files(params, path, runtime)
+    return _open_coco(params, runtime) if path is None or form == "coco" else _open_files(params, path, runtime)
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
@@ -118,13 +122,11 @@ def _config(params: IngestParams, *names: str) -> dict[str, Any]:
 def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.corpus.readers.coco import COLUMNS, FILES, coco_files, open_coco
     from relabel.corpus.splits import coco_test_captions, split_by_ids
-    from relabel.datasets import cxc, locate
 
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
-    files = _by_name(paths)
     # The two lists of ids are inputs of the corpus as well.
-    files["splits: test captions"] = ids = locate("eccv", "coco_test_ids.npy", runtime.data)
-    files["splits: val images"] = cxc.shipped("sits", "val")
+    ids, images = locate("eccv", "coco_test_ids.npy", runtime.data), cxc.shipped("sits", "val")
+    files = {path.name: path for path in paths} | {"splits: test captions": ids, "splits: val images": images}
     rules = Rules(params, paths, runtime.memory)
 
     def read() -> Iterator[Caption]:
@@ -135,67 +137,51 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     return Input(files, _config(params), read, left_out=rules.left_out)
 
 
-def _open_karpathy(params: IngestParams, runtime: Runtime) -> Input:
-    from relabel.datasets import locate
-
-    path = params.path or locate(*_KARPATHY[params.dataset], runtime.data)
-    rules = Rules(params, [path], runtime.memory)
-    # Every stage opens the captions: the file is parsed when they are read.
-    opened = (_open(one, params, KARPATHY, runtime, rules.bad) for one in [path])
-    return Input(_by_name([path]), _config(params), lambda: rules.captions(opened), left_out=rules.left_out)
-
-
-def _open_scan(params: IngestParams, runtime: Runtime) -> Input:
-    from relabel.corpus.readers.scan_layout import COLUMNS, ids_file, read_scan, scan_files
-
-    assert params.path is not None
-    paths = scan_files(params.path)
-    ids = [] if params.ids == "position" else [ids_file(p) for p in paths]
-    rules = Rules(params, paths, runtime.memory)
-    read = partial(read_scan, ids=params.ids, captions_per_image=params.captions_per_image, encoding=params.encoding)
-    containers = ((of_records(f"{p}:", read(p), str(p)), COLUMNS) for p in paths)
-    files = _by_name([*paths, *(p for p in ids if p.is_file())])
-    config = _config(params, "ids", "captions_per_image")
-    return Input(files, config, lambda: rules.captions(containers), note="format scan", left_out=rules.left_out)
-
-
 def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
     form = str(params.format)
-    endings = ENDINGS["parquet" if form == "img2dataset" else form]
-    # The content of other endings may be of the format as well.
-    files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
-    # COCO's annotations of objects lie beside those of captions.
-    files = [file for file in files if file.name.startswith("captions_")] or files if form == "json" else files
-    rules = Rules(params, files, runtime.memory)
-    given = Columns.given(params)
-    named = {_name(file, path): check_regular(file) for file in files}
+    files, listed = _files_of(form, path), list[Path]()
+    rules, given = Rules(params, files, runtime.memory), Columns.given(params)
     sha256: Callable[[Path], str] = input_sha256
-    if form == "webdataset":
+    config = _config(params, *_READ.get(form, ("ids", "delimiter", "quotes", "columns", "records")))
+    if form == "scan":
+        listed = [] if params.ids == "position" else [one for one in map(ids_file, files) if one.is_file()]
+    elif form == "webdataset":
         # Of the captions alone, which are a small part of a shard.
         sha256 = partial(input_sha256, compute=partial(webdataset_digest, text=params.text_column), name=repr(given))
     # Later files must have the columns of the first.
-    first = _open(files[0], params, given, runtime, rules.bad)
-    columns = first[1]
+    opened = partial(_open, params=params, runtime=runtime, bad=rules.bad)
+    first, columns = (None, _FIXED[form]) if form in _FIXED else opened(files[0], given=given)
     splits = _splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
-    note = f"format {form}; {columns.describe()}"
+    rules.note = note = f"format {form}; {columns.describe((first and first.example) or {})}"
     if told := set(splits.values()):
         note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(told))})"
-    rules.note = note
-    config = _config(params, "ids", "delimiter", "quotes", "columns", "records")
     config |= {"splits": "names of files"} if len(told) > 1 else {}
+    config |= {"chosen": {**columns.__dict__, "text": list(columns.text)}} if first else {}
 
-    def opened() -> Iterator[tuple[Container, Columns]]:
+    def containers() -> Iterator[tuple[Container, Columns]]:
         for n, file in enumerate(files):
-            container, found = _open(file, params, columns, runtime, rules.bad) if n else first
+            container, found = (first, columns) if first and not n else opened(file, given=columns)
             yield container, replace(found, in_split=splits.get(file) or found.in_split)
 
-    config["chosen"] = {**columns.__dict__, "text": list(columns.text)}
-    return Input(named, config, lambda: rules.captions(opened()), sha256, note, rules.left_out)
+    named = {_name(file, path): check_regular(file) for file in [*files, *listed]}
+    return Input(named, config, lambda: rules.captions(containers()), sha256, note, rules.left_out, rules.warnings)
+
+
+def _files_of(form: str, path: Path) -> list[Path]:
+    """Return the files of captions of one format."""
+    if form == "scan":
+        return scan_files(path)
+    endings = ENDINGS.get({"img2dataset": "parquet", "karpathy": "json"}.get(form, form), ())
+    # The content of other endings may be of the format as well.
+    files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
+    # COCO's annotations of objects lie beside those of captions.
+    return [file for file in files if file.name.startswith("captions_")] or files if form == "json" else files
 
 
 def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, bad: Bad) -> tuple[Container, Columns]:
     """Open a file; return its container and the columns that it has."""
     form, key = params.format, ""
+    unique = given.unique or form == "text"
     if form == "csv":
         container = containers.open_csv(path, params, usual_roles, bad)
     elif form == "jsonl":
@@ -204,21 +190,21 @@ def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, ba
         body = containers.open_json(path, params.encoding, runtime.memory)
         rows, key = records_of(body, str(path), params.records, bad)
         if key == "images" and {"filename", "sentences"} <= set(body["images"][0]):
-            rows = karpathy_images(rows)
-            given = replace(given, image_id=given.image_id or KEY, unique=not given.image_id or given.image_id == KEY)
+            rows, given = karpathy_images(rows), replace(given, image_id=given.image_id or KEY)
+            unique = given.image_id == KEY
         container = of_records(f"{path}: ", rows, str(path))
     elif form == "webdataset":
-        container = open_tar(path, params, bad)
-        image = given.image_id or KEY
-        given = replace(given, text=(TEXT,), image_id=image, unique=image == KEY)
+        container, given = open_tar(path, params, bad), replace(given, text=(TEXT,), image_id=given.image_id or KEY)
+        unique = given.image_id == KEY
+    elif form == "scan":
+        rows = read_scan(path, params.ids, params.captions_per_image, params.encoding)
+        return of_records(f"{path}:", rows, str(path)), SCAN
     elif form == "text":
-        container = _open_text(path, params)
-        given = replace(given, text=(TEXT,), image_id=KEY, unique=True)
+        container, given = _open_text(path, params), replace(given, text=(TEXT,), image_id=KEY)
     else:
         container = open_arrow(path, str(form), runtime.memory)
     if container.example is None:
         return container, given
-    unique = given.unique
     found = given.find(container.example, container.where, container.hint, key == "annotations")
     return container, replace(found, unique=found.unique or unique)
 
@@ -227,28 +213,29 @@ def _open_text(path: Path, params: IngestParams) -> Container:
     """Open a text file beside an image, whose name is that of the image: each line is a caption."""
     texts = [line.rstrip("\r\n") for line in read_lines(path, params.encoding)]
     record = {KEY: path.stem, TEXT: [text for text in texts if text.strip()]}
-    return of_records(f"{path}: ", iter([(path.stem, record, 0)]), str(path))
+    return of_records(f"{path}: ", iter([(path.stem, record)]), str(path))
 
 
 def guess_format(path: Path, encoding: str | None = None) -> Format:
     """Return the format of a file or folder of captions."""
+    found = {"": [path]}
     if path.is_dir():
         if sign := next((form for pattern, form in _SIGNS.items() if any(path.glob(pattern))), None):
             return sign
-        found = {form: files[0] for form, endings in ENDINGS.items() if (files := _files(path, endings))}
-        # Files of text beside others describe them, as JSON does.
-        for form in ("text", "json"):
-            found = {form: found[form]} if set(found) == {form} else {k: v for k, v in found.items() if k != form}
+        found = {form: files for form, endings in ENDINGS.items() if (files := _files(path, endings))}
+        # Files of text and JSON may hold captions, or describe other files.
+        for form, holds in (("text", _is_table), ("json", _has_records)):
+            others = found.get(form, [])[:_LOOKED_AT]
+            if len(found) > 1 and others and not any(holds(file, encoding) for file in others):
+                del found[form]
         if set(found) == {"text"}:
-            # A table of captions may have a text beside it.
-            texts = (file for file in _files(path, ENDINGS["text"])[:_TEXTS] if _kind("text", file, encoding) == "csv")
-            found["text"] = next(texts, found["text"])
-    else:
-        found = {"": check_regular(path)}
+            return "csv" if any(_is_table(file, encoding) for file in found["text"][:_LOOKED_AT]) else "text"
+    kinds = {form: kind_of(check_regular(files[0]), encoding) for form, files in found.items()}
     # img2dataset writes its metadata as Parquet beside the shards.
-    if {"parquet", "webdataset"} <= set(found) and _kind("parquet", found["parquet"], None) == "img2dataset":
-        return "img2dataset"
-    kinds = {form: _kind(form, file, encoding) for form, file in found.items()}
+    if "parquet" in kinds.values() and set(kinds.values()) <= {"parquet", "webdataset"}:
+        columns = open_arrow(found.get("parquet", [path])[0], "parquet", 0).example or {}
+        if {"key", STATUS} <= set(columns):
+            return "img2dataset"
     if len(kinds) == 1 and (kind := next(iter(kinds.values()))) is not None:
         return kind
     problem = f"files of several formats: {', '.join(found)}" if len(found) > 1 else "no captions of a known format"
@@ -256,16 +243,22 @@ def guess_format(path: Path, encoding: str | None = None) -> Format:
     raise UsageError(problem, where=str(path), todo=todo)
 
 
-def _kind(form: str, file: Path, encoding: str | None) -> Format | None:
-    """Return the format of a file. `form`: what its ending says, "text" for a .txt in a folder."""
-    kind = kind_of(file, encoding)
-    if kind == "parquet" and {"key", STATUS} <= set(open_arrow(file, "parquet", 0).example or ()):
-        return "img2dataset"
-    if form == "text" and kind in (None, "csv"):
-        head = next((line for line in read_lines(file, encoding) if line.strip()), "")
-        table = max(usual_roles(head.strip().split(one)) for one in ",\t;|") == 2 or re.match(r"\S+#\d+\s", head)
-        return "csv" if table else "text"
-    return kind
+def _is_table(file: Path, encoding: str | None) -> bool:
+    """Return whether a text file is a table of captions: it has usual names of columns, or is a token file."""
+    if kind_of(file, encoding) not in (None, "csv"):
+        return True
+    head = next((line for line in read_lines(file, encoding) if line.strip()), "")
+    names = max(usual_roles(head.strip().split(separator)) for separator in ",\t;|")
+    return names == 2 or re.match(r"\S+#\d+\s", head) is not None
+
+
+def _has_records(file: Path, encoding: str | None) -> bool:
+    """Return whether a JSON file has a list of records with captions and images."""
+    try:
+        body = containers.open_json(file, encoding, 0)
+    except CheckError:
+        return False
+    return any(map(holds_captions, [body, *(body.values() if isinstance(body, dict) else ())]))
 
 
 def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
@@ -305,7 +298,8 @@ def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Sp
     for part in reversed(inner):
         if whole := split_of(part.partition(".")[0], names):
             return whole
-        splits = {split_of(word, names) for word in re.split(r"[-_.]", part)} - {None}
+        # TestSet.csv, and the folders split=val of Hive.
+        splits = {split_of(word, names) for word in re.split(r"[-_.= ]|(?<=[a-z])(?=[A-Z])", part)} - {None}
         if len(splits) == 1:
             return splits.pop()
     return None
@@ -323,7 +317,3 @@ def _splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) ->
 def _name(file: Path, root: Path) -> str:
     """Return the name of a file below the folder that was given."""
     return file.relative_to(root).as_posix() if root in file.parents else file.name
-
-
-def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
-    return {path.name: check_regular(path) for path in paths}

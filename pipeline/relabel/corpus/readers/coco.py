@@ -57,4 +57,4 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
 
 def _rows(body: Sequence[Any], split_of: Mapping[int, str]) -> Iterator[Record]:
     for n, one in enumerate(body):
-        yield f"annotations[{n}]", {**one, "split": split_of.get(one["image_id"])}, 0
+        yield f"annotations[{n}]", {**one, "split": split_of.get(one["image_id"])}

@@ -11,10 +11,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,28 +28,25 @@ from relabel.corpus.params import IngestParams
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
 """Errors that pyarrow raises for a damaged Parquet file."""
 LONGEST = LONGEST_LINE
-"""Maximum number of characters of a batch of records, and of bytes of a member of a tar."""
+"""Maximum number of bytes of text of a batch of rows, and of a member of a tar."""
 LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token")
-_ROWS = 1 << 14  # records of a batch
+_ROWS = 1 << 14  # rows of a batch
 _WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
 _TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
 """First line of a Flickr token file: `IMAGE#K`, a separator, and the caption."""
 
+_PACKED = {b"PK\x03\x04": "zip or Excel", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+
+Kind = Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"]
 Step = str | int | None
 """A part of a path into a record: a name, a number in a list, or None for all of a list."""
 Bad = Callable[[str, str], None]
 """Takes the reason why a record is left out, and its place."""
-Record = tuple[int | str, Any, int]
-"""Number or name of a record, the record, and its approximate size in bytes."""
-
-
-class Batch(NamedTuple):
-    """Records. The place of each is `where` and its number. `column` returns the values at a path, one per record."""
-
-    where: str
-    numbers: Sequence[int | str]
-    column: Callable[[Sequence[Step]], list[Any]]
+Record = tuple[int | str, Mapping[str, Any]]
+"""Number or name of a record, and the record."""
+Values = tuple[int | str, Sequence[Any]]
+"""Number or name of a record, and its values at some paths."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +54,22 @@ class Container:
     """A file of records.
 
     `example`: values of its first records by name; None if it has no record.
+    `place`: of a record, before its number or name.
     `where`: place of the names.
-    `read`: takes the paths of the columns to read.
+    `read`: takes paths, and returns the values there of each record; None at an empty path.
     `hint`: advice where a column is missing.
     """
 
     example: Mapping[str, Any] | None
+    place: str
     where: str
-    read: Callable[[Sequence[Sequence[Step]]], Iterator[Batch]]
+    read: Callable[[Sequence[Sequence[Step]]], Iterator[Values]]
     hint: str = ""
+
+
+def empty(path: Path) -> Container:
+    """Return the container of a file without records."""
+    return Container(None, f"{path}:", str(path), lambda _: iter(()))
 
 
 def walk(value: Any, steps: Sequence[Step]) -> Any:
@@ -81,10 +84,8 @@ def walk(value: Any, steps: Sequence[Step]) -> Any:
     return value
 
 
-def kind_of(
-    path: Path, encoding: str | None
-) -> Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"] | None:
-    """Return the container of a file by its first bytes, and by its ending where these allow several; else None."""
+def kind_of(path: Path, encoding: str | None) -> Kind | None:
+    """Return the container of a file by its first bytes, and by its ending if these allow several; None for others."""
     name, head = path.name.lower(), b""
     try:
         head = next(read_blocks(path), b"")
@@ -93,6 +94,8 @@ def kind_of(
         text = head.decode("latin-1").lstrip()  # the reader names the fault
     if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
         return "webdataset"
+    if packing := next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None):
+        raise CheckError(f"a file of {packing}", where=str(path), todo="Unpack it, or save it as CSV; .gz is read.")
     for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
         if head.startswith(mark) or name.endswith(f".{kind}"):
             return kind  # type: ignore[return-value]
@@ -115,10 +118,13 @@ def _is_json(text: str) -> bool:
 def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> Iterator[str]:
     """Yield the text of bytes; the error of another encoding says how to name it."""
     try:
-        yield from decoded(blocks, where, encoding)
+        for n, text in enumerate(decoded(blocks, where, encoding)):
+            if n == 0 and "\0" in text[:2]:
+                raise CheckError("not UTF-8: zero bytes, as UTF-16 without a byte order mark has", where=str(where))
+            yield text
     except CheckError as error:
         if encoding is None and error.problem.startswith("not UTF"):
-            error.todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1 or gb18030."
+            error.todo = "Name its encoding with --set ingest.encoding=NAME, such as latin-1, gb18030 or utf-16-le."
         raise
 
 
@@ -132,30 +138,16 @@ def read_lines(path: Path, encoding: str | None) -> Iterator[str]:
     return text_lines(read_texts(path, encoding), path)
 
 
-def _batches(where: str, rows: Iterable[Record], column: Callable[..., list[Any]]) -> Iterator[Batch]:
-    """Yield records in batches. `column`: takes records and a path, and returns the values there."""
-    numbers, records, size = list[int | str](), list[Any](), 0
-    for number, record, length in rows:
-        numbers.append(number)
-        records.append(record)
-        size += length
-        if size > LONGEST or len(numbers) == _ROWS:
-            yield Batch(where, numbers, partial(column, records))
-            numbers, records, size = [], [], 0
-    if numbers:
-        yield Batch(where, numbers, partial(column, records))
-
-
 def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
     """Open a table of text. `usual`: number of roles that some names of columns are usual for."""
     names, delimiter, quotes = list(params.columns), params.delimiter, params.quotes
-    lines, blank = read_lines(path, params.encoding), 0
-    for first in lines:
-        if first.strip():
-            break
-        blank += 1
-    else:
-        return Container(None, str(path), lambda _: iter(()))
+    lines = read_lines(path, params.encoding)
+    start, first = next(((n, line) for n, line in enumerate(lines, start=1) if line.strip()), (0, ""))
+    # Excel names the separator in a line before the header.
+    if named := re.fullmatch(r'"?sep=(.)"?\s*', first):
+        delimiter, start, first = delimiter or named[1], start + 1, next(lines, "")
+    if not first:
+        return empty(path)
     token = _TOKEN.match(first)
     if token and not names and delimiter in (None, token[1]):
         names, delimiter = ["image", "caption"], token[1]
@@ -175,14 +167,18 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
     # Without a header, the first line is a caption, whose commas tell nothing.
     usual_one = "\t" if ".tsv" in path.suffixes else "," if names else None
     separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
+    if params.columns and usual(columns(separator)) == 2:
+        raise CheckError("the first line is a header", where=f"{path}:{start}", todo="Leave out --columns.")
     spaced = columns(separator)[1:]
     space = separator.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
+    # A program that quotes fields writes no spaces around them.
+    quotes = quotes and not (space and separator == "|")
     headless = bool(names)
 
     todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
 
-    def rows() -> Iterator[Record]:
-        line, source = blank + 1, chain([first], lines)
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        line, source = start, chain([first], lines)
         # Of a space, only the first separates.
         reader = fields(source, separator, space) if separator != " " else None
         try:
@@ -199,40 +195,38 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     swallows = quotes and (headless or separator not in ",;")
                     if swallows and any("\n" in field and separator in field for field in row):
                         raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
-                    yield line, row, sum(map(len, row))
-                line = line + 1 if reader is None else blank + reader.line_num + 1
+                    yield line, row
+                line = line + 1 if reader is None else start + reader.line_num
         except csv.Error as error:
             raise CheckError(f"not CSV: {error}", where=f"{path}:{line}", todo=todo) from error
 
     found = rows()
     if (one := next(found, None)) is None:
-        return Container(None, str(path), lambda _: iter(()))
+        return empty(path)
     hint = "" if headless else " If the first line is no header, name the columns, as in --columns caption,url."
     hint += "" if params.delimiter else " Name a separator other than , ; | and tab with --set ingest.delimiter=X."
 
-    def column(records: Sequence[Sequence[str]], steps: Sequence[Step]) -> list[str]:
-        n = names.index(str(steps[0]))
-        return [record[n] for record in records]
+    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Values]:
+        index = [names.index(str(steps[0])) if steps else None for steps in paths]
+        for number, row in chain([one], found):
+            yield number, [None if n is None else row[n] for n in index]
 
-    read = lambda _: _batches(f"{path}:", chain([one], found), column)  # noqa: E731
-    return Container(dict(zip(names, one[1], strict=True)), f"{path}:{one[0]}", read, hint)
+    return Container(dict(zip(names, one[1], strict=True)), f"{path}:", f"{path}:{one[0]}", read, hint)
 
 
-def of_records(place: str, rows: Iterator[Record], where: str, hint: str = "") -> Container:
-    """Return a container of objects. `place`: of a record, before its number. `where`: of the first ones."""
+def of_records(place: str, rows: Iterator[Record], where: str) -> Container:
+    """Return a container of objects. `place`: of a record, before its number. `where`: if there are none."""
     head, example = list(islice(rows, 100)), dict[str, Any]()
-    for _, record, _ in head:
+    for _, record in head:
         for name, value in record.items():
             if name not in example or example[name] in (None, "", [], {}):
                 example[name] = value
 
-    def column(records: Sequence[dict[str, Any]], steps: Sequence[Step]) -> list[Any]:
-        if len(steps) == 1:
-            return [record.get(str(steps[0])) for record in records]
-        return [walk(record, steps) for record in records]
+    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Values]:
+        for number, record in chain(head, rows):
+            yield number, [walk(record, steps) if steps else None for steps in paths]
 
-    first = f"{place}{head[0][0]}" if head else where
-    return Container(example or None, first, lambda _: _batches(place, chain(head, rows), column), hint)
+    return Container(example or None, place, f"{place}{head[0][0]}" if head else where, read)
 
 
 def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
@@ -242,11 +236,9 @@ def open_lines(path: Path, params: IngestParams, bad: Bad) -> Container:
         for number, line in enumerate(read_lines(path, params.encoding), start=1):
             if line.strip():
                 try:
-                    record = parse_object(line, f"{path}:{number}")
+                    yield number, parse_object(line, f"{path}:{number}")
                 except CheckError as error:
                     bad("not a JSON object", str(error))
-                    continue
-                yield number, record, len(line)
 
     return of_records(f"{path}:", rows(), str(path))
 
@@ -272,21 +264,23 @@ def open_arrow(path: Path, form: str, memory: int) -> Container:
     except DAMAGE as error:
         raise CheckError(f"not {kind}: {error}", where=str(path)) from error
 
-    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Batch]:
-        start = 0
+    def read(paths: Sequence[Sequence[Step]]) -> Iterator[Values]:
+        start, wanted = 0, [steps for steps in paths if steps]
         try:
-            names = list(dict.fromkeys(str(steps[0]) for steps in paths))
-            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, paths, memory)
+            names = list(dict.fromkeys(str(steps[0]) for steps in wanted))
+            batches = _open_ipc(path)[1] if form == "arrow" else _of_parquet(path, wanted, memory)
             for batch in (batch.select(names) for batch in batches):
                 # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
                 batch.validate(full=True)
                 for part in _pieces(batch):
-                    yield Batch(f"{path}: row ", range(start, start + len(part)), partial(_values, part))
+                    columns = [_values(part, steps) if steps else repeat(None, len(part)) for steps in paths]
+                    yield from enumerate(zip(*columns, strict=True), start)
                     start += len(part)
         except DAMAGE as error:
             raise CheckError(f"not {kind}: {error}", where=f"{path}: from row {start}") from error
 
-    return Container({field.name: _example(field.type) for field in schema}, str(path), read)
+    example = {field.name: _example(field.type) for field in schema}
+    return Container(example, f"{path}: row ", str(path), read)
 
 
 def _open_ipc(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -17,7 +17,7 @@ from typing import Any
 from relabel.core.errors import CheckError, choices
 from relabel.core.parameters import short
 from relabel.corpus.params import IngestParams, Split
-from relabel.corpus.readers.containers import Bad, Batch, Record, Step, walk
+from relabel.corpus.readers.containers import Bad, Record, Step, walk
 from relabel.corpus.splits import split_of
 
 TEXT_NAMES = (
@@ -33,7 +33,7 @@ IMAGE_NAMES = (
     *("url", "key", "image_url", "image_urls"),
 )
 CAPTION_ID_NAMES = ("caption_id", "sentids", "sentid", "sen_id")
-SPLIT_NAMES = ("split", "set_name")
+SPLIT_NAMES = ("split", "set_name", "set", "partition", "subset")
 """Names that are tried, in this order, for a column that is not named."""
 KEY, TEXT = "name of the sample", "text of the sample"
 """Names of the key and the caption of a sample in a record that a reader makes of it."""
@@ -41,8 +41,10 @@ STATUS = "status"
 """Column of img2dataset's metadata that tells whether the image was downloaded."""
 _NUMBERED = re.compile(r"(text|caption|sentence|comment|description|raw)s?[_ -]?\d+")
 _LIST = re.compile(
-    r"""\[\s*(u?['"]|[\[{(]|\]\s*$|(None|nan|null)\s*[,\]])|\(\s*u?['"].*['"]\s*,?\s*\)\s*$""", re.DOTALL
+    r"""\[\s*(u?['"]|[\[{(]|\]\s*$|(None|nan|null)\s*[,\]])|([({]\s*u?['"].*['"]\s*,?\s*[)}]|array\(.*\))\s*$""",
+    re.DOTALL,
 )
+_ARRAY = re.compile(r"array\((.*?)(,\s*dtype=\S+)?\)\s*", re.DOTALL)
 _QUOTED = re.compile(r"""u?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null)(\s*,\s*|\s+|$)""", re.DOTALL)
 _ITEM = re.compile(r"""'[^']*'|"[^"]*"|[^\s,\[\]()]+""")
 
@@ -127,18 +129,20 @@ class Columns:
             given = self.text if len(self.text) > 1 else self.text[0].split(",")
             found = [whole] if whole and len(self.text) == 1 else [_named(name, example) for name in given]
             return tuple(name for name in found if name) if None not in found else ()
-        if plain := _usual(TEXT_NAMES, example, True):
-            return (plain,)
+        plain = _usual(TEXT_NAMES, example, True)
         numbered = [name for name in example if _NUMBERED.fullmatch(_normal(name))]
-        return tuple(sorted(numbered, key=lambda name: int(re.findall(r"\d+", name)[-1])))
+        numbered.sort(key=lambda name: int(re.findall(r"\d+", name)[-1]))
+        if plain is None:
+            return tuple(numbered)
+        # The first of several captions often has no number.
+        return plain, *(name for name in numbered if _normal(name).startswith(_normal(plain)))
 
-    @property
-    def paths(self) -> list[str]:
-        """Paths of the columns to read."""
-        named = (self.caption_id, self.image_id, *self.text, self.split, self.status)
-        return [name for name in named if name]
+    def paths(self, example: Mapping[str, Any]) -> list[list[Step]]:
+        """Return the paths of image, caption id, split, status and captions; an empty one for what records lack."""
+        named = (self.image_id, self.caption_id, self.split, self.status, *self.text)
+        return [parse_path(name, example) if name else [] for name in named]
 
-    def describe(self) -> str:
+    def describe(self, example: Mapping[str, Any]) -> str:
         """Describe columns for the lines that `relabel ingest` prints."""
         if not self.text:
             return "no records"
@@ -149,7 +153,9 @@ class Columns:
         image = "one per row" if self.image_per_row else shown(self.image_id)
         ids = shown(self.caption_id) if self.caption_id else "image and position"
         splits = f"all {self.in_split}" if self.split is None else shown(self.split)
-        return f"images: {image}; captions: {shown(*self.text)}; caption ids: {ids}; splits: {splits}"
+        others = [name for name in example if _normal(name) in TEXT_NAMES and name not in self.text[0]]
+        unread = f" (not read: {shown(*others)})" if others and self.text[0] in example else ""
+        return f"images: {image}; captions: {shown(*self.text)}{unread}; caption ids: {ids}; splits: {splits}"
 
 
 KARPATHY = Columns("sentences[].sentid", KEY, ("sentences[].raw",), "split", unique=True)
@@ -239,28 +245,15 @@ def usual_roles(names: Sequence[str]) -> int:
     return sum(_usual(usual, example) is not None for usual in (TEXT_NAMES, IMAGE_NAMES))
 
 
-def take(batch: Batch, columns: Columns, example: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the parts of records, one value per record: image, text, caption_id, split, status."""
-    parts = {"image": columns.image_id, "caption_id": columns.caption_id, "split": columns.split}
-    found = {part: batch.column(parse_path(path, example)) for part, path in parts.items() if path}
-    texts = [batch.column(parse_path(path, example)) for path in columns.text]
-    # A field without a text is no caption where the captions of an image fill several columns.
-    found["text"] = (
-        texts[0] if len(texts) == 1 else [[t for t in row if t not in (None, "")] for row in zip(*texts, strict=True)]
-    )
-    if columns.status:
-        found["status"] = batch.column([columns.status])
-    return found
-
-
 def as_list(text: str, where: str) -> list[str | None] | None:
     """Return the captions of a list that Python, numpy or JSON wrote as a text; None for any other text."""
     if not _LIST.match(text):
         return None
-    body, items = text.strip(), list[str | None]()
+    array = _ARRAY.fullmatch(text)
+    body, items = (array[1] if array else text).strip(), list[str | None]()
     at, end = len(body) - len(body[1:].lstrip()), len(body[:-1].rstrip())
-    while at < end or body[-1] not in "])":
-        if body[-1] not in "])" or (one := _QUOTED.match(body, at, end)) is None:
+    while at < end or body[-1] not in "])}":
+        if body[-1] not in "])}" or (one := _QUOTED.match(body, at, end)) is None:
             todo = "Mend it, or give --set ingest.lists=false if brackets are part of the captions."
             raise CheckError(f"looks like a list of captions and is none: {short(text)}", where=where, todo=todo)
         items.append(_unquoted(one[1]) if one[1][0] in "'\"" else None)
@@ -283,8 +276,8 @@ def listed(text: str) -> list[str]:
 def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Iterator[Record], str]:
     """Return the records of a JSON file, and the key that holds them, or "".
 
-    A list of objects; lists of objects under keys, of which one holds the captions; columns of equal length; one object
-    per image name; the lists of several splits.
+    A list of objects or of pairs of an image and a caption; lists of objects under keys, of which one holds the
+    captions; columns of equal length; one object per image name; any of these for each split.
     """
     place = "record "
     if records:
@@ -292,9 +285,9 @@ def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Ite
         if body is None:
             raise CheckError(f"no {records!r} in this file", where=name, todo="Name another --set ingest.records=KEY.")
     if isinstance(body, dict):
+        if body and all(split_of(key, {}) and isinstance(value, list | dict) for key, value in body.items()):
+            return _of_splits(body, name, bad), ""
         lists = {k: v for k, v in body.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
-        if lists and all(split_of(key, {}) for key in lists):
-            return _of_splits(lists, name, bad), ""
         if lists:
             texts = [key for key, value in lists.items() if _usual(TEXT_NAMES, value[0], True)] or list(lists)[:1]
             both = [key for key in texts if _usual(IMAGE_NAMES, lists[key][0])]
@@ -307,7 +300,7 @@ def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Ite
                 raise CheckError(f"captions under several keys: {', '.join(texts)}", where=name, todo=todo)
             others = [value for other, value in lists.items() if other != chosen[0]]
             return _objects(_with_splits(lists[chosen[0]], others), f"{chosen[0]}[", name, bad), chosen[0]
-        inner = [v for v in body.values() if isinstance(v, dict) and any(_holds_captions(x) for x in v.values())]
+        inner = [v for v in body.values() if isinstance(v, dict) and any(holds_captions(x) for x in v.values())]
         if len(inner) == 1:
             return records_of(inner[0], name, None, bad)
         body = _of_object(body, name)
@@ -316,32 +309,34 @@ def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Ite
     return _objects(body, place, name, bad), ""
 
 
-def _holds_captions(value: Any) -> bool:
+def holds_captions(value: Any) -> bool:
     """Return whether a value is a list of records with captions and images."""
     first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and all(_usual(names, first) for names in (TEXT_NAMES, IMAGE_NAMES))
+    return isinstance(first, dict) and usual_roles(list(first)) == 2
 
 
 def _objects(body: Sequence[Any], place: str, name: str, bad: Bad) -> Iterator[Record]:
     end = "]" if place.endswith("[") else ""
     for n, record in enumerate(body):
         if isinstance(record, dict):
-            yield f"{place}{n}{end}", record, 0
+            yield f"{place}{n}{end}", record
+        elif isinstance(record, list) and len(record) == 2 and not isinstance(record[0], list | dict):
+            yield f"{place}{n}{end}", {"image": record[0], "caption": record[1]}
         else:
             bad("not a JSON object", f"{name}: {place}{n}{end}: found {type(record).__name__}")
 
 
 def karpathy_images(rows: Iterator[Record]) -> Iterator[Record]:
     """Name the images of Karpathy's files: by `cocoid`, else by the stem of `filename`."""
-    for number, record, size in rows:
+    for number, record in rows:
         name = record.get("cocoid", PurePosixPath(str(record.get("filename", ""))).stem)
-        yield number, {**record, KEY: name}, size
+        yield number, {**record, KEY: name}
 
 
-def _of_splits(lists: Mapping[str, list[Any]], name: str, bad: Bad) -> Iterator[Record]:
-    for key, body in lists.items():
-        for number, record, size in _objects(body, f"{key}[", name, bad):
-            yield number, {"split": key, **record}, size
+def _of_splits(bodies: Mapping[str, Any], name: str, bad: Bad) -> Iterator[Record]:
+    for key, body in bodies.items():
+        for number, record in records_of(body, name, None, bad)[0] if body else ():
+            yield f"{key}: {number}", {"split": key, **record}
 
 
 def _with_splits(body: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequence[Any]:
@@ -359,6 +354,8 @@ def _with_splits(body: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequen
 
 def _of_object(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the records of an object without lists of objects."""
+    if {"columns", "data"} <= set(body) and all(isinstance(body[key], list) for key in ("columns", "data")):
+        return [dict(zip(body["columns"], row, strict=False)) for row in body["data"] if isinstance(row, list)]
     if all(_usual(names, body) for names in (TEXT_NAMES, IMAGE_NAMES)):
         columns = {key: list(value.values()) if isinstance(value, dict) else value for key, value in body.items()}
         columns = {key: value for key, value in columns.items() if isinstance(value, list)}

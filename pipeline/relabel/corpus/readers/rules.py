@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from relabel.core.errors import CheckError
 from relabel.core.parsing import identifier, namespaced
 from relabel.corpus.build import Caption, is_unicode
 from relabel.corpus.params import IngestParams
-from relabel.corpus.readers.containers import Batch, Container
-from relabel.corpus.readers.layouts import Columns, as_list, listed, parse_path, take
+from relabel.corpus.readers.containers import Container
+from relabel.corpus.readers.layouts import Columns, as_list, listed
 from relabel.corpus.splits import split_of
 
 EMPTY = frozenset({"nan", "NaN", "None", "<NA>"})
@@ -27,7 +27,7 @@ _FEW = 10  # empty captions
 _LONGEST = 1 << 18  # characters of a caption
 _AVERAGE = 4096  # characters of a caption, once the captions take a quarter of the memory
 _BYTES = 100  # that a caption takes while all are sorted
-_POSITION = re.compile(r"(.*[^#\s])#(\d{1,9})", re.DOTALL)
+_POSITION = re.compile(r"(?!\w+://)(.*[^#\s])#(\d{1,9})", re.DOTALL)
 _WHOLE = re.compile(r"-?\d+\.0+")
 _FILE_NAME = re.compile(r"[^/\\]+\.[A-Za-z][A-Za-z0-9]{1,4}")
 
@@ -35,30 +35,36 @@ _FILE_NAME = re.compile(r"[^/\\]+\.[A-Za-z][A-Za-z0-9]{1,4}")
 class Rules:
     """The captions that records become, and what was left out.
 
-    `left_out`: reason to the number of records and the place of the first. `note`: the layout, for messages.
+    `left_out`: reason to the number of records and the place of the first. `warnings`: once all are read. `note`: the
+    layout, for messages.
     """
 
     def __init__(self, params: IngestParams, files: Sequence[Path], memory: int) -> None:
         self.params, self.files, self.memory = params, files, memory
         self.left_out: dict[str, tuple[int, str]] = {}
+        self.warnings: list[str] = []
         self.note = ""
-        self._file, self._records, self._bad = 0, 0, 0
+        self._file, self._record, self._records, self._bad = 0, 0, 0, 0
         self._counts: dict[str, int] = {}
-        self._first: dict[str, tuple[int, int | str]] = {}
+        self._first: dict[str, tuple[int, int, int | str]] = {}
         self._rows: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
         self._characters = self._captions = 0
+        self._shared, self._first_shared = 0, ""
+        self._known: dict[str, str] = {}
         self._several = len({file.parent for file in files}) > 1
         self._root = os.path.commonpath([file.absolute().parent for file in files]) if files else ""
 
     def captions(self, sources: Iterable[tuple[Container, Columns]]) -> Iterator[Caption]:
         """Yield the captions of the containers of `files`."""
         for self._file, (container, columns) in enumerate(sources):
-            example = container.example or {}
+            # Names may be unique in their file or folder only.
+            apart = self.params.ids in ("shard", "folder")
+            self._prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
             if container.example is not None:
-                paths = [parse_path(path, example) for path in columns.paths]
-                for batch in container.read(paths):
-                    yield from self._captions_of(batch, take(batch, columns, example), columns)
+                records = container.read(columns.paths(container.example))
+                for self._record, (number, values) in enumerate(records):
+                    yield from self._captions_of(number, f"{container.place}{number}", columns, *values)
             # Records may be left out before the first caption.
             self.end()
             self._records = self._bad = 0
@@ -86,7 +92,12 @@ class Rules:
             raise CheckError(problem, where=str(self.files[self._file]), todo=todo)
 
     def finish(self) -> None:
-        """Raise if there were names of splits that mean none."""
+        """Raise if there were names of splits that mean none; warn of images in several folders."""
+        if self._shared and self.params.ids == "image":
+            told = (
+                f"images of tables in several folders have {self._shared:,} more captions (first: {self._first_shared})"
+            )
+            self.warnings.append(f"{told}; if they are different images, give --ids folder")
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
             name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
@@ -97,66 +108,74 @@ class Rules:
                 todo=todo,
             )
 
-    def _captions_of(self, batch: Batch, parts: Mapping[str, list[Any]], columns: Columns) -> list[Caption]:
-        """Return the captions of records. `parts`: as `layouts.take` returns them."""
-        splits, namespace = self._splits(parts.get("split"), columns, batch), self.params.prefix
-        # Names may be unique in their file or folder only.
-        apart = self.params.ids in ("shard", "folder")
-        prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
-        images, ids, status = (parts.get(name) for name in ("image", "caption_id", "status"))
-        rows = list[Caption]()
-        for n, (number, value) in enumerate(zip(batch.numbers, parts["text"], strict=True)):
-            where, split = f"{batch.where}{number}", splits[n]
-            if status is not None and status[n] not in (SUCCESS, None):
-                # The fault of the web, and not of the file.
-                self._count(f"image not downloaded: {status[n]}", where)
-                continue
-            if type(value) is str and value[:1] in ("[", "(") and self.params.lists:
-                as_listed = as_list(value, where)
-                value = value if as_listed is None else as_listed
-            texts = value if type(value) is list else [value]
-            if images is None:
-                # No image has the name of a split, which has no number.
-                named: list[tuple[str, int | None]] = [(f"{split}-{self._rows[split]}", None)]
-                self._rows[split] += 1
-            else:
-                named = self._images(images[n], columns, where)
-            given = None if ids is None else self._caption_ids(ids[n], value, len(texts), named, columns, prefix, where)
-            for name, position in named:
-                image = namespaced(namespace, prefix + name if name else name)
-                start = self._counts.get(image, 0) if position is None else position
-                self._counts[image] = start + len(texts)
-                if columns.unique or self._several:
-                    self._meet(image, name, columns, number, where)
-                for k, text in enumerate(texts):
-                    if type(text) is not str or not text.strip() or text in EMPTY:
-                        self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
-                        continue
-                    # JSON can hold a lone surrogate, which UTF-8 cannot.
-                    if not (text.isascii() or is_unicode(text)):
-                        self.bad("not Unicode text", where)
-                        continue
-                    if len(text) > _LONGEST:
-                        raise CheckError(f"{len(text):,} characters are no caption", where=where)
-                    caption_id = (f"{image}#{start + k}" if image else "") if given is None else given[k]
-                    rows.append(Caption(caption_id, image, split, text, where))
-        self._records += len(rows)
-        self._captions += len(rows)
-        self._characters += sum(len(row.text) for row in rows)
+    def _captions_of(
+        self,
+        number: int | str,
+        where: str,
+        columns: Columns,
+        image: Any,
+        caption_id: Any,
+        split: Any,
+        status: Any,
+        *texts: Any,
+    ) -> Iterator[Caption]:
+        """Yield the captions of a record, given its values."""
+        if status not in (SUCCESS, None):
+            # The fault of the web, and not of the file.
+            self._count(f"image not downloaded: {status}", where)
+            return
+        split = self._split(split, where) if columns.split else columns.in_split or "train"
+        # A field without a text is no caption where the captions of an image fill several columns.
+        value = texts[0] if len(texts) == 1 else [text for text in texts if text not in (None, "")]
+        if type(value) is str and value.startswith(("[", "(", "{", "array(")) and self.params.lists:
+            as_listed = as_list(value, where)
+            value = value if as_listed is None else as_listed
+        captions = value if type(value) is list else [value]
+        if columns.image_per_row:
+            # No image has the name of a split, which has no number.
+            named: list[tuple[str, int | None]] = [(f"{split}-{self._rows[split]}", None)]
+            self._rows[split] += 1
+        else:
+            named = self._images(image, columns, where)
+        given = (
+            self._caption_ids(caption_id, value, len(captions), named, columns, where) if columns.caption_id else None
+        )
+        for name, position in named:
+            image = namespaced(self.params.prefix, self._prefix + name if name else name)
+            start = self._counts.get(image, 0) if position is None else position
+            self._counts[image] = start + len(captions)
+            if columns.unique or self._several:
+                self._meet(image, name, columns, number, where)
+            for k, text in enumerate(captions):
+                if type(text) is not str or not text.strip() or text in EMPTY:
+                    self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
+                # JSON can hold a lone surrogate, which UTF-8 cannot.
+                elif not (text.isascii() or is_unicode(text)):
+                    self.bad("not Unicode text", where)
+                else:
+                    self._weigh(text, where)
+                    caption = (f"{image}#{start + k}" if image else "") if given is None else given[k]
+                    yield Caption(caption, image, split, text, where)
+
+    def _weigh(self, text: str, where: str) -> None:
+        """Count a caption; raise if it is too long, or if all captions are too many for the memory."""
+        if len(text) > _LONGEST:
+            raise CheckError(f"{len(text):,} characters are no caption", where=where)
+        self._records += 1
+        self._captions += 1
+        self._characters += len(text)
         much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
         if much or self._captions * _BYTES > self.memory:
             problem = f"{self._captions:,} captions of {self._characters:,} characters are too many for the memory"
-            raise CheckError(problem, where=f"{batch.where}{batch.numbers[-1]}", todo="Give more --memory.")
-        return rows
+            raise CheckError(problem, where=where, todo="Give more --memory.")
 
-    def _splits(self, raw: list[Any] | None, columns: Columns, batch: Batch) -> Sequence[str]:
-        """Return the split of each record; names of no split are counted for `finish`."""
-        if raw is None:
-            return [columns.in_split or "train"] * len(batch.numbers)
-        names = [name if type(name) is str else identifier(name, "split", batch.where) for name in raw]
-        self._names.update(names)
-        known = {name: split_of(name, self.params.split_names) or "train" for name in set(names)}
-        return [known[name] for name in names]
+    def _split(self, value: Any, where: str) -> str:
+        """Return the split of a record; names of no split are counted for `finish`."""
+        name = value if type(value) is str else identifier(value, "split", where)
+        self._names[name] += 1
+        if name not in self._known:
+            self._known[name] = split_of(name, self.params.split_names) or "train"
+        return self._known[name]
 
     def _images(self, value: Any, columns: Columns, where: str) -> list[tuple[str, int | None]]:
         """Return the names of the images of a record, and the position of its caption if the name has it."""
@@ -177,8 +196,8 @@ class Rules:
         return found
 
     def _caption_ids(
-        self, value: Any, text: Any, count: int, images: Sequence[Any], columns: Columns, prefix: str, where: str
-    ) -> list[str] | None:
+        self, value: Any, text: Any, count: int, images: Sequence[Any], columns: Columns, where: str
+    ) -> list[str]:
         key = str(columns.caption_id)
         if isinstance(text, list) and isinstance(value, str) and value[:1] == "[":
             value = listed(value)
@@ -188,15 +207,20 @@ class Rules:
         if len(images) > 1:
             todo = f"Rename the column {key}: ids are made of image and position then."
             raise CheckError("one caption id for a caption of several images", where=where, todo=todo)
-        return [namespaced(self.params.prefix, prefix + identifier(one, key, where)) for one in ids]
+        return [namespaced(self.params.prefix, self._prefix + identifier(one, key, where)) for one in ids]
 
     def _meet(self, image: str, name: str, columns: Columns, number: int | str, where: str) -> None:
         """Raise if an image has the name of another one."""
-        file, first = self._first.setdefault(image, (self._file, number))
-        if (file, first) == (self._file, number) or not image:
+        file, record, first = self._first.setdefault(image, (self._file, self._record, number))
+        if (file, record) == (self._file, self._record) or not image:
             return
         there, here = self.files[file], self.files[self._file]
-        if not columns.unique and (there.parent == here.parent or not _FILE_NAME.fullmatch(name)):
+        if not columns.unique and there.parent == here.parent:
+            return
+        if not (columns.unique or _FILE_NAME.fullmatch(name)):
+            # A number or a path may be of one dataset in several folders.
+            self._first_shared = self._first_shared or f"image {image}, {where}"
+            self._shared += 1
             return
         ways = ["--image-id-column url"] if columns.status else []
         if columns.unique and columns.image_id is not None and columns.image_id.endswith(".path"):

@@ -53,7 +53,7 @@ def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: st
         raise CheckError("no captions in this file", where=str(path))
     names = _names(path, len(lines), ids, captions_per_image)
     for number, ((_, text), (caption, image)) in enumerate(zip(lines, names, strict=True), start=1):
-        yield number, {"caption": caption, "image": image, "split": _name(path), "text": text}, len(text)
+        yield number, {"caption": caption, "image": image, "split": _name(path), "text": text}
 
 
 def _lines(path: Path, encoding: str | None = None) -> list[tuple[str, str]]:

@@ -49,9 +49,13 @@ def open_tar(path: Path, params: IngestParams, bad: Bad) -> Container:
 
     def rows() -> Iterator[Record]:
         for key, members in groupby(_members(path, _text_endings(text)), key=lambda member: member[0]):
-            sample = {ending: body for _, ending, body in members}
+            sample = dict[str, bytes | None]()
+            for _, ending, body in members:
+                if ending in sample:
+                    raise CheckError(f"{key}.{ending} is there twice", where=str(path))
+                sample[ending] = body
             if (record := _record(sample, text, params, f"{path}: {key}", bad)) is not None:
-                yield key, {KEY: key, **record}, sum(len(body or b"") for body in sample.values())
+                yield key, {KEY: key, **record}
 
     # Samples may hold different members, so that each finds its own text.
     return of_records(f"{path}: ", rows(), str(path))

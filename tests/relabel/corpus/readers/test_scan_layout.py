@@ -35,7 +35,7 @@ def write(folder: Path, split: str, captions: int, ids: list[object] | None = No
 def test_ids_are_those_that_the_parameter_names(
     tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, expected: list[str]
 ) -> None:
-    captions = [(c["caption"], c["image"]) for _, c, _ in read_scan(write(tmp_path, "test", 4, ids), kind, size)]
+    captions = [(c["caption"], c["image"]) for _, c in read_scan(write(tmp_path, "test", 4, ids), kind, size)]
     assert captions == [tuple(names.split()) for names in expected]
 
 
