@@ -185,9 +185,11 @@ def _exported(project: Project, labels: Sequence[str]) -> list[str]:
 
 def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
     """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
-    folder = project.folder
+    folder, single = project.folder, _has_one_caption(project, split)
+    if single:
+        project.note_once(f"neighbours of {split} are left out: it has only one caption")
     for label in labels:
-        if _has(project, label, "neighbours"):
+        if not single and _has(project, label, "neighbours"):
             prepare = partial(stages.neighbours, project, label, split, "captions", split)
             yield Step(label, "neighbours", label, folder("neighbours", split, "captions", label), prepare)
         if _has(project, label, "lookup"):
@@ -204,6 +206,14 @@ def _has(project: Project, label: str, what: Capability) -> bool:
     if reason is not None:
         project.note_once(f"{label} has no {what}: {reason}")
     return reason is None
+
+
+def _has_one_caption(project: Project, split: str) -> bool:
+    """Return whether a split is known to have only one caption."""
+    # A dry run lists steps before the captions are read.
+    with suppress(MissingError, CheckError):
+        return len(project.corpus.rows(project.splits(split))) == 1
+    return False
 
 
 def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
