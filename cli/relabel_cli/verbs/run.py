@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
 from relabel.neighbours.spec import Split
-from relabel.stages.run import PlannedStep, plan_run
+from relabel.stages.run import EACH_SPLIT, PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome, show_outcome
@@ -65,18 +66,26 @@ def plan_text(steps: Sequence[PlannedStep]) -> str:
     def about(known: Any, show: Callable[[Any], str], exact: bool) -> str:
         return "" if known is None else ("" if exact else "~") + show(known)
 
-    cells = [("stage", "name", "state", "rows", "size", "time", "where")]
+    notes = [f"{step.name}: {step.note}".replace("; ", "\n  ") for step in steps if step.note]
+    cells = [("stage", "name", "state", "rows", "size", "time", "basis", "where")]
     for step in steps:
-        rows = "" if step.rows is None else f"{step.rows:,}"
+        rows = about(step.rows, "{:,}".format, step.state == "done" or not notes)
         room, time = about(step.bytes, size, step.state == "done"), about(step.seconds, duration, False)
-        cells.append((step.stage, step.name, step.state, rows, room, time, step.out))
-    # Unknown sizes and times count as 0: the totals are lower bounds.
+        cells.append((step.stage, step.name, step.state, rows, room, time, step.basis or "", step.out))
     left = [step for step in steps if step.state != "done"]
-    room = about(sum(step.bytes or 0 for step in left), size, not left)
-    time = about(sum(step.seconds or 0 for step in left), duration, not left)
-    table = align([*cells, ("still", "", "", "", room, time, "")], right=[3, 4, 5])
-    note = "~ is approximate, of 2 cores of an AMD EPYC without downloads; empty cells are unknown"
-    return "\n".join([*table, note])
+
+    def total(values: Sequence[float | None]) -> float | None:
+        # Unknown values count as 0: a total is a lower bound.
+        known = [value for value in values if value is not None]
+        return sum(known) if known or not left else None
+
+    room = about(total([step.bytes for step in left]), size, not left)
+    time = about(total([step.seconds for step in left]), duration, not left)
+    table = align([*cells, ("still", "", "", "", room, time, "", "")], right=[3, 4, 5])
+    notes += ["", *table, "~ is approximate; empty cells are unknown. Typical times are of 2 cores of an AMD EPYC."]
+    if any(EACH_SPLIT in Path(step.out).parts for step in steps):
+        notes.append(f"{EACH_SPLIT} stands for each split of the captions, and rows are those of all splits.")
+    return "\n".join(notes).lstrip("\n")
 
 
 app = verb(run, WORKERS, JudgeParams, "resamples gate", "judge")
