@@ -44,7 +44,7 @@ from relabel.sources.words.shards import (
     VECTORS_FILE,
     WordBags,
     count_words,
-    coverage,
+    record_oov,
     record_vectors,
     vectors_of_words,
     vectors_step,
@@ -125,7 +125,7 @@ class Cbow(VectorSource[CbowParams]):
             # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         table = record_vectors(work, file, self.params.tokenizer if self.params.weighting == "mean" else "spacy")
-        work.metadata |= coverage(counts(), set(table["word"].to_pylist()), zeros)
+        record_oov(work, counts(), set(table["word"].to_pylist()), zeros)
         # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 

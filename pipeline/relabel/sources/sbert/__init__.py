@@ -18,6 +18,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.runtime import Runtime
+from relabel.core.tables import plural
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import INT8, Encoding, Paths, SourceParams
@@ -102,7 +103,9 @@ class Sbert(VectorSource[SbertParams]):
         yield shards.step(f"sentence embeddings ({files.name})", make_shard, plain=True)
         shards.record_failed(work)
         cut = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
-        warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
+        warning = (
+            f"{plural(cut, 'caption is', 'captions are')} longer than {encoder.max_length} tokens: the rest is not read"
+        )
         work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
         work.metadata |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
         work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
