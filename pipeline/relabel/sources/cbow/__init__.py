@@ -38,6 +38,7 @@ from relabel.sources.cosine import (
     read_vectors,
     vectors_from_table,
 )
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.sources.words.params import VECTORS, WordVectorParams
 from relabel.sources.words.shards import (
@@ -94,6 +95,7 @@ class Cbow(VectorSource[CbowParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of unit vectors (see `make_vector_table`); zeros for a caption without a known word."""
         shards, file = Shards(corpus, rows, rows_per_shard), self.params.find_file(runtime.data)
+        warn_unspaced(shards, work)
 
         @cache
         def vectors() -> tuple[dict[str, int], NDArray[np.float32]]:

@@ -33,6 +33,7 @@ from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.features import BOUNDS, I4, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.store.manifest import read_columns, read_parts, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task
@@ -102,6 +103,7 @@ class Cider(Source[CiderParams]):
         documents = self._documents(corpus, rows) if background is None else References.of([])
         count = len(documents) if background is None else background[2]
         shards = Shards(corpus, rows, rows_per_shard)
+        warn_unspaced(shards, work)
         if count == 1:
             work.warn("document frequencies come from one image: every idf and every relevance is 0")
         vocabulary = cache(lambda: Vocabulary.read(work.folder / VOCABULARY))

@@ -41,6 +41,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
 from relabel.sources.base import Encoding, Paths, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
@@ -113,6 +114,7 @@ class Wmd(Source[WmdParams]):
         """
         p, shards, stop_words = self.params, Shards(corpus, rows, rows_per_shard), StopWords.of(self.params.stop_words)
         file = p.find_file(runtime.data)
+        warn_unspaced(shards, work)
         numbers = cache(partial(_read_word_numbers, work.folder))
 
         def split(part: range) -> WordBags:
