@@ -285,7 +285,8 @@ def run(
     Returns
     -------
     EvaluationResult
-        `report` holds the tables, `problems` the labels that could not be built, `paths` the written folders.
+        `report` holds the tables, `problems` the labels that could not be built, `warnings` what the artefacts warn
+        of, `paths` the written folders.
 
     Raises
     ------

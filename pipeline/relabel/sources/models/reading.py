@@ -40,12 +40,12 @@ class Reading(NamedTuple):
         sample, option = f"in a sample of {count:,}: " if count < captions else "", f"--set sources.{label}"
         if share > _UNKNOWN:
             problem = f"does not know all words of {np.count_nonzero(self.unknown):,} of {count:,} captions"
-            remedy = f"Use a multilingual model: {option}.model={MULTILINGUAL}, in Python model="
+            remedy = f"Use a multilingual model: {option}.model={MULTILINGUAL} (model= in Python)"
             unknown = f"{share:.1%} of the tokens are unknown or single letters"
             yield f"{sample}{model} {problem}: {unknown}. {remedy}; see {_PAGE}"
         if cut > _CUT * count:
             problem = f"{plural(cut, 'caption is', 'captions are')} longer than {max_length:,} tokens"
-            remedy = f"Raise the limit ({option}.max_length=, in Python max_length=) or use another model"
+            remedy = f"Raise the limit ({option}.max_length=N, max_length= in Python) or use another model"
             yield f"{sample}{problem}: the rest is not read. {remedy}; see {_PAGE}"
 
 
