@@ -52,7 +52,8 @@ def run(
     outcome = run_stages(project, split, label, mirror)
     # Tables are the result of a judged split; of others it is the lookup.
     if not outcome.report.tables and outcome.lookups:
-        common.show({"lookups": [str(path) for path in outcome.lookups]}, READ_LOOKUP.format(outcome.lookups[0]))
+        data = {"lookups": [str(path) for path in outcome.lookups], "warnings": outcome.data["warnings"]}
+        common.show(data, READ_LOOKUP.format(outcome.lookups[0]))
         report_outcome(outcome)
     else:
         if outcome.report.tables and not full:

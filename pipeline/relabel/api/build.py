@@ -6,9 +6,11 @@ and calls the stage of the same name in `relabel.stages`, which offers more cont
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
@@ -283,7 +285,8 @@ def run(
     Returns
     -------
     EvaluationResult
-        `report` holds the tables, `problems` the labels that could not be built, `paths` the written folders.
+        `report` holds the tables, `problems` the labels that could not be built, `warnings` what the artefacts warn
+        of, `paths` the written folders.
 
     Raises
     ------
@@ -392,4 +395,14 @@ def _columns(captions: Any) -> Any:
 
 
 def _open(project: Project, label: str, split: str) -> Label:
-    return Label(project, label, split, stages.open_label(project, label, split))
+    opened = Label(project, label, split, stages.open_label(project, label, split))
+    for text in opened.warnings:
+        _warn_once(f"{label}: {text}")
+    return opened
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn of a text, once per process."""
+    # At the line that called `load` or `encode`, past `_open` and the decorator.
+    warnings.warn(text, stacklevel=5)

@@ -14,6 +14,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
+from relabel.stages.encode import label_warnings
 from relabel.stages.nearest import Hit, nearest, search_labels
 
 
@@ -73,6 +74,11 @@ class Label:
         """Ids of the images whose captions are covered, in the order of the corpus."""
         rows, image = self.relevance.rows, self.corpus.image
         return self.corpus.image_ids[int(image[rows.start]) : int(image[rows.stop - 1]) + 1]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the encoding warns of, such as captions that the model cannot read; empty if there is nothing."""
+        return label_warnings(self.project, self.name, self.split)
 
     def block(
         self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None

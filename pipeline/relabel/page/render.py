@@ -35,12 +35,14 @@ class OpenLabel:
     """A label of the page.
 
     `uses`: its model or word vectors.
+    `warnings`: those of its encoding.
     `table`: its exact neighbours among all captions of the split, at least `NEAREST`, where they have been found.
     """
 
     source: Source[Any]
     relevance: Relevance
     uses: str | None
+    warnings: Sequence[str]
     table: ArtefactRef | None
 
 
@@ -78,7 +80,8 @@ def make_page(
         "distributions": {name: figure for name, figure in figures.items() if figure["data"]},
         "searched": {name: one._asdict() for name, one in nearest.items()},
     }
-    return render_page(title, facts, report.tables, data, false_negatives)
+    warnings = [f"{name}: {text}" for name, one in labels.items() for text in one.warnings]
+    return render_page(title, facts, report.tables, data, false_negatives, warnings)
 
 
 def _count(number: int, noun: str) -> str:
@@ -112,6 +115,7 @@ def render_page(
     tables: Sequence[Table],
     data: Mapping[str, Any],
     false_negatives: Table | None = None,
+    warnings: Sequence[str] = (),
 ) -> str:
     """Return the HTML of a page; `data` has what its script shows."""
     from plotly.offline import get_plotlyjs
@@ -119,6 +123,7 @@ def render_page(
     values = {
         "title": escape(title),
         "facts": _items(facts),
+        "warnings": f'<ul class="alert">{_items(warnings)}</ul>' if warnings else "",
         "style": _asset("page.css"),
         "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(tables)),
         "false_negatives": "" if false_negatives is None else _table(false_negatives, opened=True),

@@ -61,6 +61,7 @@ def run(
         if result.report.tables:
             merged.report, merged.rates = result.report, result.rates
         merged.problems += [(f"{label} of {part}", error) for label, error in result.problems]
+        merged.warnings += [(f"{name} of {part}", text) for name, text in result.warnings]
         merged.paths |= {f"{name} of {part}": path for name, path in result.paths.items()}
         merged.lookups += result.lookups
         merged.pages += result.pages

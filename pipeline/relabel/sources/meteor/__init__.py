@@ -27,6 +27,7 @@ from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.meteor.jar import MeteorScorer, normalise, normaliser, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import input_sha256
@@ -84,7 +85,9 @@ class Meteor(Source[MeteorParams]):
             row = np.arange(part.start, part.stop, dtype=np.int32)
             return pa.table({"row": row, "words": pa.array(words, pa.string())})
 
-        yield Shards(corpus, rows, rows_per_shard).step("METEOR's words", make_shard)
+        shards = Shards(corpus, rows, rows_per_shard)
+        warn_unspaced(shards, work)
+        yield shards.step("METEOR's words", make_shard)
         work.metadata["tokenizer"] = "ptb"
 
     @override
