@@ -1,6 +1,7 @@
 """Captions as rules leave them, and the checked, sorted and numbered table that is built from them.
 
-The natural order of ids, in which digits sort as numbers, defines the rows.
+Images are in the natural order of their ids, in which digits sort as numbers. The captions of an image are in the order
+of the file, or of their positions if the file has them (`IMAGE#K`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ SCHEMA = pa.schema(
 )
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0."""
 
-_FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
+_FILE_SCHEMA = pa.schema(
+    {
+        **{name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")},
+        "position": pa.int32(),
+    }
+)
 """Columns of captions in file order."""
 
 LONGEST = 10_000
@@ -46,13 +52,18 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 class Caption(NamedTuple):
-    """One caption from a reader. `where` is its file and line or record, for messages."""
+    """One caption from a reader.
+
+    `where`: file and line or record, for messages.
+    `position`: orders the captions of an image; equal positions are in the order of the file.
+    """
 
     caption_id: str
     image_id: str
     split: str
     text: str
     where: str = ""
+    position: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +110,7 @@ class CaptionRows:
 
 
 def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
-    """Check and sort captions by split, then image id and caption id in natural order.
+    """Check captions and sort them by split, image id in natural order, and position.
 
     `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
     the captions, for the error of none.
@@ -118,25 +129,19 @@ def _sort(columns: pa.Table) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
     images = columns["image_id"].dictionary_encode().combine_chunks()
-    id_rank = natural_rank(columns["caption_id"])
     image_rank = natural_rank(images.dictionary)[images.indices.to_numpy()]
-    # The last key of `lexsort` is the first to sort by.
-    order = np.lexsort((id_rank, image_rank, split))
+    # The last key of `lexsort` is the first to sort by, and equal keys stay in the order of the file.
+    order = np.lexsort((columns["position"].to_numpy(), image_rank, split))
     # A new image begins where rank or split changes. Position counts the rows since.
     by_order = image_rank[order], split[order]
     image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
     starts = np.searchsorted(image, np.arange(image[-1] + 1))
+    id_rank = pc.rank(columns["caption_id"], tiebreaker="dense").to_numpy()
     # An image in two splits is two groups of rows.
-    if len(np.unique(id_rank)) < len(order) or len(np.unique(image_rank)) <= image[-1]:
+    if id_rank.max() < len(order) or len(np.unique(image_rank)) <= image[-1]:
         _refuse(columns, id_rank, image_rank, split)
     position = np.arange(len(order)) - starts[image]
-    return CaptionRows(
-        columns.select(["caption_id", "image_id", "text"]),
-        order,
-        by_order[1],
-        image.astype(np.int32),
-        position.astype(np.int32),
-    )
+    return CaptionRows(columns, order, by_order[1], image.astype(np.int32), position.astype(np.int32))
 
 
 def natural_key(identifier: str) -> str:
@@ -176,7 +181,7 @@ def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
             yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
         # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
-            where = next(c.where for c in chunk if not all(map(is_unicode, c)))
+            where = next(c.where for c in chunk if not is_unicode("".join(map(str, c))))
             raise CheckError("not Unicode text", where=where) from error
 
 
@@ -187,6 +192,10 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _caption(table: pa.Table, number: int) -> Caption:
+    return Caption(*table.select(Caption._fields).slice(number, 1).to_pylist()[0].values())
 
 
 def _checked(table: pa.Table) -> pa.Table:
@@ -206,7 +215,7 @@ def _checked(table: pa.Table) -> pa.Table:
     rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
     if found := {fault: row for fault, row in rows.items() if row >= 0}:
         fault = min(found, key=found.__getitem__)
-        caption = Caption(*table.slice(found[fault], 1).to_pylist()[0].values())
+        caption = _caption(table, found[fault])
         todo = "Give every caption the id of its image, or remove the caption." if "image" in fault else None
         raise CheckError(fault.format(caption), where=caption.where, todo=todo)
     return table
@@ -221,7 +230,7 @@ def _refuse(
     for number, (rank, image, part) in enumerate(zip(id_rank, image_rank, split, strict=True)):
         first, earlier = first_of_id.setdefault(rank, number), split_of_image.setdefault(image, part)
         if first != number or earlier != part:
-            caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
+            caption = _caption(columns, number)
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
             todo = None
             if first != number:

@@ -1,6 +1,7 @@
 """The corpus: the table of all captions, with one row per caption. Row numbers are assigned only there.
 
-Rows are sorted by (split, image, position), so that a split is a range of rows, and so are the captions of an image.
+Rows are sorted by split, image and position, so a split is a range of rows, and so are the captions of an image. Images
+are in the natural order of their ids, and the captions of an image in the order of the file.
 `relabel.corpus.readers` reads captions of any format, and `relabel.corpus.build` makes the table.
 """
 

@@ -169,6 +169,9 @@ def test_token_files(tmp_path: Path) -> None:
     path = write(tmp_path / "named.tsv", TOKENS.replace('"', ""))
     captions = read(path, columns=("image", "caption"))
     assert [caption.image_id for caption in captions] == ["d:1.jpg", "d:1.jpg", "d:2.jpg", "d:2.jpg"]
+    # Positions order the captions of an image, wherever they are in the file.
+    mixed = Corpus.from_captions(read(write(tmp_path / "mixed.token", "1.jpg#2\tc\n2.jpg#0\td\n1.jpg#0\ta\n")))
+    assert (mixed.caption_ids, mixed.texts) == (["d:1.jpg#0", "d:1.jpg#2", "d:2.jpg#0"], ["a", "c", "d"])
     chinese = write(tmp_path / "f8kcn.caption.txt", "1.jpg#zhc#0 一辆 手推车\n1.jpg#zhc#1 手推车\n")
     assert rows(chinese) == [("1.jpg#zhc#0", "一辆 手推车"), ("1.jpg#zhc#1", "手推车")]
 

@@ -1,5 +1,6 @@
-"""Contract: a corpus has one row per caption, sorted by split, image id and caption id in natural order. Invalid
-captions are refused with their position. The digest depends on the values only.
+"""Contract: a corpus has one row per caption, sorted by split and image id in natural order; the captions of an image
+are in the order of the file, or of their positions. Invalid captions are refused with their place. The digest depends
+on the values only.
 
 Contract: ranks sort as natural keys, for ids of any form and in any order.
 
@@ -39,10 +40,14 @@ def make(images: int = 13, seed: int = 0) -> list[Caption]:
     return captions
 
 
-def test_rows_are_in_natural_order() -> None:
+@pytest.mark.parametrize("positions", [False, True])
+def test_images_are_in_natural_order_and_their_captions_in_that_of_the_file(positions: bool) -> None:
     captions = make()
+    if positions:
+        captions = [c._replace(position=int(c.caption_id[2:]) % 3) for c in captions]
     corpus = Corpus.from_captions(captions)
-    expected = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), int(c.caption_id[2:])))
+    # The sort is stable.
+    expected = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), c.position))
     assert corpus.table.schema == SCHEMA
     assert corpus.caption_ids == [c.caption_id for c in expected]
     assert corpus.texts == [c.text for c in expected]
@@ -91,7 +96,8 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
     corpus = Corpus.from_captions(make())
     pieces = [corpus.table.slice(a, 7) for a in range(0, len(corpus), 7)]
     assert Corpus.from_table(pa.concat_tables(pieces)).digest == corpus.digest
-    assert Corpus.from_captions(reversed(make())).digest == corpus.digest
+    by_image = sorted(make(), key=lambda c: c.image_id, reverse=True)
+    assert Corpus.from_captions(by_image).digest == corpus.digest
     digests = {corpus.digest}
     for field, value in (("text", "other"), ("image_id", "d:99"), ("caption_id", "d:99999"), ("split", "val")):
         captions = [c for c in make() if c.image_id != "d:0"] + [Caption("d:5000", "d:0", "train", "x")]

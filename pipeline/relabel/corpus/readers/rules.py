@@ -155,7 +155,7 @@ class Rules:
                 else:
                     self._weigh(text, where)
                     caption = (f"{image}#{start + k}" if image else "") if given is None else given[k]
-                    yield Caption(caption, image, split, text, where)
+                    yield Caption(caption, image, split, text, where, start + k)
 
     def _weigh(self, text: str, where: str) -> None:
         """Count a caption; raise if it is too long, or if all captions are too many for the memory."""
