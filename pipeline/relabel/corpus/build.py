@@ -41,9 +41,10 @@ _FILE_SCHEMA = pa.schema(
     {
         **{name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")},
         "position": pa.int32(),
+        "hash": pa.int64(),
     }
 )
-"""Columns of captions in file order."""
+"""Columns of captions in file order. `hash`: of the text, which finds equal ones."""
 
 LONGEST = 10_000
 """Maximum number of characters of an id."""
@@ -70,10 +71,11 @@ class Caption(NamedTuple):
 class CaptionRows:
     """Captions in the row order of a corpus, whose table is made range by range.
 
-    `columns`: captions in file order, with caption_id, image_id and text.
+    `columns`: captions in file order, with caption_id, image_id, text and where.
     `order`: (N,) int64; number in `columns` of the caption of each row.
     `split`: (N,) int8; number of the split of each row.
     `image`, `position`: (N,) int32; columns of `SCHEMA`.
+    `repeats`: numbers in `columns` of captions whose image has their text before, ascending.
     """
 
     columns: pa.Table
@@ -81,6 +83,7 @@ class CaptionRows:
     split: NDArray[np.int8]
     image: NDArray[np.int32]
     position: NDArray[np.int32]
+    repeats: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -94,7 +97,7 @@ class CaptionRows:
     def table(self, rows: range) -> pa.Table:
         """Return the table of a range of rows, with `SCHEMA`."""
         part = slice(rows.start, rows.stop)
-        captions = _take(self.columns, self.order[part])
+        captions = _take(self.columns.select(["caption_id", "image_id", "text"]), self.order[part])
         return pa.table(
             {
                 "row": np.arange(rows.start, rows.stop, dtype=np.int32),
@@ -109,11 +112,13 @@ class CaptionRows:
         )
 
 
-def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
+def arrange(
+    captions: Iterable[Caption], spill: Path | None = None, where: str | None = None, drop_repeats: bool = False
+) -> CaptionRows:
     """Check captions and sort them by split, image id in natural order, and position.
 
     `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
-    the captions, for the error of none.
+    the captions, for the error of none. `drop_repeats`: keep only the first of equal texts of an image.
     """
     tables = map(_checked, _file_tables(captions))
     if spill is None:
@@ -122,26 +127,43 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str |
         columns = map_tables(spill, tables, _FILE_SCHEMA)
     if not len(columns):
         raise CheckError("no captions at all", where=where)
-    return _sort(columns)
+    return _sort(columns, drop_repeats)
 
 
-def _sort(columns: pa.Table) -> CaptionRows:
+def _sort(columns: pa.Table, drop_repeats: bool) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
     images = columns["image_id"].dictionary_encode().combine_chunks()
-    image_rank = natural_rank(images.dictionary)[images.indices.to_numpy()]
+    image_rank = natural_rank(images.dictionary).astype(np.int32)[images.indices.to_numpy()]
     # The last key of `lexsort` is the first to sort by, and equal keys stay in the order of the file.
     order = np.lexsort((columns["position"].to_numpy(), image_rank, split))
-    # A new image begins where rank or split changes. Position counts the rows since.
-    by_order = image_rank[order], split[order]
-    image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
-    starts = np.searchsorted(image, np.arange(image[-1] + 1))
+    # A new image begins where rank or split changes.
+    changes = [np.diff(values[order], prepend=values[order[:1]]) != 0 for values in (image_rank, split)]
+    image = np.cumsum(np.any(changes, axis=0), dtype=np.int32)
+    repeated = _repeated(columns["hash"].to_numpy()[order], image)
+    repeats = np.sort(order[repeated])
+    if drop_repeats:
+        order, image = order[~repeated], image[~repeated]
     id_rank = pc.rank(columns["caption_id"], tiebreaker="dense").to_numpy()
     # An image in two splits is two groups of rows.
-    if id_rank.max() < len(order) or len(np.unique(image_rank)) <= image[-1]:
-        _refuse(columns, id_rank, image_rank, split)
+    if np.bincount(id_rank[order]).max() > 1 or len(np.unique(image_rank)) <= image[-1]:
+        _refuse(columns, order, id_rank, image_rank, split)
+    # Position counts the rows of an image.
+    starts = np.searchsorted(image, np.arange(image[-1] + 1, dtype=np.int32))
     position = np.arange(len(order)) - starts[image]
-    return CaptionRows(columns, order, by_order[1], image.astype(np.int32), position.astype(np.int32))
+    return CaptionRows(columns, order, split[order], image, position.astype(np.int32), repeats)
+
+
+def _repeated(texts: NDArray[np.int64], image: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether the image of each caption has an equal text before it. `texts`: hashes; `image` ascends."""
+    repeated = np.zeros(len(image), np.bool_)
+    starts = np.unique(np.searchsorted(image, image[::_CHUNK])).tolist()
+    # Pieces of whole images bound the memory.
+    for a, b in pairwise([*starts, len(image)]):
+        order = a + np.lexsort((texts[a:b], image[a:b]))
+        same = (np.diff(texts[order]) == 0) & (np.diff(image[order]) == 0)
+        repeated[order[1:][same]] = True
+    return repeated
 
 
 def natural_key(identifier: str) -> str:
@@ -177,8 +199,10 @@ def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
     """Yield captions in tables with `_FILE_SCHEMA`; the place of a caption is its id if it has none."""
     reader = iter(captions)
     while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
+        # Python's hashes have 64 bits and a key for each process: two texts of one image do not meet by chance.
+        columns = [*zip(*chunk, strict=True), [hash(c.text) for c in chunk]]
         try:
-            yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
+            yield pa.table(dict(zip(_FILE_SCHEMA.names, columns, strict=True)), schema=_FILE_SCHEMA)
         # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
             where = next(c.where for c in chunk if not is_unicode("".join(map(str, c))))
@@ -222,12 +246,17 @@ def _checked(table: pa.Table) -> pa.Table:
 
 
 def _refuse(
-    columns: pa.Table, id_rank: NDArray[np.int64], image_rank: NDArray[np.int64], split: NDArray[np.int8]
+    columns: pa.Table,
+    order: NDArray[np.int64],
+    id_rank: NDArray[np.int64],
+    image_rank: NDArray[np.int32],
+    split: NDArray[np.int8],
 ) -> None:
     """Raise for the first caption, in file order, that repeats an id or has an image of another split."""
     first_of_id: dict[int, int] = {}
     split_of_image: dict[int, int] = {}
-    for number, (rank, image, part) in enumerate(zip(id_rank, image_rank, split, strict=True)):
+    for number in sorted(order.tolist()):
+        rank, image, part = (values[number] for values in (id_rank, image_rank, split))
         first, earlier = first_of_id.setdefault(rank, number), split_of_image.setdefault(image, part)
         if first != number or earlier != part:
             caption = _caption(columns, number)

@@ -30,6 +30,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     config = {
         "namespace": params.prefix,
         "rows_per_shard": params.rows_per_shard,
+        "duplicates": params.duplicates,
         **source.config,
     }
     inputs: Inputs = {name: partial(source.sha256, path) for name, path in source.files.items()}
@@ -41,8 +42,12 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
         runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
-    captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
+    where = str(params.path or params.dataset)
+    captions = arrange(source.read(), work.folder / _SPILL, where, params.duplicates == "drop")
     report = describe(captions)
+    if len(captions.repeats):
+        first = captions.columns["where"][int(captions.repeats[0])].as_py()
+        report["repeated"] = {"count": len(captions.repeats), "first": first, "duplicates": params.duplicates}
     _check_counts(params, report)
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     names = [part_name(i, len(shards)) for i in range(len(shards))]
@@ -94,4 +99,8 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
     for reason, found in sorted(report.get("left_out", {}).items()):
         lines.append(("left out", f"{found['count']:,} {reason} (first: {found['first']})"))
+    if repeated := report.get("repeated"):
+        count = f"{repeated['count']:,} caption that repeats a text of its image (first: {repeated['first']})"
+        keep = "kept, which raises the consensus of cider; --set ingest.duplicates=drop leaves them out"
+        lines.append(("repeated", f"{count}; {keep if repeated['duplicates'] == 'keep' else 'left out'}"))
     return lines

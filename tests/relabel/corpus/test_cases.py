@@ -575,6 +575,28 @@ def test_what_was_left_out_is_in_the_summary_the_manifest_and_json(
     assert '"left_out"' in output
 
 
+@pytest.mark.parametrize(
+    ("duplicates", "said", "ids"),
+    [
+        ("keep", "kept, .*ingest.duplicates=drop", ["d:1#0", "d:1#1", "d:1#2"]),
+        ("drop", "left out", ["d:1#0", "d:1#2"]),
+    ],
+)
+def test_repeated_rows_are_said_and_can_be_dropped(
+    duplicates: str, said: str, ids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.csv", "image,caption\n1,a dog\n1,a dog\n1,A dog\n")
+    command = ("ingest", "--dataset", "d", "--path", "a.csv", "--set", f"ingest.duplicates={duplicates}")
+    code, output = invoke(*command)
+    assert code == 0, output
+    assert re.search(rf"repeated +1 caption.* \(first: a.csv:3\); {said}", output), output
+    report = read_manifest(tmp_path / "labels/d/corpus", "corpus").metadata["report"]
+    assert report["repeated"] == {"count": 1, "first": "a.csv:3", "duplicates": duplicates}
+    assert Corpus.open(tmp_path / "labels/d/corpus").caption_ids == ids
+    assert '"repeated"' in invoke(*command, "--json")[1]
+
+
 # Bounded memory
 
 

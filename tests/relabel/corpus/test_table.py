@@ -2,6 +2,8 @@
 are in the order of the file, or of their positions. Invalid captions are refused with their place. The digest depends
 on the values only.
 
+Contract: captions that repeat a text of their image are counted, and left out only where that is asked for.
+
 Contract: ranks sort as natural keys, for ids of any form and in any order.
 
 Contract: every COCO image gets Karpathy's split, from the ids of ECCV Caption and CxC. An unknown id is refused,
@@ -104,6 +106,23 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
         captions[-1] = captions[-1]._replace(**{field: value})
         digests.add(Corpus.from_captions(captions).digest)
     assert len(digests) == 5
+
+
+def test_texts_that_an_image_has_already_are_found_and_dropped() -> None:
+    # Few texts, many images: equal texts of different images are no repeats.
+    captions = [c._replace(text=f"text {int(c.caption_id[2:]) % 3}") for c in make()]
+    kept, dropped = arrange(captions), arrange(captions, drop_repeats=True)
+    seen: set[tuple[str, str]] = set()
+    repeats = [n for n, c in enumerate(captions) if (c.image_id, c.text) in seen or seen.add((c.image_id, c.text))]
+    assert (kept.repeats.tolist(), dropped.repeats.tolist()) == (repeats, repeats) != ([], [])
+    assert len(kept) == len(captions)
+    without = Corpus.from_captions(c for n, c in enumerate(captions) if n not in repeats)
+    assert Corpus.from_table(dropped.table(range(len(dropped)))).digest == without.digest
+    # A row that is there twice, with its id, is refused or dropped.
+    twice = [Caption("d:1", "d:1", "test", "x", "f:1"), Caption("d:1", "d:1", "test", "x", "f:2")]
+    assert len(arrange(twice, drop_repeats=True)) == 1
+    with pytest.raises(CheckError, match="f:2: caption id d:1 appears twice"):
+        arrange(twice)
 
 
 def test_splits_are_ranges_of_rows() -> None:
