@@ -67,6 +67,10 @@ class Caption(NamedTuple):
     position: int = 0
 
 
+RowIds = str | list[str | None] | None
+"""Ids of the captions in a row of a table: one; several in a row of several; None for what was left out."""
+
+
 @dataclass(frozen=True, eq=False)
 class CaptionRows:
     """Captions in the row order of a corpus, whose table is made range by range.

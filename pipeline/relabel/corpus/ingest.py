@@ -9,10 +9,10 @@ import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
-from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, arrange
+from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, RowIds, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.table import table_digest
+from relabel.corpus.table import Corpus, table_digest
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import read_columns
@@ -64,6 +64,19 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     report |= {"left_out": left_out} if left_out else {}
     work.metadata |= {"warnings": source.warnings} if source.warnings else {}
     work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
+
+
+def row_ids(params: IngestParams, runtime: Runtime, corpus: Corpus) -> list[RowIds]:
+    """Return the ids of the captions in each row of the table that a corpus was made of, which is read again."""
+    ids = list[RowIds]()
+    for _ in open_input(params, runtime, ids).read():
+        pass
+
+    def kept(row: RowIds) -> Any:
+        # Captions that repeat a text may have been dropped.
+        return [kept(one) for one in row] if isinstance(row, list) else row if row in corpus.row_of else None
+
+    return [kept(row) for row in ids]
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
