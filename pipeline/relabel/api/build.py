@@ -56,6 +56,11 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ...
 
+    Returns
+    -------
+    Corpus
+        The captions, by image. `ids` has the caption ids of each row of a table.
+
     Raises
     ------
     UsageError
@@ -151,7 +156,7 @@ def label(
     Returns
     -------
     Label
-        Of all captions, whatever their split.
+        Of all captions, whatever their split. Its `ids` follow the rows of `captions`; its `caption_ids` do not.
 
     Raises
     ------

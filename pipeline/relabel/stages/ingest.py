@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import Corpus
+from relabel.corpus.build import RowIds
 from relabel.corpus.params import IngestParams
 from relabel.corpus.preview import preview
 from relabel.corpus.readers import open_input
@@ -48,6 +49,18 @@ def preview_captions(project: Project) -> tuple[str, int | None]:
     if project.config.ingest.url is not None or (params := _known_captions(project)).path is None:
         return "", None
     return preview(params, project.runtime)
+
+
+def row_ids(project: Project, corpus: Corpus) -> list[RowIds]:
+    """Return the ids of the captions in each row of the table that was ingested."""
+    from relabel.corpus import ingest as corpus_ingest
+
+    job = ingest(project)
+    if job.open().metadata["digest"] != corpus.digest:
+        raise CheckError(
+            "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
+        )
+    return corpus_ingest.row_ids(project.captions(project.config), project.runtime, corpus)
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:
