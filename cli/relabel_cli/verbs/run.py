@@ -20,11 +20,23 @@ from relabel.stages.run import run as run_stages
 from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome, show_outcome
 
-READ_LOOKUP = """\
+TRAIN = """\
+import torch
+from torch.utils.data import DataLoader
 from relabel_train.lookup import RelevanceCollate, open_lookup
+from relabel_train.losses import BCLSLoss
+
 lookup = open_lookup("{}")
-loader = DataLoader(dataset, batch_size=128, collate_fn=RelevanceCollate(lookup))  # samples carry a caption_id"""
-"""Lines of a training script that read a lookup."""
+dataset = lookup.table().to_pylist()  # or your own: dicts with image_id and text, or caption_id
+collate = RelevanceCollate(lookup, image_id="image_id", text="text")
+loader = DataLoader(dataset, batch_size=128, shuffle=True, collate_fn=collate)
+criterion = BCLSLoss(reduction="mean")
+for batch, _ in zip(loader, range(3)):
+    scores = torch.rand(batch["relevance"].shape, requires_grad=True)  # your model: images are rows, captions columns
+    loss = criterion(scores, batch["relevance"], batch["same_image"])
+    loss.backward()
+    print(loss.item())"""
+"""A script that reads a lookup and takes three steps of a loss."""
 
 
 def run(
@@ -53,7 +65,7 @@ def run(
     # Tables are the result of a judged split; of others it is the lookup.
     if not outcome.report.tables and outcome.lookups:
         data = {"lookups": [str(path) for path in outcome.lookups], "warnings": outcome.data["warnings"]}
-        common.show(data, READ_LOOKUP.format(outcome.lookups[0]))
+        common.show(data, TRAIN.format(outcome.lookups[0]))
         report_outcome(outcome)
     else:
         if outcome.report.tables and not full:
