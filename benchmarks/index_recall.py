@@ -19,7 +19,7 @@ K = 10
 
 
 def neighbours(folder: Path, *index: str) -> Program:
-    words = ("neighbours", "--label", "cbow", "--candidates", "train", "-k", str(K), "--replace")
+    words = ("neighbours", "--label", "cbow", "--candidates", "train", "-k", str(K))
     return run_relabel(folder, *words, *index)
 
 

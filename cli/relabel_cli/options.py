@@ -34,7 +34,8 @@ READ = ("params", "set", "dataset", "data", "labels", *OUTPUT)
 """Verbs that read a project."""
 COMPUTE = (*READ, "device", "threads", "memory")
 """Verbs that compute with it."""
-BUILD = (*COMPUTE, "replace")
+AGAIN = ("rebuild", "retry_failed")
+BUILD = (*COMPUTE, *AGAIN)
 """Verbs that make an artefact."""
 WORKERS = (*BUILD, "workers", "scheduler")
 """Verbs that make artefacts by tasks among others."""
@@ -71,7 +72,8 @@ class SharedOptions(Parameters):
     workers: int = Field(0, ge=0, le=4096, description="Processes of this machine.")
     scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
     shard: str | None = Field(None, pattern=_SHARE, description="I/N: make every N-th task, from I on.")
-    replace: bool = Field(False, description="Replace results of other parameters.")
+    rebuild: bool = Field(False, description="Build again what is up to date.")
+    retry_failed: bool = Field(False, description="Build again what has failed rows.")
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"flags": ["--json"]})
     skip_missing: bool = Field(False, description="Leave out labels that lack what `relabel fetch` gets.")
     quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
@@ -94,7 +96,7 @@ class SharedOptions(Parameters):
         """Return the runtime of the options."""
         if sum(map(bool, (self.workers, self.scheduler, self.shard))) > 1:
             raise UsageError("--workers, --scheduler and --shard exclude each other", where="command line")
-        names = {"data", "device", "threads", "workers", "scheduler", "replace"}
+        names = {"data", "device", "threads", "workers", "scheduler", *AGAIN}
         same = self.model_dump(include=names, exclude_none=True)
         index, count = map(int, self.shard.split("/")) if self.shard else (0, 0)
         if index > count:

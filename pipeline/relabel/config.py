@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,17 +102,11 @@ class Config(Parameters):
         default_factory=lambda: _sources(DEFAULT_SOURCES)
     )
 
-    _file: Config | None = PrivateAttr(None)
     _models: tuple[Path, str] | None = PrivateAttr(None)
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**(parameters or dict(load_config(None))))
-
-    @property
-    def file(self) -> Config:
-        """The parameters of the file without settings and options; these parameters if nothing overrides them."""
-        return self._file or self
 
     @property
     def exported(self) -> list[str]:
@@ -125,13 +118,6 @@ class Config(Parameters):
         # A shallow copy: the sources get the folder when they are made, and their parameters stay as recorded.
         copy = self.model_copy()
         copy._models = (data, dataset)
-        copy._file = None if self._file is None else self._file.with_models(data, dataset)
-        return copy
-
-    def with_judge(self, judge: JudgeParams) -> Config:
-        """Return the parameters with others of `judge`, as options give them."""
-        copy = self.model_copy(update={"judge": judge})
-        copy._file = self.file
         return copy
 
     def params(self, label: str) -> SourceParams:
@@ -201,12 +187,7 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     # Before any settings, so that one of them can change a parameter of a default label.
     body = {"sources": DEFAULT_SOURCES, **body}
     body = _drop_other_captions(body, with_settings(body, settings, overrides))
-    config = validate(Config, with_settings(body, settings, overrides), where)
-    if settings or any(value is not None for value in overrides.values()):
-        # The file may be valid only with the settings.
-        with suppress(UsageError):
-            config._file = validate(Config, body, where)
-    return config
+    return validate(Config, with_settings(body, settings, overrides), where)
 
 
 def params_file(labels: Path) -> Path | None:

@@ -60,7 +60,7 @@ FIT = (
     " --set embed_dim=8 --set word_dim=8 --set save_every=2 --set log_every=1 --set min_count=1"
 )
 INDEX = "--set neighbours.index=IVF4,Flat"
-MORE = "ingest --path more.jsonl --replace"
+MORE = "ingest --path more.jsonl"
 ENCODED = ("same_image", "cider", "cider_ptb", "word2vec", "sbert", "wmd", "spice", "meteor")
 # The last five bring encodings and neighbours up to date after captions were added.
 STAGES = (

@@ -127,8 +127,8 @@ class Change(NamedTuple):
 MEAN, SIGMA, WIDTH = {"sources.words.pooling": "mean"}, {"sources.cider.sigma": 3.0}, {"tune.word2vec.width": 5}
 INDEX, NO_INDEX = {"neighbours.index": "IVF4,Flat"}, {"neighbours.index": None}
 AS_CIDER = {"sources.words": {"source": "cider", "tokenizer": "lower_split"}}
-MEAN_ONCE = tuple(f"{command} --set sources.words.pooling=mean --replace" for command in (*NEAR, LOOKUP))
-SIGMA_ONCE, WIDTH_ONCE = (f"{ENCODE} --set sources.cider.sigma=3 --replace",), (f"{TUNE} --width 5 --replace",)
+MEAN_ONCE = tuple(f"{command} --set sources.words.pooling=mean" for command in (*NEAR, LOOKUP))
+SIGMA_ONCE, WIDTH_ONCE = (f"{ENCODE} --set sources.cider.sigma=3",), (f"{TUNE} --width 5",)
 OTHER_CORPUS = ("another corpus. Run `relabel tune word2vec --dataset mine`",)
 _NEAR_EXPORTS = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup")
 STALE_NEAR = (*_NEAR_EXPORTS, "ids", "ids of images", "false-negatives")

@@ -13,7 +13,7 @@ from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Split
 from relabel.stages import Job
-from relabel_cli.options import BUILD, READ, TASKS, SharedOptions, group, label_option, verb
+from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
 BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
 WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
@@ -73,7 +73,7 @@ def format_verb(kind: str) -> Any:
 app = group(
     "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
     lookup=verb(lookup, WRITE, ExportLookupParams, "dtype", "export.lookup"),
-    neighbours=verb(neighbours, (*READ, "replace")),
+    neighbours=verb(neighbours, (*READ, *AGAIN)),
     batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, BATCHES, "export.batches"),
     wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},

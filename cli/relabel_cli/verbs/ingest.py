@@ -16,4 +16,4 @@ def ingest(common: SharedOptions) -> None:
     common.run(stages.ingest(common.project()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
 
 
-app = verb(ingest, (*READ, "memory", "replace"), IngestParams, NAMES, "ingest")
+app = verb(ingest, (*READ, "memory", "rebuild"), IngestParams, NAMES, "ingest")

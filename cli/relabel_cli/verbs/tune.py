@@ -15,7 +15,7 @@ from relabel.sources.fuse.fit import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
-TRAIN = (*READ, "device", "threads", "replace")
+TRAIN = (*READ, "device", "threads", "rebuild")
 WORD2VEC = "splits tokenizer context window architecture width epochs min_count seed"
 BERT_STS = "on base revision epochs batch_size learning_rate max_length precision seed"
 FUSE = "on parts free_parts altered_pairs folds seed"
@@ -68,7 +68,7 @@ def model_text(metadata: Mapping[str, Any]) -> str:
 app = group(
     "Train or fit the model of a source.",
     best=verb(best, WORKERS),
-    word2vec=verb(word2vec, (*READ, "replace"), TuneWord2vecParams, WORD2VEC, "tune.word2vec"),
+    word2vec=verb(word2vec, (*READ, "rebuild"), TuneWord2vecParams, WORD2VEC, "tune.word2vec"),
     bert_sts=verb(bert_sts, TRAIN, TuneBertStsParams, BERT_STS, "tune.bert_sts"),
     fuse=verb(fuse, WORKERS, TuneFuseParams, FUSE, "tune.fuse"),
     sbert=verb(sbert, TRAIN, TuneSbertParams, SBERT, "tune.sbert"),

@@ -93,7 +93,7 @@ def correlate(
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")
         judge = judge.model_copy(update={"split": split})
-    project = replace(project, config=project.config.with_judge(judge))
+    project = replace(project, config=project.config.model_copy(update={"judge": judge}))
     result = stages_correlate(project, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
         raise result.problems[0][1]

@@ -90,7 +90,8 @@ class Runtime:
     `workers`: local processes. 0 does all work in this process.
     `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
     `shard`: (i, n); this process makes every n-th task from the i-th on, counted from 1. None makes all.
-    `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
+    `rebuild`: whether artefacts are built again that are up to date.
+    `retry_failed`: whether artefacts with failed rows are built again.
     `kept`: models and programs that stay for further calls, by what decides them. None keeps none.
     """
 
@@ -101,7 +102,8 @@ class Runtime:
     workers: int = 0
     scheduler: str | None = None
     shard: tuple[int, int] | None = None
-    replace: bool = False
+    rebuild: bool = False
+    retry_failed: bool = False
     progress: Progress = SILENT
     kept: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
 

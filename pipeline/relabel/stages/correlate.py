@@ -198,8 +198,8 @@ def correlate(
     """Compare labels with human judgement.
 
     Encodings, judgements and figures that do not exist yet are built. A label that lacks something (Java, a model,
-    vectors) is left out and listed in the result. The report of all labels of the parameter file, without options, is
-    written to `report/SPLIT`.
+    vectors) is left out and listed in the result. The report of all labels of the parameters is written to
+    `report/SPLIT`.
 
     `labels`: names in params.yaml; all if empty. `against`: names of evaluation sets (see `judged_names`), or files of
     judgements (see `relabel.datasets.evaluation_file`). Crisscrossed Captions and ECCV Caption judge encodings of
@@ -281,12 +281,5 @@ def with_baseline(project: Project, labels: Sequence[str], against: Sequence[Aga
 
 
 def is_complete(project: Project, labels: Sequence[str]) -> bool:
-    """Return whether a report is that of the parameter file: of all its labels, and maybe others, without options.
-
-    Labels that lack what `relabel fetch` gets do not count.
-    """
-    config, file = project.config, project.config.file
-    # The split is in the path of the report.
-    judge = file.judge.model_copy(update={"split": config.judge.split})
-    same = (config.sources, config.judge) == (file.sources, judge)
-    return same and (not labels or {*labels} >= {*project.available(file.sources)})
+    """Return whether a report has all labels of the parameters that are available, and maybe others."""
+    return not labels or {*labels} >= {*project.available(project.config.sources)}

@@ -48,7 +48,7 @@ def encode(project: Project, label: str, split: str) -> Job:
         project.folder("encodings", split, label),
         Recipe("encoding", label, config, inputs, fill),
         project.command("encode", label=label, split=split),
-        lambda config: label_values(config, label) | section_values(config, "encode"),
+        label_values(project.config, label) | section_values(project.config, "encode"),
         lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job
@@ -128,7 +128,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
                 captions = plural(manifest.failed, "caption", "captions")
                 message = f"{captions} could not be encoded; first {row}: {reason}"
                 command = project.command("encode", label=label, split=split)
-                todo = f"Their labels are NaN. Run {command} with --replace to try again, or set other parameters."
+                todo = f"Their labels are NaN. Run {command} with --retry-failed to try again, or set other parameters."
                 errors.append((label, PartialError(message, where=str(folder), todo=todo)))
     return errors
 

@@ -91,7 +91,7 @@ def _licence(project: Project) -> str | None:
     from relabel.datasets import load_manifest
 
     fetched = FETCHED.get(project.config.ingest.dataset)
-    if fetched is not None and project.captions(project.config).path is None:
+    if fetched is not None and project.captions().path is None:
         return load_manifest(fetched).licence
     return None
 

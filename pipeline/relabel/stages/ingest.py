@@ -22,16 +22,16 @@ def ingest(project: Project) -> Job:
     """Prepare to build the corpus."""
     from relabel.corpus.ingest import ingest
 
-    params = project.captions(project.config)
+    params = project.captions()
     recipe, command = ingest(params, project.runtime), project.command("ingest", path=params.path)
-    return Job(project, project.folder("corpus"), recipe, command, project.ingest_values)
+    return Job(project, project.folder("corpus"), recipe, command, project.ingest_values(params))
 
 
 def read_captions(project: Project) -> Corpus:
     """Return the corpus or, where it was not ingested, its captions; nothing is written."""
     if (project.folder("corpus") / MANIFEST).exists():
         return project.corpus
-    return Corpus.from_captions(open_input(project.captions(project.config), project.runtime).read())
+    return Corpus.from_captions(open_input(project.captions(), project.runtime).read())
 
 
 def check_captions(project: Project) -> None:
@@ -60,7 +60,7 @@ def row_ids(project: Project, corpus: Corpus) -> list[RowIds]:
         raise CheckError(
             "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
         )
-    return corpus_ingest.row_ids(project.captions(project.config), project.runtime, corpus)
+    return corpus_ingest.row_ids(project.captions(), project.runtime, corpus)
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:
@@ -75,7 +75,7 @@ def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:
 
 def _known_captions(project: Project) -> IngestParams:
     """Return the parameters of the captions, which have a path or can be fetched."""
-    params = project.captions(project.config)
+    params = project.captions()
     if params.path is None and params.dataset not in FETCHED:
         todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
         raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)

@@ -1,8 +1,8 @@
 """What a stage makes: its place, its identity and its work; and the one rule for what exists already.
 
 Every reader of an artefact prepares the job that would make it today, and opens it: the manifest must be that of
-today's parameters and inputs. A build replaces an artefact whose inputs changed, or whose parameters were edited in
-the parameter file. Options and settings do not replace what the parameter file describes, unless `--replace` is given.
+today's parameters and inputs. A build replaces an artefact of other parameters or inputs, and says which parameters
+differ.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.tables import plural
@@ -36,7 +35,7 @@ class Job:
     """An artefact as today's parameters and inputs define it.
 
     `command`: the command that makes the artefact, for messages.
-    `parameters`: returns the parameters as a user writes them, by dotted name.
+    `parameters`: as a user writes them, by dotted name.
     `steps`: returns the steps of the work, which any process may work on; the recipe passes them to `make_steps`.
     """
 
@@ -44,7 +43,7 @@ class Job:
     out: Path
     recipe: Recipe
     command: str
-    parameters: Callable[[Config], Values] = field(default=lambda _: {})
+    parameters: Values = field(default_factory=dict)
     steps: Callable[[Work], Steps] = field(default=lambda _: iter(()))
 
     @property
@@ -54,8 +53,15 @@ class Job:
 
     def run(self) -> tuple[Manifest, bool]:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
-        runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
-        manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
+        project, runtime, record = self.project, self.project.runtime, {PARAMETERS: self.parameters}
+
+        def again(manifest: Manifest) -> bool:
+            # Once per command: several stages need one artefact.
+            rebuilt = runtime.rebuild and self.out not in project.rebuilt
+            return rebuilt or (runtime.retry_failed and manifest.failed > 0)
+
+        manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
+        project.rebuilt.add(self.out)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
         runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
@@ -68,7 +74,7 @@ class Job:
         spec, runtime = self.spec, self.project.runtime
         if current_manifest(self.out, spec) is not None:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
-        check_place(self.out, spec, self.check)
+        check_place(self.out, spec, self.announce)
         work = Work(work_folder(self.out, spec.fingerprint))
         self.recipe.check_inputs()
         make_folder(work.folder)
@@ -86,22 +92,10 @@ class Job:
         for text in texts:
             self.project.note_once(f"warning: {self.recipe.kind} {self.recipe.name}: {text}")
 
-    def check(self, previous: Manifest) -> None:
-        """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
-        config = self.project.config
-        now = described = self.parameters(config)
-        # The file may have no such label.
-        with suppress(RelabelError):
-            described = self.parameters(config.file)
-        changed = differences(previous.provenance.get(PARAMETERS, {}), now)
-        if not changed or self.project.runtime.replace:
-            return
-        name, text = f"{self.recipe.kind} {self.recipe.name}", ", ".join(changed)
-        if now != described:
-            message = f"{name} would be replaced, and options differ from it: {text}"
-            todo = "Edit the file, name the new one otherwise (label, --dataset NAME, --name, --out), or add --replace."
-            raise UsageError(message, where=str(self.out), todo=todo)
-        self.project.note_once(f"{name} is built again: {text}")
+    def announce(self, previous: Manifest) -> None:
+        """Log the parameters in which an artefact that will be replaced differs from this one."""
+        if changed := differences(previous.provenance.get(PARAMETERS, {}), self.parameters):
+            self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is built again: {', '.join(changed)}")
 
     def open(self) -> Manifest:
         """Return the manifest of the artefact, which must be that of today's parameters and inputs.
@@ -143,7 +137,7 @@ class Job:
 
     def _settings(self, manifest: Manifest) -> str:
         """Return the options `--set NAME=VALUE` with which the parameters are those of an artefact; "" if none are."""
-        made, now = manifest.provenance.get(PARAMETERS, {}), self.parameters(self.project.config)
+        made, now = manifest.provenance.get(PARAMETERS, {}), self.parameters
         # The path of captions is recorded relative to the corpus.
         if made.keys() != now.keys() or made.get("ingest.path") != now.get("ingest.path"):
             return ""
@@ -210,9 +204,7 @@ def export_job(
     """Return the job of an export, whose parameters are those of the label and of `export.KIND`."""
     kind = recipe.kind
 
-    def values(config: Config) -> Values:
-        return label_values(config, label) | section_values(config, f"export.{kind}")
-
+    values = label_values(project.config, label) | section_values(project.config, f"export.{kind}")
     command = project.command(f"export {kind}", label=label, split=split)
     return Job(project, project.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
 

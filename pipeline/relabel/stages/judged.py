@@ -12,7 +12,6 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from relabel.config import Config
 from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.statistics import Vector
 from relabel.datasets.evaluation_file import JUDGEMENT_FILES, evaluation_file
@@ -156,11 +155,8 @@ def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
 
 def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:
     """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
-
-    def values(config: Config) -> Values:
-        judge = config.judge.model_dump(mode="json", include={*names})
-        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
-
+    judge = project.config.judge.model_dump(mode="json", include={*names})
+    values = label_values(project.config, label) | {f"judge.{name}": value for name, value in judge.items()}
     return Job(project, out, recipe, command, values)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
@@ -64,17 +63,14 @@ def neighbours(
         # Workers get the resolved splits: the encodings on disk may change while they start.
         make_steps(job, work, neighbours, label, candidates, queries, split)
 
+    # The other parameters are in the path of the table.
+    chosen = {f"neighbours.{name}": getattr(params, name) for name in ("k", "index")}
     job = Job(
         project,
         project.folder("neighbours", candidates, queries, label),
         Recipe("neighbours", label, lambda: config, inputs, fill),
         project.command("neighbours", label=label, candidates=candidates, queries=queries),
-        lambda config: label_values(config, label) | section_values(config, "encode") | _found(config),
+        label_values(project.config, label) | section_values(project.config, "encode") | chosen,
         steps=table.steps,
     )
     return job
-
-
-def _found(config: Config) -> Values:
-    """Return the parameters of the search, except those in the path of the table."""
-    return {"neighbours.k": config.neighbours.k, "neighbours.index": config.neighbours.index}

@@ -28,12 +28,14 @@ class Project:
     `labels`: folder of all artefacts.
     `parent`: the project whose captions include this one's. Models are trained on the captions of the parent, so that a
         label has the same model in both.
+    `rebuilt`: artefacts that this command has built or found.
     """
 
     config: Config
     runtime: Runtime
     labels: Path = Path("labels")
     parent: Project | None = field(default=None, kw_only=True)
+    rebuilt: set[Path] = field(default_factory=set, kw_only=True, compare=False)
     _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
@@ -57,9 +59,9 @@ class Project:
         reusable = manifest is not None and manifest.provenance[PARAMETERS]["ingest.path"]
         return None if not reusable or self.config.ingest.has_location else manifest
 
-    def captions(self, config: Config) -> IngestParams:
-        """Return the parameters of the corpus; where they name no captions, those of before with what is given now."""
-        params = config.ingest
+    def captions(self) -> IngestParams:
+        """Return the parameters of the corpus; if they name no captions, those of before with what is given now."""
+        params = self.config.ingest
         if params.url is not None:
             if params.path is not None:
                 raise UsageError("path and url exclude each other", where="ingest")
@@ -74,9 +76,8 @@ class Project:
         given = params.model_dump(include=params.model_fields_set)
         return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
 
-    def ingest_values(self, config: Config) -> dict[str, Any]:
+    def ingest_values(self, params: IngestParams) -> dict[str, Any]:
         """Return the parameters of the corpus by dotted name; the path from the corpus, so that both can be moved."""
-        params = self.captions(config)
         values = params.model_dump(mode="json", exclude={"dataset", "url"})
         if params.path is not None:
             # Links stay: the captions are what they lead to when the path is read again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def model_job(project: Project, name: str, recipe: Recipe, out: Path | None = No
     out = out or model_folder(project, name)
     # Before the inputs of the model are looked for.
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
-    return Job(project, out, recipe, project.command(f"tune {name}"), partial(section_values, section=f"tune.{name}"))
+    return Job(project, out, recipe, project.command(f"tune {name}"), section_values(project.config, f"tune.{name}"))
 
 
 def int8_encoder(project: Project, label: str) -> Job:

@@ -81,15 +81,15 @@ def build(
     out: Path,
     recipe: Recipe,
     progress: Progress = SILENT,
-    retry: bool = False,
-    check: Callable[[Manifest], None] | None = None,
+    again: Callable[[Manifest], bool] = lambda _: False,
+    replacing: Callable[[Manifest], None] = lambda _: None,
     record: Mapping[str, Any] | None = None,
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
 
-    `out`: folder of the artefact. It is replaced only when the new artefact is complete. `retry`: whether to build an
-    artefact with failed rows again. `check`: takes the manifest of another artefact that would be replaced, and may
-    raise to keep it. `record`: entries of the manifest's `provenance`. Returns `built`: False if the artefact existed
+    `out`: folder of the artefact. It is replaced only when the new artefact is complete. `again`: whether to build an
+    artefact again that is up to date. `replacing`: takes the manifest of the artefact that will be replaced. `record`:
+    entries of the manifest's `provenance`. Returns `built`: False if the artefact existed
     already with the same fingerprint.
     """
     spec = recipe.spec
@@ -97,22 +97,22 @@ def build(
     leftovers = folder, folder.with_name(folder.name + _OLD)
     try:
         # A complete artefact needs no lock, so that readers of a read-only folder never write.
-        current = current_manifest(out, spec, retry)
+        current = current_manifest(out, spec, again)
         if current and not any(map(Path.exists, leftovers)):
             return current, False
         if not current:
             # A refused folder must stay untouched, so this comes before a lock file is made beside it.
-            check_place(out, spec, check)
+            check_place(out, spec, replacing)
         with exclusive(out, folder.parent, progress):
             # Another run may have built the artefact while this one waited for the lock, or was killed at its end.
-            if current := current_manifest(out, spec, retry):
+            if current := current_manifest(out, spec, again):
                 for path in leftovers:
                     _remove(path)
                 return current, False
             # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
             current = current_manifest(folder, spec) or _fill(folder, recipe, record)
             # The work may have taken hours, and `out` may hold other files by now.
-            check_place(out, spec, check)
+            check_place(out, spec)
             _move(folder, current, out)
             # Unfinished work under other parameters or inputs is given up after a build only.
             for pattern in (name := f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", name + _OLD):
@@ -123,11 +123,11 @@ def build(
         raise system_error(error, out) from error
 
 
-def current_manifest(out: Path, spec: Spec, retry: bool = False) -> Manifest | None:
+def current_manifest(out: Path, spec: Spec, again: Callable[[Manifest], bool] = lambda _: False) -> Manifest | None:
     """Return the manifest of the artefact of a spec if it is complete, judged by names and sizes of its files."""
     with suppress(OSError, MissingError, CheckError):
         manifest = open_artefact(out, spec.kind)
-        if manifest.fingerprint == spec.fingerprint and not (retry and manifest.failed):
+        if manifest.fingerprint == spec.fingerprint and not again(manifest):
             return manifest
     return None
 
@@ -213,12 +213,12 @@ def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
             yield path
 
 
-def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None = None) -> None:
+def check_place(out: Path, spec: Spec, replacing: Callable[[Manifest], None] = lambda _: None) -> None:
     """Raise if a folder holds anything but an older artefact of the same kind and name, which may be replaced.
 
     The name of a model is not compared: it describes how the model was made, and the folder is the user's choice.
 
-    `check`: see `build`.
+    `replacing`: see `build`.
     """
     move_away = "Choose another name or folder, or move this one away."
     if out.name in ("", ".."):
@@ -235,5 +235,4 @@ def check_place(out: Path, spec: Spec, check: Callable[[Manifest], None] | None 
     for path in foreign_files(out, manifest.files):
         message = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
         raise CheckError(message, where=str(out), todo=f"Move {path} away, and run again.")
-    if check is not None and manifest.fingerprint != spec.fingerprint:
-        check(manifest)
+    replacing(manifest)

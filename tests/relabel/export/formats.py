@@ -46,5 +46,5 @@ def exported(
 ) -> tuple[Path, Manifest]:
     """Export with other parameters of a format in place of an earlier export; return the folder and its manifest."""
     other = with_params(project, kind, **values)
-    job = stages.export(replace(other, runtime=replace(other.runtime, replace=True)), kind, label, split)
+    job = stages.export(replace(other, runtime=replace(other.runtime, rebuild=True)), kind, label, split)
     return job.out, job.run()[0]

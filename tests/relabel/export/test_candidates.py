@@ -99,7 +99,7 @@ def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_pa
     def judged(tasks: tuple[Task, ...]) -> EvaluationResult:
         judge = project.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
         config = project.config.model_copy(update={"sources": sources, "judge": judge})
-        runtime = replace(project.runtime, replace=True)
+        runtime = replace(project.runtime, rebuild=True)
         return correlate(replace(project, config=config, runtime=runtime), ["scored"], ["cxc"])
 
     result = judged(("sits",))

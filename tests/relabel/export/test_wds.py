@@ -49,7 +49,7 @@ def keys(project: Project) -> list[str]:
 def exported(project: Project, shards: Path | None, label: str = "cbow", **params: Any) -> tuple[Path, Any]:
     """Export a side-car in place of an earlier one; return its folder and the metadata of its manifest."""
     given = params if shards is None else params | {"shards": str(shards)}
-    other = with_params(replace(project, runtime=replace(project.runtime, replace=True)), "wds", **given)
+    other = with_params(replace(project, runtime=replace(project.runtime, rebuild=True)), "wds", **given)
     job = stages.export_wds(other, label, "all")
     return job.out, job.run()[0].metadata
 

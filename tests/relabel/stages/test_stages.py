@@ -25,6 +25,7 @@ from relabel.stages import Project
 from relabel.stages.correlate import correlate
 from relabel.stages.judged import open_scores
 from relabel.stages.run import plan_run, run
+from relabel.store.manifest import MANIFEST
 
 SMALL = [
     "ingest.format=jsonl",
@@ -125,24 +126,27 @@ def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     }
 
 
-def test_only_the_report_of_the_parameter_file_is_written(small: Path) -> None:
+def test_the_report_of_all_labels_is_written_and_follows_the_parameters(small: Path) -> None:
     outcome = run(project())
     assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
-    before = {p: p.read_bytes() for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock"}
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+    correlate(Project(load_config(None), Runtime()), [], ["cxc"])
+    written = [p for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock" and p.name != MANIFEST]
+    before = {p: p.read_bytes() for p in written}
     more = "sources.more={source: cider, tokenizer: lower_split, sigma: 3}"
     for settings, labels in (([], ["cider"]), ([more], ["cider", "more"])):
         trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
         assert trial.paths == {}
         assert {r["label"] for r in trial.report.records} == {"same_image", "cider", *labels}
         assert any("two captions of one image" in note and "cider 0." in note for note in trial.report.tables[0].notes)
-    # What the file describes is not replaced by options.
-    for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.leave_one_out", "true")):
-        with pytest.raises(UsageError, match=name):
-            correlate(Project(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
     assert {p: p.read_bytes() for p in before} == before
-    written = correlate(Project(load_config(None), Runtime()), ["cider", "same_image"], ["cxc"])
-    assert written.paths["tables, pictures"].name == "val"
+    # Options build again what they change, and without them the same bytes come back.
+    for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.leave_one_out", "true")):
+        correlate(Project(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
+        assert {p: p.read_bytes() for p in before} != before
+        complete = correlate(Project(load_config(None), Runtime()), [], ["cxc"])
+        assert complete.paths["tables, pictures"].name == "val"
+        assert {p: p.read_bytes() for p in before} == before
 
 
 @pytest.mark.parametrize(("leave_one_out", "pooling"), [("false", "set"), ("true", "max")])

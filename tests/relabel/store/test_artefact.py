@@ -131,8 +131,8 @@ def test_failed_rows_are_built_again_on_request_only(rows: int, out: Path) -> No
     manifest, _ = build(out, recipe(fill))
     assert manifest.identity == (f"{manifest.fingerprint} without abc" if rows else manifest.fingerprint)
     assert not build(out, recipe(never))[1]
-    assert build(out, recipe(fill), retry=True)[1] == bool(rows)
-    mended, built = build(out, recipe(), retry=True)
+    assert build(out, recipe(fill), again=lambda manifest: manifest.failed > 0)[1] == bool(rows)
+    mended, built = build(out, recipe(), again=lambda manifest: manifest.failed > 0)
     assert (built, mended.identity) == (bool(rows), manifest.fingerprint)
 
 
