@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -362,12 +363,12 @@ def holds_captions(value: Any) -> bool:
 
 def _is_by_image(body: Mapping[str, Any], name: str) -> bool:
     """Return whether an object has captions, or records with captions, by the names of images."""
-    values = [value for value in body.values() if value not in ("", None, [], {})]
+    values = list(islice((value for value in body.values() if value not in ("", None, [], {})), 1000))
     # Captions, lists of them and records of them, and not names of files.
     heads = [(value, _head(value) if isinstance(value, list) else value) for value in values]
     texts = [one for one, v in heads if (usual_texts(v) if isinstance(v, dict) else isinstance(v, str))]
     captions = [one for one in texts if not (isinstance(one, str) and _PICTURE.fullmatch(one))]
-    images = {key for key in body if _PICTURE.fullmatch(key) and not _known([key])}
+    images = {key for key in body if _PICTURE.fullmatch(key) and not ("/" in key and _known([key]))}
     if 2 * len(images) < len(body) or 2 * len(captions) < len(values) or not values:
         # Of names without an ending, settings have no captions of several words.
         words = sum(not isinstance(value, str) or " " in value.strip() for value in captions)
