@@ -23,11 +23,11 @@ Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 """Function of the ids of N captions and of their N images that returns the split of each image."""
 
 _WORDS: dict[str, Split] = {"train": "train", "training": "train", "restval": "train", "val": "val", "valid": "val"}
-_WORDS |= {"validation": "val", "dev": "val", "test": "test", "testing": "test", "testall": "test"}
+_WORDS |= {"validation": "val", "minival": "val", "dev": "val", "test": "test", "testing": "test", "testall": "test"}
 
 
 def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
-    """Return the split that a word means, in any case, also with a year or "set"; None for any other word.
+    """Return the split that a word means, in any case, also with a number, "1k" or "set"; None for any other word.
 
     `names`: further words.
 
@@ -36,7 +36,7 @@ def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
     """
     word = name.strip().lower()
     own = {key.strip().lower(): split for key, split in names.items()}
-    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|(19|20)\d\d)$", "", word))
+    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
 
 
 def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:

@@ -131,6 +131,7 @@ def test_two_rows_of_a_table_of_images_are_never_one_image(tmp_path: Path) -> No
         """[u'A man pulls a cart', u"The porter's cart"]""",
         """{'A man pulls a cart', "The porter's cart"}""",
         """array(['A man pulls a cart', "The porter's cart"], dtype=object)""",
+        """  [np.str_('A man pulls a cart'), np.str_("The porter's cart")]""",
     ],
 )
 def test_a_list_that_was_written_as_text(tmp_path: Path, field: str) -> None:
@@ -138,6 +139,15 @@ def test_a_list_that_was_written_as_text(tmp_path: Path, field: str) -> None:
     path = write(tmp_path / "a.csv", f'image,captions\n1.jpg,"{quoted}"\n2.jpg,"[]"\n3.jpg,"(a dog)"\n')
     expected = [("1.jpg#0", "A man pulls a cart"), ("1.jpg#1", "The porter's cart"), ("3.jpg#0", "(a dog)")]
     assert rows(path) == expected
+
+
+def test_a_list_of_images_that_was_written_as_text(tmp_path: Path) -> None:
+    for field in ("[np.str_('é.jpg'), np.str_('7')]", '["\\u00e9.jpg", "7"]', "('é.jpg', '7')", "['é.jpg', 7.0]"):
+        quoted = field.replace('"', '""')
+        path = write(tmp_path / "a.csv", f'images,text\n"{quoted}",a dog\n"[]",two cats\n[y],x\n')
+        source = opened(path)
+        assert [caption.image_id for caption in captions_of(source)] == ["d:é.jpg", "d:7", "d:[y]"]
+        assert source.left_out == {"record without an image": (1, f"{path}:3")}
 
 
 def test_a_missing_text_in_a_list_keeps_the_positions_of_the_others(tmp_path: Path) -> None:
@@ -184,6 +194,7 @@ def test_token_files(tmp_path: Path) -> None:
     [
         *(("Train", "train"), ("train2014", "train"), ("restval", "train"), ("valid", "val"), ("VALIDATION", "val")),
         *(("dev", "val"), ("val2017", "val"), ("testing", "test"), (" Test ", "test"), ("TestSet", "test")),
+        *(("test1", "test"), ("val1k", "val"), ("train0", "train"), ("minival2014", "val")),
     ],
 )
 def test_words_for_splits(tmp_path: Path, word: str, split: str) -> None:
@@ -396,6 +407,14 @@ TALK = {
         ([{"image": 7, "caption_0": "a", "caption_10": "c", "Caption_2": "b"}], {}, "7#0 a; 7#1 b; 7#2 c"),
         ([{"query_text": "x", "image_ids": [11, 12]}], {}, "11#0 x; 12#0 x"),
         ({"images": [{"file_name": "a.jpg", "title": "x"}]}, {}, "a.jpg#0 x"),
+        ({"a.jpg": [{"raw": "x"}, {"raw": "y"}], "b.jpg": []}, {}, "a.jpg#0 x; a.jpg#1 y"),
+        ({"COCO_1": "a dog", "COCO_2": ["x", "y"]}, {}, "COCO_1#0 a dog; COCO_2#0 x; COCO_2#1 y"),
+        # pandas' orient="index", and columns that were written in different orders
+        ({"0": {"image_name": "a", "caption": "x"}, "1": {"image_name": "a", "caption": "y"}}, {}, "a#0 x; a#1 y"),
+        ({"images": {"1": "a", "2": "b"}, "captions": {"2": "two cats", "1": "a dog"}}, {}, "a#0 a dog; b#0 two cats"),
+        ({"image": "a.jpg", "captions": ["x", "y"], "mask": {"0": {"caption": "z"}}}, {}, "a.jpg#0 x; a.jpg#1 y"),
+        ([{"image_url": "http://a/1.jpg", "url": "http://a", "caption": "x"}], {}, "http://a/1.jpg#0 x"),
+        ([{"image": 7, "title": "t", "caption_1": "a", "caption_2": "b"}], {}, "7#0 a; 7#1 b"),
     ],
 )  # fmt: skip
 def test_forms_of_json(tmp_path: Path, body: Any, params: dict[str, Any], expected: str) -> None:
@@ -410,10 +429,116 @@ def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
     assert [caption.image_id for caption in read(path)] == ["d:v1", "d:v1", "d:v2"]
 
 
-def test_a_table_with_a_text_beside_it_is_no_folder_of_texts(tmp_path: Path) -> None:
-    write(tmp_path / "captions" / "captions.txt", "image,caption\n1.jpg,x\n2.jpg,y\n")
-    write(tmp_path / "captions" / "README.txt", "A data set.\nOf captions.\n")
-    refused(tmp_path / "captions", "README.txt")
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ({"caption": "a dog"}, ["no column of image ids. There is caption"]),
+        ({"name": "my set", "license": "CC BY"}, ["no column of captions"]),
+        ({"model": "vit", "data": "coco"}, ["no column of captions"]),
+        ({"train": "train.csv", "val": "val.csv"}, ["no column of captions"]),
+        ({"a dog runs": "a.jpg", "two cats": "b.jpg"}, ["no column of captions"]),
+        ({"version": "1.0", "a.jpg": ["x"], "b.jpg": ["y"]}, ["keys that are no images", "version"]),
+        ({"info": "my captions", "a.jpg": "x"}, ["keys that are no images", "info"]),
+        ({"image": {"1": "a"}, "caption": {"2": "x"}}, ["columns image and caption have different keys"]),
+        ({"annotations": [{"image": 1, "caption": "a"}], "splits": {"val": [1]}}, ["'splits' is", "--in-split"]),
+        ({"train": [{"image": 1, "caption": "a"}], "qual": [{"image": 2, "caption": "b"}]}, ["'train' 1, 'qual' 1"]),
+        ([{"images": ["a", "b"], "captions": ["x", "y"]}], ["2 images and 2 captions"]),
+        ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "text": "b"}], ["100: column text"]),
+        ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}], ["100: column split"]),
+        ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is none of img2dataset's"]),
+    ],
+)
+def test_json_that_is_not_read_as_something_else(tmp_path: Path, body: Any, parts: list[str]) -> None:
+    refused(write(tmp_path / "a.json", json.dumps(body)), "a.json", *parts)
+
+
+def test_splits_of_a_file_and_of_one_record(tmp_path: Path) -> None:
+    records = [{"image": n, "caption": "a dog"} for n in range(2)]
+    bodies = [{"split": "val", "data": records}, {"split": "val", "image": ["0", "1"], "caption": ["a", "b"]}]
+    bodies.append({"info": {"version": 1}, "val": records, "dev": [{"image": 5, "caption": "c"}]})
+    bodies.append({"images": [{"filename": "0.jpg", "split": "val"}, KARPATHY_IMAGE]})
+    for body in bodies:
+        assert {caption.split for caption in read(write(tmp_path / "a.json", json.dumps(body)))} == {"val"}
+
+
+KARPATHY_IMAGE = {"filename": "1.jpg", "split": "val", "sentences": [{"raw": "a dog", "sentid": 1}]}
+
+
+def test_texts_about_the_data_are_not_read(tmp_path: Path) -> None:
+    for name, folder in (("captions.txt", "table"), ("1.txt", "texts")):
+        body = "image,caption\n1,x\n1,y\n" if folder == "table" else "x\ny\n"
+        write(tmp_path / folder / name, body)
+        for other in ("README.txt", "LICENSE.txt", "readme_data.txt"):
+            write(tmp_path / folder / other, "A data set.\nOf captions.\n")
+        assert rows(tmp_path / folder) == [("1#0", "x"), ("1#1", "y")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("val.json", '{"2.jpg": ["b", "c"]}'),
+        ("val.json", '[["2.jpg", "b"]]'),
+        ("val.json", '{"image": "2.jpg", "caption": "b"}\n{"image": "3.jpg", "caption": "c"}\n'),
+        ("val.json", '{"image": "2.jpg", "caption": "两只猫"}'.encode("gb18030")),
+        ("val.csv.bz2", b"BZh9"),
+        ("val.xlsx", b"PK\3\4"),
+        ("val.feather", b"ARROW1"),
+        ("2.txt", "two cats\n"),
+    ],
+)
+def test_files_next_to_a_table_are_never_passed_over(tmp_path: Path, name: str, content: str | bytes) -> None:
+    write(tmp_path / "train.csv", "image,caption\n1.jpg,a dog\n")
+    write(tmp_path / name, content)
+    refused(tmp_path, "files of several formats: ", f": {name}", "csv: train.csv", "--format")
+    assert rows(tmp_path, format="csv") == [("1.jpg#0", "a dog")]
+
+
+def test_tables_of_any_ending_and_in_linked_folders_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "train.csv", "image,caption\n1,a\n")
+    for name, separator in (("b.psv", "|"), ("c.tab", "\t"), ("d.txt", ";"), ("e.tsv", ",")):
+        write(tmp_path / "other" / name, f"image{separator}caption\n{name}{separator}x\n")
+    (tmp_path / "in" / "val").symlink_to(tmp_path / "other")
+    (tmp_path / "other" / "up").symlink_to(tmp_path / "in")
+    images = [("d:1", "train"), ("d:b.psv", "val"), ("d:c.tab", "val"), ("d:d.txt", "val"), ("d:e.tsv", "val")]
+    assert sorted(caption[1:3] for caption in read(tmp_path / "in")) == images
+
+
+@pytest.mark.parametrize(
+    ("files", "parts"),
+    [
+        ({"a.csv": "image,caption\n1,x\n", "b.csv": "image,caption,split\n2,y,val\n"}, ["b.csv:2: column split"]),
+        ({"a.csv": "image,caption_1,caption_2\n1,x,y\n", "b.csv": "image,caption_1,caption_2,caption_3\n1,x,y,z\n"},
+         ["b.csv:2: column caption_3"]),
+        ({"a.csv": "image,caption\n1,x\n", "b.csv": "2.jpg,b\n3.jpg,c\n"}, ["b.csv:2", "a.csv has it", "2.jpg, b"]),
+        ({"meta.json": '{"lr": 1}', "x.json": '[{"image": 1, "caption": "x"}]'}, ["meta.json", "x.json has it"]),
+        ({"images.txt": "1.jpg\n2.jpg\n", "captions.txt": "a dog\ncats\n"}, ["text: captions.txt; names: images.txt"]),
+        ({"x_caps.txt": "a\nb\n", "captions.csv": "image,caption\n1,a\n"}, ["scan: x_caps.txt"]),
+    ],
+)  # fmt: skip
+def test_files_of_a_folder_have_one_layout(tmp_path: Path, files: dict[str, str], parts: list[str]) -> None:
+    for name, content in files.items():
+        write(tmp_path / name, content)
+    refused(tmp_path, *parts)
+
+
+def test_shards_whose_members_are_no_captions_of_images(tmp_path: Path) -> None:
+    members = [("README.txt", b"a\nb"), ("1.txt", b"a dog\n\ntwo dogs"), ("2.json", b'["x", "y"]')]
+    members.append(("3.json", b'{"caption_0": "p", "caption_1": "q"}'))
+    source = opened(write(tmp_path / "a.tar", tar_of(*members)))
+    assert [caption.text for caption in captions_of(source)] == ["a dog", "two dogs", "x", "y", "p", "q"]
+    assert source.left_out == {"text that is not of one image": (1, f"{tmp_path}/a.tar: README.txt")}
+    refused(write(tmp_path / "b.tar", tar_of(("t.txt", b"image,caption\n1,x"))), "text that is not of one image")
+    scattered = tar_of(("1.jpg", JPG), ("2.jpg", JPG), ("1.txt", b"a"), ("2.txt", b"b"))
+    refused(write(tmp_path / "c.tar", scattered), "members of the sample are at several places", "tar --sort=name")
+
+
+def test_files_that_were_joined(tmp_path: Path) -> None:
+    table = "\ufeffimage,caption\n1,x\n"
+    source = opened(write(tmp_path / "a.csv", table + table.replace("1,x", "2,y")))
+    assert [caption.text for caption in captions_of(source)] == ["x", "y"]
+    assert source.left_out == {"header in the middle of the file": (1, f"{tmp_path}/a.csv:3")}
+    lines = ['\ufeff{"image": 1, "caption": "x"}\n', '\ufeff{"image": 2, "caption": "y"}\n']
+    assert rows(write(tmp_path / "a.jsonl", "".join(lines))) == [("1#0", "x"), ("2#0", "y")]
 
 
 def test_splits_beside_the_captions_of_videos(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ split a name means. Ids get the namespace as a prefix (`coco:770337`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, cast, get_args
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
@@ -20,14 +22,15 @@ from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption, RowIds
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
 from relabel.corpus.readers import containers
-from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow, read_lines
+from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow
 from relabel.corpus.readers.layouts import (
+    ABOUT,
     KARPATHY,
     KEY,
     STATUS,
     TEXT,
     Columns,
-    holds_captions,
+    form_of_text,
     karpathy_images,
     records_of,
     usual_roles,
@@ -35,7 +38,7 @@ from relabel.corpus.readers.layouts import (
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.scan_layout import COLUMNS as SCAN
 from relabel.corpus.readers.scan_layout import ids_file, read_scan, scan_files
-from relabel.corpus.readers.webdataset import open_tar, webdataset_digest
+from relabel.corpus.readers.webdataset import captions_of_text, open_tar, webdataset_digest
 from relabel.corpus.splits import split_of
 from relabel.datasets import cxc, locate
 from relabel.store.files import input_sha256
@@ -45,21 +48,14 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "json": (".json", ".json.gz"),
     "jsonl": LINES,
     "parquet": (".parquet",),
-    "arrow": (".arrow",),
+    "arrow": (".arrow", ".feather"),
     "webdataset": (".tar", ".tar.gz", ".tgz"),
     "text": (".txt",),
 }
 """Format to the endings of its files, which tell the files of a folder."""
-_SIGNS: dict[str, Format] = {
-    "dataset_dict.json": "arrow",
-    "state.json": "arrow",
-    "captions_train2014.json": "coco",
-    "annotations/captions_train2014.json": "coco",
-    "*_caps.txt": "scan",
-}
-"""Names that tell the format of a folder, the surest first: such folders hold files of other formats as well."""
 _ROWS = ("parquet", "arrow", "img2dataset")  # formats in which every row is a record
-_LOOKED_AT = 50  # files of text or JSON beside others
+_UNREAD = (".zip", ".bz2", ".xz", ".zst", ".7z", ".xlsx", ".xls", ".pkl")
+"""Endings of files that may hold captions and are not read."""
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
@@ -97,12 +93,14 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
 
     `row_ids`: gets the caption ids of each row while the captions of a table are read.
     """
-    path, form = params.path, params.format
-    if form is None:
-        form = PUBLISHED_FORMATS.get(params.dataset) if path is None else guess_format(path, params.encoding)
-    if path is None and form == "karpathy" and params.dataset in _KARPATHY:
-        path = locate(*_KARPATHY[params.dataset], runtime.data)
-    if path is None and form != "coco":
+    path, form, files = params.path, params.format, list[Path]()
+    if path is None:
+        form = form or PUBLISHED_FORMATS.get(params.dataset)
+        if form == "karpathy" and params.dataset in _KARPATHY:
+            path = locate(*_KARPATHY[params.dataset], runtime.data)
+    if path is not None and form != "coco":
+        form, files = find_files(path, form, params.encoding)
+    elif form != "coco":
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
     scan = params.ids in ("caption", "position")
@@ -118,7 +116,7 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":
         return _open_coco(params, runtime)
-    return _open_files(params, path, runtime, row_ids)
+    return _open_files(params, path, files, runtime, row_ids)
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
@@ -147,9 +145,10 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     return Input(files, _config(params), read, left_out=rules.left_out)
 
 
-def _open_files(params: IngestParams, path: Path, runtime: Runtime, row_ids: list[RowIds] | None) -> Input:
-    form = str(params.format)
-    files, listed = _files_of(form, path), list[Path]()
+def _open_files(
+    params: IngestParams, path: Path, files: Sequence[Path], runtime: Runtime, row_ids: list[RowIds] | None
+) -> Input:
+    form, listed = str(params.format), list[Path]()
     rules, given = Rules(params, files, runtime.memory), Columns.given(params)
     rules.row_ids = row_ids
     sha256: Callable[[Path], str] = input_sha256
@@ -158,10 +157,14 @@ def _open_files(params: IngestParams, path: Path, runtime: Runtime, row_ids: lis
         listed = [] if params.ids == "position" else [one for one in map(ids_file, files) if one.is_file()]
     elif form == "webdataset":
         # Of the captions alone, which are a small part of a shard.
-        sha256 = partial(input_sha256, compute=partial(webdataset_digest, text=params.text_column), name=repr(given))
-    # Later files must have the columns of the first.
+        digest = partial(webdataset_digest, text=params.text_column)
+        sha256 = partial(input_sha256, compute=digest, name=f"captions {params.text_column}")
+    # Other files must have the columns of the first one that has captions.
     opened = partial(_open, params=params, runtime=runtime, bad=rules.bad)
-    first, columns = (None, _FIXED[form]) if form in _FIXED else opened(files[0], given=given)
+    model, first, columns = files[0], None, _FIXED.get(form, given)
+    if form not in _FIXED:
+        model, first, columns = _first(files, partial(opened, given=given))
+    opened = partial(opened, given=columns, model=_name(model, path))
     splits = _splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
     rules.note = note = f"format {form}; {columns.describe((first and first.example) or {})}"
     if told := set(splits.values()):
@@ -169,107 +172,139 @@ def _open_files(params: IngestParams, path: Path, runtime: Runtime, row_ids: lis
     config |= {"splits": "names of files"} if len(told) > 1 else {}
     config |= {"chosen": {**columns.__dict__, "text": list(columns.text)}} if first else {}
 
-    def containers() -> Iterator[tuple[Container, Columns]]:
-        for n, file in enumerate(files):
-            container, found = (first, columns) if first and not n else opened(file, given=columns)
+    def sources() -> Iterator[tuple[Container, Columns]]:
+        for file in files:
+            container, found = (first, columns) if first and file == model else opened(file)
             yield container, replace(found, in_split=splits.get(file) or found.in_split)
 
     named = {_name(file, path): check_regular(file) for file in [*files, *listed]}
-    return Input(named, config, lambda: rules.captions(containers()), sha256, note, rules.left_out, rules.warnings)
+    return Input(named, config, lambda: rules.captions(sources()), sha256, note, rules.left_out, rules.warnings)
 
 
-def _files_of(form: str, path: Path) -> list[Path]:
-    """Return the files of captions of one format."""
-    if form == "scan":
-        return scan_files(path)
-    endings = ENDINGS.get({"img2dataset": "parquet", "karpathy": "json"}.get(form, form), ())
-    # The content of other endings may be of the format as well.
-    files = table_files(path, endings if _files(path, endings) else (*endings, *ENDINGS["json"], *ENDINGS["text"]))
-    # COCO's annotations of objects lie beside those of captions.
-    return [file for file in files if file.name.startswith("captions_")] or files if form == "json" else files
+def _first(
+    files: Sequence[Path], opened: Callable[[Path], tuple[Container, Columns]]
+) -> tuple[Path, Container, Columns]:
+    """Return the first file that has captions, opened; raise the error of the first file if none has."""
+    for file in files:
+        with suppress(CheckError):
+            return file, *opened(file)
+    return files[0], *opened(files[0])
 
 
-def _open(path: Path, params: IngestParams, given: Columns, runtime: Runtime, bad: Bad) -> tuple[Container, Columns]:
-    """Open a file; return its container and the columns that it has."""
+def _open(
+    path: Path, params: IngestParams, given: Columns, runtime: Runtime, bad: Bad, model: str = ""
+) -> tuple[Container, Columns]:
+    """Open a file; return its container and the columns that it has. `model`: file that `given` was found in."""
     form, key = params.format, ""
-    unique = given.unique or form == "text"
+    unique = given.unique or (form in ("text", "webdataset") and given.image_id == KEY)
     if form == "csv":
         container = containers.open_csv(path, params, usual_roles, bad)
     elif form == "jsonl":
         container = containers.open_lines(path, params, bad)
     elif form in ("json", "karpathy"):
         body = containers.open_json(path, params.encoding, runtime.memory)
-        rows, key = records_of(body, str(path), params.records, bad)
-        if key == "images" and {"filename", "sentences"} <= set(body["images"][0]):
+        rows, key = records_of(body, str(path), params, bad)
+        images = (image for image in body["images"] if isinstance(image, dict)) if key == "images" else ()
+        if any({"filename", "sentences"} <= image.keys() for image in images):
             rows, given = karpathy_images(rows), replace(given, image_id=given.image_id or KEY)
             unique = given.image_id == KEY
         container = of_records(f"{path}: ", rows, str(path))
     elif form == "webdataset":
-        container, given = open_tar(path, params, bad), replace(given, text=(TEXT,), image_id=given.image_id or KEY)
-        unique = given.image_id == KEY
+        container = open_tar(path, params, bad)
     elif form == "scan":
         rows = read_scan(path, params.ids, params.captions_per_image, params.encoding)
         return of_records(f"{path}:", rows, str(path)), SCAN
     elif form == "text":
-        container, given = _open_text(path, params), replace(given, text=(TEXT,), image_id=KEY)
+        container = _open_text(path, params)
     else:
         container = open_arrow(path, str(form), runtime.memory)
     if container.example is None:
         return container, given
-    found = given.find(container.example, container.where, container.hint, key == "annotations")
+    try:
+        found = given.find(container.example, container.where, container.hint, key == "annotations")
+    except CheckError as error:
+        if model:
+            there = ", ".join([*container.example][:20])
+            error.todo = f"{model} has it; there are {there}. Name columns of all files, or move one without captions."
+        raise
     return container, replace(found, unique=found.unique or unique)
 
 
 def _open_text(path: Path, params: IngestParams) -> Container:
     """Open a text file beside an image, whose name is that of the image: each line is a caption."""
-    texts = [line.rstrip("\r\n") for line in read_lines(path, params.encoding)]
-    record = {KEY: path.stem, TEXT: [text for text in texts if text.strip()]}
-    return of_records(f"{path}: ", iter([(path.stem, record)]), str(path))
+    stem = path.name.removesuffix(".gz").removesuffix(".txt")
+    record = {KEY: stem, TEXT: captions_of_text("".join(containers.read_texts(path, params.encoding)))}
+    return of_records(f"{path}: ", iter([(stem, record)]), str(path))
 
 
-def guess_format(path: Path, encoding: str | None = None) -> Format:
-    """Return the format of a file or folder of captions."""
-    found = {"": [path]}
-    if path.is_dir():
-        if sign := next((form for pattern, form in _SIGNS.items() if any(path.glob(pattern))), None):
-            return sign
-        found = {form: files for form, endings in ENDINGS.items() if (files := _files(path, endings))}
-        # Files of text and JSON may hold captions, or describe other files.
-        for form, holds in (("text", _is_table), ("json", _has_records)):
-            others = found.get(form, [])[:_LOOKED_AT]
-            if len(found) > 1 and others and not any(holds(file, encoding) for file in others):
-                del found[form]
-        if set(found) == {"text"}:
-            return "csv" if any(_is_table(file, encoding) for file in found["text"][:_LOOKED_AT]) else "text"
-    kinds = {form: kind_of(check_regular(files[0]), encoding) for form, files in found.items()}
-    # img2dataset writes its metadata as Parquet beside the shards.
-    if "parquet" in kinds.values() and set(kinds.values()) <= {"parquet", "webdataset"}:
-        columns = open_arrow(found.get("parquet", [path])[0], "parquet", 0).example or {}
-        if {"key", STATUS} <= set(columns):
-            return "img2dataset"
-    if len(kinds) == 1 and (kind := next(iter(kinds.values()))) is not None:
-        return kind
-    problem = f"files of several formats: {', '.join(found)}" if len(found) > 1 else "no captions of a known format"
+def find_files(path: Path, form: Format | None, encoding: str | None = None) -> tuple[Format, list[Path]]:
+    """Return the format and the files of captions at a path.
+
+    `form`: the format if it is given, whose files are read then. Otherwise, all files that may hold captions must be of
+    one format.
+    """
+    if form == "scan":
+        return form, scan_files(path)
+    if not path.is_dir():
+        form = form or _metadata([path]) or kind_of(path, encoding)
+        return (form, [path]) if form else _unclear(path, {})
+    if form is None and any((path / folder / "captions_train2014.json").is_file() for folder in ("", "annotations")):
+        return "coco", []
+    found = dict[str, list[Path]]()
+    for file in _walk(path):
+        if kind := _form_of(file, encoding):
+            found.setdefault(kind, []).append(file)
+    if form is not None:
+        others = {"img2dataset": ["parquet"], "karpathy": ["json"], "jsonl": ["jsonl", "json"]}.get(form, [form])
+        files = [file for kind in others for file in found.get(kind, ())]
+        files = files or [file for others in found.values() for file in others]
+        return (form, sorted(files)) if files else _unclear(path, {})
+    form = _metadata(found.get("parquet", ()))
+    # Lists of names hold no captions, and the files of images that img2dataset wrote repeat the metadata.
+    passed = ("webdataset", "text", "json", "names") if form else () if "text" in found else ("names",)
+    found = {kind: files for kind, files in found.items() if kind not in passed}
+    kind = next(iter(found), None)
+    if len(found) > 1 or kind not in get_args(Format):
+        return _unclear(path, found)
+    return form or cast(Format, kind), found[str(kind)]
+
+
+def _metadata(files: Sequence[Path]) -> Format | None:
+    """Return the format of img2dataset if the first file is a table of its metadata."""
+    columns = open_arrow(files[0], "parquet", 0).example if files and kind_of(files[0], None) == "parquet" else None
+    return "img2dataset" if {"key", STATUS} <= {*(columns or ())} else None
+
+
+def _unclear(path: Path, found: Mapping[str, Sequence[Path]]) -> NoReturn:
+    """Raise for files of no format or of several."""
+    several = f"files of several formats: {', '.join(found)}"
+    problem = several if len(found) > 1 else "no captions of a known format"
     todo = f"Give the format with --format: one of {', '.join(get_args(Format))}."
+    if found:
+        # The first of each, since there may be thousands.
+        names = [f"{kind}: {', '.join(_name(file, path) for file in files[:5])}" for kind, files in found.items()]
+        problem, todo = f"{problem} ({'; '.join(names)})", f"{todo} Files of other formats are not read then."
     raise UsageError(problem, where=str(path), todo=todo)
 
 
-def _is_table(file: Path, encoding: str | None) -> bool:
-    """Return whether a text file is a table of captions: it has usual names of columns, or is a token file."""
-    if kind_of(file, encoding) not in (None, "csv"):
-        return True
-    head = next((line for line in read_lines(file, encoding) if line.strip()), "")
-    names = max(usual_roles(head.strip().split(separator)) for separator in ",\t;|")
-    return names == 2 or re.match(r"\S+#\d+\s", head) is not None
-
-
-def _has_records(file: Path, encoding: str | None) -> bool:
-    """Return whether a JSON file has a list of records with captions and images."""
-    try:
-        body = containers.open_json(file, encoding, 0)
-    except CheckError:
-        return False
-    return any(map(holds_captions, [body, *(body.values() if isinstance(body, dict) else ())]))
+def _form_of(file: Path, encoding: str | None) -> str | None:
+    """Return the format of a file in a folder, "names" of images or "packed"; None if it cannot hold captions."""
+    name = file.name.lower().removesuffix(".gz")
+    form = next((form for form, endings in ENDINGS.items() if name.endswith(endings)), None)
+    if ABOUT.fullmatch(file.name):
+        return None
+    if name.endswith(_UNREAD):
+        return "packed"
+    if name.endswith(("_caps.txt", "_ids.txt")):
+        return "scan" if name.endswith("_caps.txt") else "names"
+    if form in (None, "parquet", "arrow", "webdataset"):
+        return form
+    kind = kind_of(check_regular(file), encoding)
+    return (
+        form_of_text(containers.head_of(file, encoding)[1])
+        if form == "text" and kind in (None, "csv")
+        else kind or form
+    )
 
 
 def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
@@ -277,20 +312,25 @@ def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
 
     Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
     """
-    files = _files(path, endings)
+    files = _walk(path) if path.is_dir() else [check_regular(path)]
+    files = [file for file in files if not path.is_dir() or file.name.lower().endswith(tuple(endings))]
     if not files:
         raise UsageError(f"no {' or '.join(endings)} file in this folder", where=str(path))
     return files
 
 
-def _files(path: Path, endings: Sequence[str]) -> list[Path]:
-    if not path.is_dir():
-        return [check_regular(path)]
-    hidden = (".", "_", "cache-")
-    files = [file for file in path.rglob("*") if file.name.lower().endswith(tuple(endings))]
-    files = [file for file in files if not any(part.startswith(hidden) for part in file.relative_to(path).parts)]
-    saved = {folder: _saved(folder) for folder in {file.parent for file in files if file.suffix == ".arrow"}}
-    return sorted(file for file in files if not (names := saved.get(file.parent)) or file.name in names)
+def _walk(path: Path) -> list[Path]:
+    """Return the files below a folder, also of folders that are links."""
+    hidden, found, seen = (".", "_", "cache-"), list[Path](), {path.resolve()}
+    for name, folders, files in os.walk(path, followlinks=True):
+        folder = Path(name)
+        inner = {one: (folder / one).resolve() for one in folders if not one.startswith(hidden)}
+        # A link may lead to a folder above it.
+        folders[:] = [one for one, real in inner.items() if real not in seen]
+        seen.update(inner.values())
+        names = _saved(folder) if any(file.endswith(".arrow") for file in files) else set()
+        found += [folder / file for file in files if not file.startswith(hidden) and (not names or file in names)]
+    return sorted(found)
 
 
 def _saved(folder: Path) -> set[str]:
@@ -309,8 +349,9 @@ def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Sp
     for part in reversed(inner):
         if whole := split_of(part.partition(".")[0], names):
             return whole
-        # TestSet.csv, and the folders split=val of Hive.
-        splits = {split_of(word, names) for word in re.split(r"[-_.= ]|(?<=[a-z])(?=[A-Z])", part)} - {None}
+        # TestSet.csv, the folders split=val of Hive, and COCO's test-dev2017.
+        words = re.split(r"[-_.= ]|(?<=[a-z])(?=[A-Z])", re.sub(r"(?i)(test)[-_](dev|std)", r"\1", part))
+        splits = {split_of(word, names) for word in words} - {None}
         if len(splits) == 1:
             return splits.pop()
     return None
@@ -320,8 +361,9 @@ def _splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) ->
     """Return the split in the name of each file; none if no name tells one."""
     splits = {file: split for file in files if (split := split_of_name(file, root, params.split_names)) is not None}
     if splits and (without := [file for file in files if file not in splits]):
-        message = f"{_name(without[0], root)} names no split, and other files do"
-        raise UsageError(message, where=str(root), todo="Give --in-split, or name all files by their split.")
+        message = f"{_name(without[0], root)} names no split, and {_name(next(iter(splits)), root)} does"
+        todo = "Give --in-split, or map the names of others, as in --set 'ingest.split_names={NAME: val}'."
+        raise UsageError(message, where=str(root), todo=todo)
     return splits
 
 

@@ -30,7 +30,7 @@ DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErro
 LONGEST = LONGEST_LINE
 """Maximum number of bytes of text of a batch of rows, and of a member of a tar."""
 LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token", ".psv", ".tab")
 _ROWS = 1 << 14  # rows of a batch
 _WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
 _TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
@@ -53,7 +53,7 @@ Values = tuple[int | str, Sequence[Any]]
 class Container:
     """A file of records.
 
-    `example`: values of its first records by name; None if it has no record.
+    `example`: values of its first records by name, to which objects add further names; None if it has no record.
     `place`: of a record, before its number or name.
     `where`: place of the names.
     `read`: takes paths, and returns the values there of each record; None at an empty path.
@@ -86,12 +86,7 @@ def walk(value: Any, steps: Sequence[Step]) -> Any:
 
 def kind_of(path: Path, encoding: str | None) -> Kind | None:
     """Return the container of a file by its first bytes, and by its ending if these allow several; None for others."""
-    name, head = path.name.lower(), b""
-    try:
-        head = next(read_blocks(path), b"")
-        text = next(decoded([head], path, encoding), "").lstrip()
-    except CheckError:
-        text = head.decode("latin-1").lstrip()  # the reader names the fault
+    name, (head, text) = path.name.lower(), head_of(path, encoding)
     if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
         return "webdataset"
     if packing := next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None):
@@ -100,11 +95,23 @@ def kind_of(path: Path, encoding: str | None) -> Kind | None:
         if head.startswith(mark) or name.endswith(f".{kind}"):
             return kind  # type: ignore[return-value]
     line, _, rest = text.partition("\n")
-    if name.endswith(LINES) or (line[:1] == "{" and rest.strip() and _is_json(line)):
+    lines, several = name.endswith(LINES), line[:1] in ("{", "[") and rest.strip() and _is_json(line)
+    if (lines and line[:1] != "[") or (several and (lines or line[0] == "{")):
         return "jsonl"
-    if name.endswith((".json", ".json.gz")) or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
+    json_name = name.endswith((".json", ".json.gz")) and text[:1] in ("", "[", "{")
+    if json_name or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
         return "json"
     return "csv" if name.endswith(TABLES) or _TOKEN.match(text) or (rest and "\0" not in text) else None
+
+
+def head_of(path: Path, encoding: str | None) -> tuple[bytes, str]:
+    """Return the first bytes of a file, and their text."""
+    head = b""
+    try:
+        head = next(read_blocks(path), b"")
+        return head, next(decoded([head], path, encoding), "").lstrip()
+    except CheckError:
+        return head, head.decode("latin-1").lstrip()  # the reader names the fault
 
 
 def _is_json(text: str) -> bool:
@@ -134,8 +141,8 @@ def read_texts(path: Path, encoding: str | None) -> Iterator[str]:
 
 
 def read_lines(path: Path, encoding: str | None) -> Iterator[str]:
-    """Yield the lines of a file with their ends."""
-    return text_lines(read_texts(path, encoding), path)
+    """Yield the lines of a file with their ends, and without the byte order marks of files that were joined."""
+    return (line.removeprefix("\ufeff") for line in text_lines(read_texts(path, encoding), path))
 
 
 def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
@@ -165,7 +172,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
             return []
 
     # Without a header, the first line is a caption, whose commas tell nothing.
-    usual_one = "\t" if ".tsv" in path.suffixes else "," if names else None
+    usual_one = "\t" if ".tsv" in path.suffixes and "\t" in first else "," if names else None
     separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
     if params.columns and usual(columns(separator)) == 2:
         raise CheckError("the first line is a header", where=f"{path}:{start}", todo="Leave out --columns.")
@@ -176,17 +183,25 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
     headless = bool(names)
 
     todo = "If quotes are part of the captions, give --set ingest.quotes=false." if quotes else None
+    escapes = " A quote in a quoted field is doubled, and has no backslash." if quotes else ""
+
+    hint = "" if headless else " If the first line is no header, name the columns, as in --columns caption,url."
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        line, source = start, chain([first], lines)
+        nonlocal names
+        line, source, header = start, chain([first], lines), None
         # Of a space, only the first separates.
         reader = fields(source, separator, space) if separator != " " else None
         try:
             for row in reader or (line.rstrip("\r\n").split(" ", 1) for line in source):
                 if row and not names:
-                    names.extend(name.strip() for name in row)
+                    header, names = row, [name.strip() for name in row]
                     if repeated := [name for name in names if names.count(name) > 1]:
-                        raise CheckError(f"column {repeated[0]!r} appears twice", where=f"{path}:{line}")
+                        raise CheckError(
+                            f"column {repeated[0]!r} appears twice", where=f"{path}:{line}", todo=hint.strip()
+                        )
+                elif row == header:
+                    bad("header in the middle of the file", f"{path}:{line}")
                 elif row and len(row) != len(names):
                     expected = f"expected the columns {', '.join(names)} (separator {separator!r})"
                     bad("not the fields of the header", f"{path}:{line}: {expected}; found {len(row)} fields")
@@ -198,12 +213,11 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     yield line, row
                 line = line + 1 if reader is None else start + reader.line_num
         except csv.Error as error:
-            raise CheckError(f"not CSV: {error}", where=f"{path}:{line}", todo=todo) from error
+            raise CheckError(f"not CSV: {error}.{escapes}", where=f"{path}:{line}", todo=todo) from error
 
     found = rows()
     if (one := next(found, None)) is None:
         return empty(path)
-    hint = "" if headless else " If the first line is no header, name the columns, as in --columns caption,url."
     hint += "" if params.delimiter else " Name a separator other than , ; | and tab with --set ingest.delimiter=X."
 
     def read(paths: Sequence[Sequence[Step]]) -> Iterator[Values]:
@@ -224,6 +238,8 @@ def of_records(place: str, rows: Iterator[Record], where: str) -> Container:
 
     def read(paths: Sequence[Sequence[Step]]) -> Iterator[Values]:
         for number, record in chain(head, rows):
+            if not record.keys() <= example.keys():
+                example.update({name: value for name, value in record.items() if name not in example})
             yield number, [walk(record, steps) if steps else None for steps in paths]
 
     return Container(example or None, place, f"{place}{head[0][0]}" if head else where, read)
@@ -365,4 +381,4 @@ def _example(kind: pa.DataType) -> Any:
         return {field.name: _example(field.type) for field in kind}
     if _is_list(kind) or pa.types.is_fixed_size_list(kind):
         return [_example(kind.value_type)]
-    return "" if _is_text(kind) or pa.types.is_null(kind) else 0
+    return "" if _is_text(kind) or pa.types.is_null(kind) or pa.types.is_string_view(kind) else 0

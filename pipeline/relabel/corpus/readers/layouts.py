@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -29,24 +30,40 @@ IMAGE_NAMES = (
     *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "image_name"),
     *("image_file", "image_key", "image_ids", "images", "img", "img_name", "video_id", "imgid", "photo_id", "photo"),
     *("video", "img_path", "image_filename", "imagename", "imageid", "path", "file"),
-    # A key may be that of a caption, and a URL that of several videos.
-    *("url", "key", "image_url", "image_urls"),
+    # A key may be that of a caption, and a URL that of a page or of several videos.
+    *("image_url", "image_urls", "url", "key"),
 )
 CAPTION_ID_NAMES = ("caption_id", "sentids", "sentid", "sen_id")
 SPLIT_NAMES = ("split", "set_name", "set", "partition", "subset")
 """Names that are tried, in this order, for a column that is not named."""
+_FACTS = ("info", "version", "name", "license", "licenses", "author", "date", "year", "model", "dataset", "splits")
+_COLUMNS = frozenset((*TEXT_NAMES, *IMAGE_NAMES, *CAPTION_ID_NAMES, *SPLIT_NAMES, *_FACTS))
 KEY, TEXT = "name of the sample", "text of the sample"
 """Names of the key and the caption of a sample in a record that a reader makes of it."""
 STATUS = "status"
 """Column of img2dataset's metadata that tells whether the image was downloaded."""
-_NUMBERED = re.compile(r"(text|caption|sentence|comment|description|raw)s?[_ -]?\d+")
+OPENING = ("[", "(", "{", "array(", "Index(", "deque(")
+"""How a list begins that was written as a text."""
+ABOUT = re.compile(
+    r"(readme|licen[cs]e|copying|citation|changelog)([\W_].*)?\.txt|((dataset_)?infos?|dataset_dict|state|.*_stats)\.json"
+    r"|(instances|person_keypoints|stuff|panoptic|image_info)_(train|val|test|unlabeled)[\w-]*\.json",
+    re.IGNORECASE,
+)
+"""Names of files that hold no captions: texts about the data, facts, and COCO's other annotations."""
+_PICTURE = re.compile(r"\d+|\w+://\S+|(?!/).+/[^/]+|[^/]+\.[A-Za-z][A-Za-z0-9]{1,4}")
+_ROW = re.compile(r"(?!\w+://)[^\s,|;]+#\d+\s|[^,|;\t]+\.(jpe?g|png|gif|webp|bmp|tiff?)[\s,|;]+\S", re.IGNORECASE)
+_NUMBERED = re.compile(r"(text|caption|sentence|comment|description|raw)s?[_.#\[]*\d+\]?")
 _LIST = re.compile(
-    r"""\[\s*(u?['"]|[\[{(]|\]\s*$|(None|nan|null)\s*[,\]])|([({]\s*u?['"].*['"]\s*,?\s*[)}]|array\(.*\))\s*$""",
+    r"""\s*(\[\s*([ub]?['"]|(np|numpy)\.str_\(|[\[{(]|\]\s*$|(None|nan|null)\s*[,\]])"""
+    r"""|([({]\s*u?['"].*['"]\s*,?\s*[)}]|(array|Index|deque)\(.*\))\s*$)""",
     re.DOTALL,
 )
-_ARRAY = re.compile(r"array\((.*?)(,\s*dtype=\S+)?\)\s*", re.DOTALL)
-_QUOTED = re.compile(r"""u?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null)(\s*,\s*|\s+|$)""", re.DOTALL)
-_ITEM = re.compile(r"""'[^']*'|"[^"]*"|[^\s,\[\]()]+""")
+_IDS = re.compile(r"\s*\[(.*,.*|[-\d.\s]+)\]\s*", re.DOTALL)
+_ARRAY = re.compile(r"\s*(?:array|Index|deque)\((.*?)(,\s*dtype=\S+)?\)\s*", re.DOTALL)
+_QUOTED = re.compile(
+    r"""(?:u|(?:np|numpy)\.str_\()?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|nan|null|-?\d[\d.]*)\)?(\s*,\s*|\s+|$)""",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,10 @@ class Columns:
     def given(cls, params: IngestParams) -> Columns:
         """Return the columns that the parameters name."""
         text = (params.text_column,) if params.text_column else ()
-        named = (params.caption_id_column, params.image_id_column, text, params.split_column)
+        image = params.image_id_column
+        if params.format in ("webdataset", "text"):
+            text, image = (TEXT,), image or KEY
+        named = (params.caption_id_column, image, text, params.split_column)
         return cls(*named, params.in_split, params.image_per_row)
 
     def find(self, example: Mapping[str, Any], where: str, hint: str = "", annotations: bool = False) -> Columns:
@@ -111,7 +131,8 @@ class Columns:
         if image and isinstance(record, dict):
             if "path" not in record:
                 todo = "Name a field with --image-id-column, or give --image-per-row if every row is an image."
-                raise CheckError(f"{image!r} is an object", where=where, todo=f"It has {', '.join(record)}. {todo}")
+                fields = ", ".join(f"{image}.{name}" for name in record)
+                raise CheckError(f"{image!r} is an object", where=where, todo=f"It has {fields}. {todo}")
             image = f"{image}.path"
         names = {_normal(name): name for name in example}
         if {"key", STATUS} <= set(names):
@@ -129,13 +150,7 @@ class Columns:
             given = self.text if len(self.text) > 1 else self.text[0].split(",")
             found = [whole] if whole and len(self.text) == 1 else [_named(name, example) for name in given]
             return tuple(name for name in found if name) if None not in found else ()
-        plain = _usual(TEXT_NAMES, example, True)
-        numbered = [name for name in example if _NUMBERED.fullmatch(_normal(name))]
-        numbered.sort(key=lambda name: int(re.findall(r"\d+", name)[-1]))
-        if plain is None:
-            return tuple(numbered)
-        # The first of several captions often has no number.
-        return plain, *(name for name in numbered if _normal(name).startswith(_normal(plain)))
+        return usual_texts(example)
 
     def paths(self, example: Mapping[str, Any]) -> list[list[Step]]:
         """Return the paths of image, caption id, split, status and captions; an empty one for what records lack."""
@@ -153,7 +168,8 @@ class Columns:
         image = "one per row" if self.image_per_row else shown(self.image_id)
         ids = shown(self.caption_id) if self.caption_id else "image and position"
         splits = f"all {self.in_split}" if self.split is None else shown(self.split)
-        others = [name for name in example if _normal(name) in TEXT_NAMES and name not in self.text[0]]
+        texts = [name for name in example if _normal(name) in TEXT_NAMES or _NUMBERED.fullmatch(_normal(name))]
+        others = [name for name in texts if name not in self.text and f"{name}[" not in self.text[0]]
         unread = f" (not read: {shown(*others)})" if others and self.text[0] in example else ""
         return f"images: {image}; captions: {shown(*self.text)}{unread}; caption ids: {ids}; splits: {splits}"
 
@@ -216,9 +232,18 @@ def _usual(usual: Sequence[str], example: Mapping[str, Any], text: bool = False)
     return next((name for name in existing if not isinstance(example[name], dict | list)), None)
 
 
-def usual_text(example: Mapping[str, Any]) -> str | None:
-    """Return the usual name of captions in a record."""
-    return _usual(TEXT_NAMES, example, True)
+def usual_texts(example: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the usual columns of captions: numbered ones before any other; none if there are none."""
+    plain, families = _usual(TEXT_NAMES, example, True), dict[str, list[str]]()
+    for name in example:
+        if match := _NUMBERED.fullmatch(_normal(name)):
+            families.setdefault(match[1], []).append(name)
+    first = [plain] if plain else []
+    # The first of several captions often has no number.
+    own = families.get(_normal(plain).removesuffix("s"), []) if plain else []
+    numbered = own or max(families.values(), key=len, default=[])
+    numbered.sort(key=lambda name: int(re.findall(r"\d+", name)[-1]))
+    return tuple(first + own if own or (first and len(numbered) < 2) else numbered)
 
 
 def _fields(value: Any) -> tuple[str, list[str]]:
@@ -234,9 +259,17 @@ def _describe(example: Mapping[str, Any], given: str, option: str) -> str:
     advice = choices(given, names)
     for name, (mark, inner) in nested.items():
         if inner:
-            path = f"{name}{mark}.{usual_text(dict.fromkeys(inner)) or inner[-1]}"
+            path = f"{name}{mark}.{_usual(TEXT_NAMES, dict.fromkeys(inner)) or inner[-1]}"
             return f"{advice} A path reaches into objects, and lists ([0] is the first): --{option}-column '{path}'."
     return advice
+
+
+def form_of_text(text: str) -> str:
+    """Return what a text file holds by its head: "csv" (a table), "names" (of images), or "text" (captions)."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if _ROW.match(line) or max(usual_roles(line.split(separator)) for separator in ",\t;|") == 2:
+        return "csv"
+    return "names" if line and all(map(_PICTURE.fullmatch, line.split())) else "text"
 
 
 def usual_roles(names: Sequence[str]) -> int:
@@ -245,18 +278,23 @@ def usual_roles(names: Sequence[str]) -> int:
     return sum(_usual(usual, example) is not None for usual in (TEXT_NAMES, IMAGE_NAMES))
 
 
-def as_list(text: str, where: str) -> list[str | None] | None:
-    """Return the captions of a list that Python, numpy or JSON wrote as a text; None for any other text."""
-    if not _LIST.match(text):
+def as_list(text: str, where: str, ids: bool = False) -> list[str | None] | None:
+    """Return the captions of a list that Python, numpy or JSON wrote as a text; None for any other text.
+
+    `ids`: whether they are ids, which may be numbers.
+    """
+    if not (_LIST.match(text) or (ids and _IDS.fullmatch(text))):
         return None
     array = _ARRAY.fullmatch(text)
     body, items = (array[1] if array else text).strip(), list[str | None]()
     at, end = len(body) - len(body[1:].lstrip()), len(body[:-1].rstrip())
     while at < end or body[-1] not in "])}":
-        if body[-1] not in "])}" or (one := _QUOTED.match(body, at, end)) is None:
-            todo = "Mend it, or give --set ingest.lists=false if brackets are part of the captions."
-            raise CheckError(f"looks like a list of captions and is none: {short(text)}", where=where, todo=todo)
-        items.append(_unquoted(one[1]) if one[1][0] in "'\"" else None)
+        one = _QUOTED.match(body, at, end) if body[-1] in "])}" else None
+        if one is None or not (ids or one[1][0] in "'\"Nn"):
+            todo = "Mend it, or give --set ingest.lists=false if brackets are part of the text."
+            problem = f"looks like a list of {'ids' if ids else 'captions'} and is none: {short(text)}"
+            raise CheckError(problem, where=where, todo=todo)
+        items.append(None if one[1][0] in "Nn" else _unquoted(one[1]))
         at = one.end()
     return items
 
@@ -268,51 +306,124 @@ def _unquoted(text: str) -> str:
     return text[1:-1]
 
 
-def listed(text: str) -> list[str]:
-    """Return the ids in a list that was written as a text."""
-    return [item.strip("'\"") for item in _ITEM.findall(text)]
-
-
-def records_of(body: Any, name: str, records: str | None, bad: Bad) -> tuple[Iterator[Record], str]:
+def records_of(body: Any, name: str, params: IngestParams, bad: Bad) -> tuple[Iterator[Record], str]:
     """Return the records of a JSON file, and the key that holds them, or "".
 
-    A list of objects or of pairs of an image and a caption; lists of objects under keys, of which one holds the
-    captions; columns of equal length; one object per image name; any of these for each split.
+    A list of objects or of pairs of an image and a caption; such a list under a key; columns; one record; one value
+    per image name; any of these for each split.
     """
-    place = "record "
-    if records:
-        body, place = walk(body, parse_path(records, {})), f"{records} "
-        if body is None:
-            raise CheckError(f"no {records!r} in this file", where=name, todo="Name another --set ingest.records=KEY.")
-    if isinstance(body, dict):
-        if body and all(split_of(key, {}) and isinstance(value, list | dict) for key, value in body.items()):
-            return _of_splits(body, name, bad), ""
-        lists = {k: v for k, v in body.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
-        if lists:
-            texts = [key for key, value in lists.items() if _usual(TEXT_NAMES, value[0], True)] or list(lists)[:1]
-            both = [key for key in texts if _usual(IMAGE_NAMES, lists[key][0])]
-            if len(texts) == sum(map(bool, body.values())) > 1 and not both:
-                records_by_image = [{"image": image, **one} for image, value in lists.items() for one in value]
-                return _objects(records_by_image, place, name, bad), ""
-            chosen = texts if len(texts) == 1 else ["annotations"] if "annotations" in texts else both
-            if len(chosen) != 1:
-                todo = "Name one with --set ingest.records=KEY."
-                raise CheckError(f"captions under several keys: {', '.join(texts)}", where=name, todo=todo)
-            others = [value for other, value in lists.items() if other != chosen[0]]
-            return _objects(_with_splits(lists[chosen[0]], others), f"{chosen[0]}[", name, bad), chosen[0]
-        inner = [v for v in body.values() if isinstance(v, dict) and any(holds_captions(x) for x in v.values())]
-        if len(inner) == 1:
-            return records_of(inner[0], name, None, bad)
-        body = _of_object(body, name)
-    if not isinstance(body, list):
-        raise CheckError(f"expected objects, found {type(body).__name__}", where=name)
-    return _objects(body, place, name, bad), ""
+    place, key = "record ", ""
+    if params.records:
+        body, place = walk(body, parse_path(params.records, {})), f"{params.records} "
+        params = params.model_copy(update={"records": None})
+    if isinstance(body, list):
+        return _objects(body, place, name, bad), ""
+    if not isinstance(body, dict):
+        todo = "Name the key of the records with --set ingest.records=KEY."
+        raise CheckError(f"expected records, found {type(body).__name__}", where=f"{name}: {place}".strip(), todo=todo)
+    values, split = _columns(body, name) or _by_image(body, name), body.get(_usual(SPLIT_NAMES, body) or "")
+    rows = _objects(values or [body], place, name, bad)
+    if not values:
+        rows, key = _under_keys(body, name, params, bad) or (rows, "")
+    return (((n, {"split": split, **one}) for n, one in rows) if isinstance(split, str) else rows), key
+
+
+def _under_keys(
+    body: Mapping[str, Any], name: str, params: IngestParams, bad: Bad
+) -> tuple[Iterator[Record], str] | None:
+    """Return the records under the keys of an object, of splits or of one list; None if it is a record."""
+    inner = {key: value for key, value in body.items() if isinstance(value, list | dict)}
+    parts = [key for key, value in inner.items() if holds_captions(value)]
+    splits = [key for key in inner if split_of(key, params.split_names)]
+    if set(splits) & set(parts) or 0 < len(splits) == len(body):
+        return _of_splits({key: inner[key] for key in dict.fromkeys(splits + parts)}, name, params, bad), ""
+    lists = {key: value for key, value in inner.items() if isinstance(value, list) and isinstance(_head(value), dict)}
+    one = isinstance(body.get(_usual(IMAGE_NAMES, body) or ""), str | int)
+    if not parts and not one:
+        parts = [key for key, value in lists.items() if _usual(TEXT_NAMES, value[0], True)] or list(lists)[:1]
+    if not parts or (one and not set(parts) & set(lists)):
+        return None
+    chosen = parts[0] if len(parts) == 1 else "annotations"
+    if chosen not in parts:
+        todo = "Name one with --set ingest.records=KEY."
+        raise CheckError(f"captions under several keys: {', '.join(parts)}", where=name, todo=todo)
+    if isinstance(body[chosen], dict):
+        return records_of(body[chosen], name, params, bad)
+    return _objects(_with_splits(body, chosen, name, params), f"{chosen}[", name, bad), chosen
 
 
 def holds_captions(value: Any) -> bool:
-    """Return whether a value is a list of records with captions and images."""
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and usual_roles(list(first)) == 2
+    """Return whether a value of a JSON file holds images with captions: records, columns, or a value per image."""
+    if isinstance(value, dict):
+        return bool(_columns(value, "") or _by_image(value, "")) or any(map(holds_captions, value.values()))
+    first = _head(value) if isinstance(value, list) else None
+    # Pairs of an image and a caption, or objects with both.
+    return usual_roles(list(first)) == 2 if isinstance(first, dict) else isinstance(first, list) and len(first) == 2
+
+
+def _is_by_image(body: Mapping[str, Any], name: str) -> bool:
+    """Return whether an object has captions, or records with captions, by the names of images."""
+    values = list(islice((value for value in body.values() if value not in ("", None, [], {})), 1000))
+    # Captions, lists of them and records of them, and not names of files.
+    heads = [(value, _head(value) if isinstance(value, list) else value) for value in values]
+    texts = [one for one, v in heads if (usual_texts(v) if isinstance(v, dict) else isinstance(v, str))]
+    captions = [one for one in texts if not (isinstance(one, str) and _PICTURE.fullmatch(one))]
+    images = {key for key in body if _PICTURE.fullmatch(key) and not ("/" in key and _known([key]))}
+    if 2 * len(images) < len(body) or 2 * len(captions) < len(values) or not values:
+        # Of names without an ending, settings have no captions of several words.
+        words = sum(not isinstance(value, str) or " " in value.strip() for value in captions)
+        parts = any(map(holds_captions, values[:100]))
+        return len(captions) == len(values) < 2 * words and not (parts or _known(body))
+    if name and (others := [key for key in body if key not in images]):
+        problem = f"keys that are no images, next to images: {', '.join(others[:5])}"
+        raise CheckError(problem, where=name, todo="Remove them, or write a list of records of image and caption.")
+    return True
+
+
+def _known(names: Iterable[str]) -> bool:
+    """Return whether some names are usual for columns, or for facts about a data set."""
+    return any(_normal(name) in _COLUMNS or split_of(name, {}) for name in names)
+
+
+def _by_image(body: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the records of captions by image; none of any other object."""
+    if not _is_by_image(body, name):
+        return []
+    text = "captions" if any(isinstance(value, list) for value in body.values()) else "caption"
+    first, records = _head(body), list[Any]()
+    # pandas numbers rows with orient="index".
+    own = isinstance(first, dict) and _usual(IMAGE_NAMES, first) and all(map(str.isdigit, body))
+    for image, value in body.items():
+        inner = value if isinstance(value, list) and isinstance(_head(value), dict | None) else [value]
+        named = {} if own else {"image": image}
+        records += [named | one if isinstance(one, dict) else named | {text: one} for one in inner]
+    return records
+
+
+def _columns(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the records of columns, which are lists of one length, or objects with one set of keys; else none."""
+    if isinstance(body.get("columns"), list) and isinstance(body.get("data"), list):
+        # As pandas writes it with orient="split".
+        return [dict(zip(body["columns"], row, strict=False)) for row in body["data"] if isinstance(row, list)]
+    heads = {key: _head(value) for key, value in body.items()}
+    image, texts = _usual(IMAGE_NAMES, body) or "", usual_texts(heads)
+    kind: Any = type(body.get(image))
+    columns = {key: value for key, value in body.items() if isinstance(value, kind)}
+    if kind not in (list, dict) or not texts or not set(texts) <= set(columns) or isinstance(heads[image], dict):
+        return []
+    if kind is list:
+        columns = {key: dict(enumerate(value)) for key, value in columns.items()}
+    for key, value in columns.items():
+        if value.keys() != columns[image].keys():
+            raise CheckError(f"columns {image} and {key} have different keys or lengths", where=name)
+    return [{key: value[row] for key, value in columns.items()} for row in columns[image]]
+
+
+def _head(value: Any) -> Any:
+    """Return the first value of a list or object, and any other value unchanged."""
+    if not isinstance(value, dict | list):
+        return value
+    return next(iter(value.values() if isinstance(value, dict) else value), None)
 
 
 def _objects(body: Sequence[Any], place: str, name: str, bad: Bad) -> Iterator[Record]:
@@ -333,41 +444,28 @@ def karpathy_images(rows: Iterator[Record]) -> Iterator[Record]:
         yield number, {**record, KEY: name}
 
 
-def _of_splits(bodies: Mapping[str, Any], name: str, bad: Bad) -> Iterator[Record]:
+def _of_splits(bodies: Mapping[str, Any], name: str, params: IngestParams, bad: Bad) -> Iterator[Record]:
     for key, body in bodies.items():
-        for number, record in records_of(body, name, None, bad)[0] if body else ():
+        for number, record in records_of(body, name, params, bad)[0] if body else ():
             yield f"{key}: {number}", {"split": key, **record}
 
 
-def _with_splits(body: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequence[Any]:
+def _with_splits(body: Mapping[str, Any], chosen: str, name: str, params: IngestParams) -> Sequence[Any]:
     """Return records with the split of their image or video, which another list of the file may hold."""
-    first = body[0]
-    for other in others:
-        image = _usual(IMAGE_NAMES, first)
+    records: list[Any] = body[chosen]
+    first, split = records[0], _usual(SPLIT_NAMES, body)
+    if not isinstance(first, dict) or _usual(SPLIT_NAMES, first) or split or params.in_split or params.split_column:
+        return records
+    image = _usual(IMAGE_NAMES, first)
+    for other in body.values():
+        if other is records or not isinstance(other, list) or not isinstance(_head(other), dict):
+            continue
         key = image if image in other[0] else "id"
         split = _usual(SPLIT_NAMES, other[0])
-        if image and split and key in other[0] and _usual(SPLIT_NAMES, first) is None:
+        if image and split and key in other[0]:
             splits = {one.get(key): one.get(split) for one in other if isinstance(one, dict)}
-            return [{**one, "split": splits.get(one.get(image))} if isinstance(one, dict) else one for one in body]
-    return body
-
-
-def _of_object(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the records of an object without lists of objects."""
-    if {"columns", "data"} <= set(body) and all(isinstance(body[key], list) for key in ("columns", "data")):
-        return [dict(zip(body["columns"], row, strict=False)) for row in body["data"] if isinstance(row, list)]
-    if all(_usual(names, body) for names in (TEXT_NAMES, IMAGE_NAMES)):
-        columns = {key: list(value.values()) if isinstance(value, dict) else value for key, value in body.items()}
-        columns = {key: value for key, value in columns.items() if isinstance(value, list)}
-        if not columns or _usual(TEXT_NAMES, columns) is None or _usual(IMAGE_NAMES, columns) is None:
-            return [dict(body)]
-        if len({len(value) for value in columns.values()}) > 1:
-            sizes = ", ".join(f"{key} {len(value):,}" for key, value in columns.items())
-            raise CheckError(f"columns of different lengths: {sizes}", where=name)
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if not any(isinstance(value, str | list | dict) and value for value in body.values()):
-        todo = f"{choices('annotations', body)} Name the key of the records with --set ingest.records=KEY."
-        raise CheckError("no records", where=name, todo=todo)
-    if any(isinstance(value, dict) for value in body.values()):
-        return [{"image": key, **value} if isinstance(value, dict) else value for key, value in body.items()]
-    return [{"image": key, "caption": value} for key, value in body.items()]
+            return [{**one, "split": splits.get(one.get(image))} if isinstance(one, dict) else one for one in records]
+    if "splits" in body:
+        todo = "Write the split into each record, or give --in-split for all."
+        raise CheckError("'splits' is next to the records, and not read", where=name, todo=todo)
+    return records

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from relabel.core.parsing import identifier, namespaced
 from relabel.corpus.build import Caption, RowIds, is_unicode
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Container
-from relabel.corpus.readers.layouts import Columns, as_list, listed
+from relabel.corpus.readers.layouts import KEY, OPENING, TEXT, Columns, as_list
 from relabel.corpus.splits import split_of
 
 EMPTY = frozenset({"nan", "NaN", "None", "<NA>"})
@@ -46,6 +46,7 @@ class Rules:
         self.warnings: list[str] = []
         self.note = ""
         self._file, self._record, self._records, self._bad = 0, 0, 0, 0
+        self._example: dict[str, Any] = {}
         self._counts: dict[str, int] = {}
         self._first: dict[str, tuple[int, int, int | str]] = {}
         self._rows: Counter[str] = Counter()
@@ -62,14 +63,30 @@ class Rules:
             # Names may be unique in their file or folder only.
             apart = self.params.ids in ("shard", "folder")
             self._prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
-            if container.example is not None:
-                records = container.read(columns.paths(container.example))
+            if (example := container.example) is not None:
+                records, known = container.read(columns.paths(example)), len(example)
+                self._compare(example, container.where)
                 for self._record, (number, values) in enumerate(records):
+                    if len(example) > known:
+                        known = len(example)
+                        self._compare(example, f"{container.place}{number}")
                     yield from self._captions_of(number, f"{container.place}{number}", columns, *values)
             # Records may be left out before the first caption.
             self.end()
             self._records = self._bad = 0
         self.finish()
+
+    def _compare(self, example: Mapping[str, Any], where: str) -> None:
+        """Raise if a record has a column that would be read if the records before had it."""
+        earlier, self._example = self._example, self._example | {**example}
+        if not earlier or len(self._example) == len(earlier):
+            return
+        given = Columns.given(self.params)
+        if given.find(earlier, where) != given.find(self._example, where):
+            late = ", ".join(name for name in example if name not in earlier)
+            todo = "Write it in all, or name what to read with --text-column, --image-id-column or --in-split, "
+            todo += "or --set 'ingest.caption_id_column=\"\"'."
+            raise CheckError(f"column {late} is not in the records before", where=where, todo=todo)
 
     def bad(self, reason: str, where: str) -> None:
         """Leave out a record, or raise where the parameters ask for it."""
@@ -122,6 +139,9 @@ class Rules:
     ) -> Iterator[Caption]:
         """Yield the captions of a record, given its values."""
         if status not in (SUCCESS, None):
+            if not str(status).startswith("failed"):
+                todo = "Rename the column status if it tells something else than the download."
+                raise CheckError(f"status {status!r} is none of img2dataset's", where=where, todo=todo)
             # The fault of the web, and not of the file.
             self._count(f"image not downloaded: {status}", where)
             self._end_row([None], False)
@@ -129,9 +149,7 @@ class Rules:
         split = self._split(split, where) if columns.split else columns.in_split or "train"
         # A field without a text is no caption where the captions of an image fill several columns.
         value = texts[0] if len(texts) == 1 else [text for text in texts if text not in (None, "")]
-        if type(value) is str and value.startswith(("[", "(", "{", "array(")) and self.params.lists:
-            as_listed = as_list(value, where)
-            value = value if as_listed is None else as_listed
+        value = self._unpacked(value, where)
         captions = value if type(value) is list else [value]
         if columns.image_per_row:
             # No image has the name of a split, which has no number.
@@ -143,6 +161,12 @@ class Rules:
             self._caption_ids(caption_id, value, len(captions), named, columns, where) if columns.caption_id else None
         )
         ids = list[str | None]()
+        if not named:
+            self.bad("record without an image", where)
+        if len(named) == len(captions) > 1:
+            todo = "Write a record for each image."
+            problem = f"{len(named)} images and {len(captions)} captions: pairs, or captions of all images?"
+            raise CheckError(problem, where=where, todo=todo)
         for name, position in named:
             image = namespaced(self.params.prefix, self._prefix + name if name else name)
             start = self._counts.get(image, 0) if position is None else position
@@ -167,6 +191,13 @@ class Rules:
         if self.row_ids is not None:
             self.row_ids.append(ids if several else ids[0])
 
+    def _unpacked(self, value: Any, where: str, ids: bool = False) -> Any:
+        """Return the list that was written as a text; any other value unchanged."""
+        if type(value) is not str or not self.params.lists or not value.lstrip().startswith(OPENING):
+            return value
+        found = as_list(value, where, ids)
+        return value if found is None else found
+
     def _weigh(self, text: str, where: str) -> None:
         """Count a caption; raise if it is too long, or if all captions are too many for the memory."""
         if len(text) > _LONGEST:
@@ -189,8 +220,9 @@ class Rules:
 
     def _images(self, value: Any, columns: Columns, where: str) -> list[tuple[str, int | None]]:
         """Return the names of the images of a record, and the position of its caption if the name has it."""
-        if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
-            value = listed(value)
+        if columns.image_id == KEY:
+            return [(identifier(value, KEY, where), None)]
+        value = self._unpacked(value, where, ids=True)
         found = list[tuple[str, int | None]]()
         for one in value if isinstance(value, list) else [value]:
             name = one if type(one) is str else identifier(one, str(columns.image_id), where)
@@ -209,8 +241,7 @@ class Rules:
         self, value: Any, text: Any, count: int, images: Sequence[Any], columns: Columns, where: str
     ) -> list[str]:
         key = str(columns.caption_id)
-        if isinstance(text, list) and isinstance(value, str) and value[:1] == "[":
-            value = listed(value)
+        value = self._unpacked(value, where, ids=True) if isinstance(text, list) else value
         ids = value if isinstance(text, list) else [value]
         if not isinstance(ids, list) or len(ids) != count:
             raise CheckError(f"{key!r}: expected a list of {count} ids, one per caption", where=where)
@@ -233,6 +264,7 @@ class Rules:
             self._shared += 1
             return
         ways = ["--image-id-column url"] if columns.status else []
+        ways += ["--image-id-column filename"] if columns.image_id == KEY and columns.text != (TEXT,) else []
         if columns.unique and columns.image_id is not None and columns.image_id.endswith(".path"):
             ways.append("--image-per-row")
         if self.params.ids == "image":

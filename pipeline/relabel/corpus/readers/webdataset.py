@@ -1,7 +1,7 @@
 """Captions in shards of webdataset: tar files whose members of one sample have one name and several endings.
 
-A caption is a member `KEY.txt`, or a string or list of strings in `KEY.json`. Tars are read member by member, and the
-bytes of images are skipped.
+A caption is a line of the member `KEY.txt`, or a string or list of strings in `KEY.json`. Tars are read member by
+member, and the bytes of images are skipped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import check_regular, identifier, parse_object
+from relabel.core.parsing import check_regular, identifier, parse_json, parse_object
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import LONGEST, Bad, Container, Record, decode, of_records, walk
-from relabel.corpus.readers.layouts import KEY, TEXT, parse_path, usual_text
+from relabel.corpus.readers.layouts import ABOUT, KEY, TEXT, form_of_text, parse_path, usual_texts
 
 _MAX_BYTES = LONGEST  # of a member with captions
 _MAX_HEADER = 1 << 16  # bytes of a name
@@ -48,13 +48,18 @@ def open_tar(path: Path, params: IngestParams, bad: Bad) -> Container:
     text = params.text_column
 
     def rows() -> Iterator[Record]:
+        keys = set[str]()
         for key, members in groupby(_members(path, _text_endings(text)), key=lambda member: member[0]):
+            if key in keys:
+                todo = "Sort its members, as in tar --sort=name."
+                raise CheckError("members of the sample are at several places", where=f"{path}: {key}", todo=todo)
+            keys.add(key)
             sample = dict[str, bytes | None]()
             for _, ending, body in members:
                 if ending in sample:
                     raise CheckError(f"{key}.{ending} is there twice", where=str(path))
                 sample[ending] = body
-            if (record := _record(sample, text, params, f"{path}: {key}", bad)) is not None:
+            if (record := _record(key, sample, params, f"{path}: {key}", bad)) is not None:
                 yield key, {KEY: key, **record}
 
     # Samples may hold different members, so that each finds its own text.
@@ -142,25 +147,37 @@ def _members(
 
 
 def _record(
-    sample: dict[str, bytes | None], text: str | None, params: IngestParams, where: str, bad: Bad
+    key: str, sample: dict[str, bytes | None], params: IngestParams, where: str, bad: Bad
 ) -> dict[str, Any] | None:
-    """Return the JSON of a sample with its caption as TEXT; None if the JSON is damaged."""
+    """Return the JSON of a sample with its caption as TEXT; None if it has none, or the JSON is damaged."""
     record: dict[str, Any] = {}
     if (body := sample.get("json")) is not None:
         try:
-            record = parse_object("".join(decode([body], params.encoding, f"{where}.json")), f"{where}.json")
+            found = parse_json("".join(decode([body], params.encoding, f"{where}.json")), f"{where}.json")
+            record = found if isinstance(found, dict) else {"captions": found}
         except CheckError as error:
             if error.todo:  # the encoding is another one
                 raise
             bad("JSON of a sample that does not parse", str(error))
             return None
-    ending, named = text or "txt", text or usual_text(record)
+    text = params.text_column
+    ending, names = text or "txt", (text,) if text else usual_texts(record)
     if (body := sample.get(ending)) is not None and ending not in record:
-        # A text file ends in a line break, which is no part of the caption.
-        caption: Any = "".join(decode([body], params.encoding, f"{where}.{ending}")).rstrip("\r\n")
-    elif named is None or not (steps := parse_path(named, record)) or steps[0] not in record:
-        bad("sample without a caption", f"{where}: it has {', '.join([*sample, *record])}")
+        caption = "".join(decode([body], params.encoding, f"{where}.{ending}"))
+        about = ABOUT.fullmatch(f"{key.rpartition('/')[2]}.{ending}") or form_of_text(caption) == "csv"
+        if len(sample) == 1 and about:
+            bad("text that is not of one image", f"{where}.{ending}")
+            return None
+        return {**record, TEXT: captions_of_text(caption)}
+    paths = [steps for name in names if (steps := parse_path(name, record)) and steps[0] in record]
+    if not paths:
+        bad("sample without a caption", f"{where}: it has {', '.join([*sample, *record])}; name one by --text-column")
         return None
-    else:
-        caption = walk(record, steps)
-    return {**record, TEXT: caption}
+    captions = [walk(record, steps) for steps in paths]
+    return {**record, TEXT: captions[0] if len(captions) == 1 else captions}
+
+
+def captions_of_text(text: str) -> str | list[str]:
+    """Return the captions of a text file of an image: each line that is not blank."""
+    lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
+    return lines if len(lines) > 1 else "".join(lines)

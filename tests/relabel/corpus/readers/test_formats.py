@@ -11,7 +11,7 @@ import pytest
 from tests.relabel.corpus.readers.reading import captions_of, opened
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus.readers import guess_format, split_of_name, table_files
+from relabel.corpus.readers import find_files, split_of_name, table_files
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ from relabel.corpus.readers import guess_format, split_of_name, table_files
 def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expected: str) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert guess_format(tmp_path) == expected
+        (tmp_path / name).write_text("{}" if name == "state.json" else "")
+    assert find_files(tmp_path, None)[0] == expected
     if expected in ("csv", "jsonl", "webdataset"):
-        assert guess_format(tmp_path / names[0]) == expected
+        assert find_files(tmp_path / names[0], None)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_the_content_tells_the_container(tmp_path: Path, content: bytes, expecte
     (tmp_path / "a.dat").write_bytes(content)
     if expected == "parquet":
         with pytest.raises(CheckError, match="not Parquet"):
-            guess_format(tmp_path / "a.dat")
+            find_files(tmp_path / "a.dat", None)
         return
     (tmp_path / "a.gz").write_bytes(gzip.compress(content))
-    assert {guess_format(path) for path in tmp_path.iterdir()} == {expected}
+    assert {find_files(path, None)[0] for path in tmp_path.iterdir()} == {expected}
 
 
 def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.bin").touch()
     for path in (tmp_path, tmp_path / "a.bin"):
         with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, json, jsonl, csv"):
-            guess_format(path)
+            find_files(path, None)
     with pytest.raises(MissingError, match="no such file"):
-        guess_format(tmp_path / "none.csv")
+        find_files(tmp_path / "none.csv", None)
 
 
 def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
@@ -83,6 +83,8 @@ def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
         ("Train_GCC-training.tsv", "train"),
         ("train_test.csv", None),
         ("strained.csv", None),
+        ("f8k_dev1k.csv", "val"),
+        ("captions_test-dev2017.json", "test"),
     ],
 )
 def test_the_split_of_a_name(name: str, split: str | None) -> None:
