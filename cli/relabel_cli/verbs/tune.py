@@ -17,8 +17,8 @@ from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
 WORD2VEC = "splits tokenizer context window architecture width epochs min_count seed"
-BERT_STS = "on base revision epochs batch_size learning_rate max_length precision seed"
-FUSE = "on parts free_parts altered_pairs folds seed"
+BERT_STS = "base revision epochs batch_size learning_rate max_length precision seed"
+FUSE = "parts free_parts altered_pairs folds seed"
 SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 

@@ -263,6 +263,13 @@ def fields(place: str, model: type[BaseModel]) -> Iterator[tuple[str, str, Any]]
 FIELDS = [*fields("", Config)]
 FIELDS += [one for name in SOURCES for one in fields(f"sources.{name}", source_class(name).spec.params)]
 
+MOST = 229
+"""Number of parameters, which may only fall. A value that no user sets is a constant."""
+
+
+def test_there_are_no_more_parameters() -> None:
+    assert len(FIELDS) <= MOST
+
 
 def value_of(config: Config, place: str, field: str) -> Any:
     model: Any = config

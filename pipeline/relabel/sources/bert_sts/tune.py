@@ -39,7 +39,6 @@ _GRADIENT_NORM = 1.0  # largest norm of a step's gradient
 class TuneBertStsParams(Parameters):
     """Parameters of the cross-encoder's training."""
 
-    on: Literal["stsb"] = Field("stsb", description="Training data: STS-B's train split.")
     base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")

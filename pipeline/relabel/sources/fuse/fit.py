@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,6 @@ _ALTERED_WEIGHT = 0.3  # of a pair of altered captions; a judged pair has 1
 class TuneFuseParams(Parameters):
     """Parameters of `relabel tune fuse`."""
 
-    on: Literal["cxc-val"] = Field("cxc-val", description="Pairs that it is fitted to: those of CxC's val split.")
     parts: tuple[str, ...] = Field(
         ("sbert", "cider", "meteor"), min_length=1, description="Labels that it combines: --parts sbert,cider."
     )

@@ -107,7 +107,7 @@ def read_model(folder: Path) -> FuseModel:
 def model_manifest(folder: Path) -> Manifest:
     """Read a model's manifest; raise, with the command that fits a model, if there is none of this version."""
     if not (folder / MODEL).is_file():
-        todo = f"Fit one with `relabel tune fuse --on cxc-val --dataset coco --out {folder}`."
+        todo = f"Fit one with `relabel tune fuse --dataset coco --out {folder}`."
         raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
     manifest = open_artefact(folder, KIND)
     if not manifest.is_current:
