@@ -30,7 +30,7 @@ tune:
   word2vec: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
   bert_sts: {base: models/tiny, epochs: 1, batch_size: 8, precision: float32}
   sbert: {base: models/tiny, folds: 2, epochs: 1, layers: 1}
-  fuse: {parts: [tuned, sbert, word2vec, cider], folds: 2}
+  fuse: {parts: [tuned, sbert, word2vec, cider]}
 encode: {rows_per_shard: 90}
 neighbours: {k: 10}
 judge: {split: val, resamples: 5}

@@ -25,6 +25,11 @@ from relabel.core.types import Scores
 from relabel.sources.fuse.model import Curve, Feature, Head
 
 Bools = NDArray[np.bool_]
+_PENALTY = 1e-5  # of the mean squared slope; less gives curves that follow rounding errors between ties
+CAP = 0.9
+"""Share of the pairs of a caption and its own image that get one score, the largest."""
+FOLDS = 5
+"""Folds of images in the cross-validation, which only reports figures."""
 _KNOTS = 32  # with 16, the curves are too coarse for altered captions
 _ALTERED_WEIGHT = 0.3  # of a pair of altered captions; a judged pair has 1
 
@@ -38,17 +43,9 @@ class TuneFuseParams(Parameters):
     altered_pairs: int = Field(
         0, ge=0, le=100_000, description="Captions of COCO's train2014 that join STS with an altered copy; 0 for none."
     )
-    penalty: float = Field(1e-5, gt=0, le=1e9, description="Penalty of the mean squared slope of a curve.")
     free_parts: tuple[str, ...] = Field(
         (), description="Parts that may also be evidence against relevance: --free-parts word2vec,cider."
     )
-    cap: float = Field(
-        0.9,
-        ge=0,
-        le=1,
-        description="Share of the pairs of a caption and its own image that get one score, the largest.",
-    )
-    folds: int = Field(5, ge=2, le=1000, description="Folds of images in the cross-validation.")
     seed: Seed = Field(0, description="Seed of the folds and of the altered captions.")
 
 
@@ -83,8 +80,8 @@ class Sample:
         return np.asarray(head.score(np.moveaxis(self.values, 2, 0)).mean(axis=1), np.float64)
 
 
-def fit_head(sample: Sample, params: TuneFuseParams) -> Head:
-    """Fit a head to a sample."""
+def fit_head(sample: Sample, params: TuneFuseParams, cap: float = CAP) -> Head:
+    """Fit a head to a sample; a `cap` of 0 leaves the scores of captions of their own image unchanged."""
     # Both directions of a pair are observations of the same human score.
     columns, ways = sample.values.reshape(-1, len(sample.features)).T, sample.values.shape[1]
     human: Scores = np.repeat(sample.human, ways)
@@ -97,7 +94,7 @@ def fit_head(sample: Sample, params: TuneFuseParams) -> Head:
     rises = [np.clip((x[:, None] - k[:-1]) / np.diff(k), 0, 1) for x, k in zip(columns, knots, strict=True)]
     sizes = [r.shape[1] for r in rises]
     free = np.repeat([feature.part in params.free_parts for feature in sample.features], sizes)
-    penalty = np.concatenate([params.penalty * (k[-1] - k[0]) / np.diff(k) for k in knots])
+    penalty = np.concatenate([_PENALTY * (k[-1] - k[0]) / np.diff(k) for k in knots])
     intercept, weights = fit_linear(np.concatenate(rises, axis=1), human, weight, free, penalty)
     # Every curve starts from an equal share of the intercept.
     curves = tuple(
@@ -105,8 +102,8 @@ def fit_head(sample: Sample, params: TuneFuseParams) -> Head:
         for feature, k, w in zip(sample.features, knots, np.split(weights, np.cumsum(sizes)[:-1]), strict=True)
     )
     head, own = Head(curves), (sample.images[:, 0] == sample.images[:, 1]) & (sample.images[:, 0] >= 0)
-    capped = params.cap and own.any()
-    return replace(head, cap=float(np.quantile(sample.score(head)[own], 1 - params.cap))) if capped else head
+    capped = cap and own.any()
+    return replace(head, cap=float(np.quantile(sample.score(head)[own], 1 - cap))) if capped else head
 
 
 def fit_linear(
@@ -133,7 +130,7 @@ def fit_linear(
     return level - float(mean @ weights), weights
 
 
-def cross_validate(sample: Sample, params: TuneFuseParams) -> Scores:
+def cross_validate(sample: Sample, params: TuneFuseParams, cap: float = CAP, folds: int = FOLDS) -> Scores:
     """Score every judged pair by a head that was fitted without any pair of its two images.
 
     Images are assigned to folds. Pairs between folds j and k are scored by a head that was fitted to the pairs without
@@ -141,15 +138,15 @@ def cross_validate(sample: Sample, params: TuneFuseParams) -> Scores:
 
     Returns (P,) float64; NaN if no pairs remain for the fit, and for altered captions.
     """
-    fold = np.random.default_rng(params.seed).integers(0, params.folds, sample.images.max() + 1)
+    fold = np.random.default_rng(params.seed).integers(0, folds, sample.images.max() + 1)
     # Sorted, a pair between folds j and k has the sides (j, k) with j <= k.
     sides = np.sort(np.where(sample.images < 0, -1, fold[sample.images]), axis=1)
     out = np.full(len(sample.human), np.nan)
-    for folds in combinations_with_replacement(range(params.folds), 2):
-        train = np.logical_not(np.isin(sides, folds).any(axis=1))
-        test = np.asarray((sides == folds).all(axis=1))
+    for pair in combinations_with_replacement(range(folds), 2):
+        train = np.logical_not(np.isin(sides, pair).any(axis=1))
+        test = np.asarray((sides == pair).all(axis=1))
         if train.any() and test.any():
-            out[test] = sample.take(test).score(fit_head(sample.take(train), params))
+            out[test] = sample.take(test).score(fit_head(sample.take(train), params, cap))
     return out
 
 

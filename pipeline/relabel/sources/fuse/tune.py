@@ -30,7 +30,7 @@ from relabel.datasets import cxc
 from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
-from relabel.sources.fuse.fit import Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
+from relabel.sources.fuse.fit import CAP, Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
 from relabel.sources.fuse.model import KIND, Feature, FeaturePooling, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.fuse.relevance import compute_features
 from relabel.sources.relevance import Relevance
@@ -113,15 +113,15 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
         for task, name in TASKS.items():
             judged = judged_pairs(task, parts, corpus, runtime)
             # A pair without a score of some part is left out: failed rows, or pairs cut by out-of-fold folds.
-            sample, used = _complete(judged), params
+            sample, cap = _complete(judged), CAP
             tasks[task] = {"pairs": len(sample.human), "left_out": len(judged.human) - len(sample.human)}
             if task == "sts":
                 # No pair of STS is a caption and itself: its pairs of one image are two captions.
-                used = params.model_copy(update={"cap": 0.0})
+                cap = 0.0
                 if params.altered_pairs:
                     sample = sample.joined(_complete(altered_pairs(params, parts, runtime)))
-            tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, used))
-            heads[name] = fit_head(sample, used)
+            tasks[task]["cross_validated"] = correlate_methods(sample, cross_validate(sample, params, cap))
+            heads[name] = fit_head(sample, params, cap)
         FuseModel(described, heads).write(work)
         work.metadata |= {"parts": list(parts), "split": SPLIT, "tasks": tasks}
 

@@ -115,7 +115,7 @@ def test_a_free_part_may_count_against_relevance() -> None:
     one = some_sample(features, values, human, random.integers(0, 60, (900, 2)))
     errors = {}
     for free in ((), ("b",)):
-        head = fit_head(one, TuneFuseParams(free_parts=free, cap=0))
+        head = fit_head(one, TuneFuseParams(free_parts=free), cap=0)
         errors[free] = np.abs(one.score(head) - one.human).mean()
         assert (np.diff(head.curves[0].values) >= 0).all()  # `a` stays monotone
     assert errors[("b",)] < errors[()] / 3
@@ -127,9 +127,9 @@ def test_altered_captions_count() -> None:
     values = random.random((900, 2, 2)) * 0.8
     features = (Feature("a", "max"), Feature("b", "max"))
     one = some_sample(features, values, values.mean(axis=(1, 2)), random.integers(0, 60, (900, 2)))
-    params = TuneFuseParams(free_parts=("a", "b"), cap=0)
+    params = TuneFuseParams(free_parts=("a", "b"))
     corner = 0.9 + random.random((100, 2, 2)) / 10
-    before, after = fit_head(one, params), fit_head(with_altered(one, corner, 0.2), params)
+    before, after = (fit_head(two, params, cap=0) for two in (one, with_altered(one, corner, 0.2)))
     assert before.score(corner[:, 0].T).mean() > 0.5
     assert after.score(corner[:, 0].T).mean() == pytest.approx(0.2, abs=0.05)
     assert np.abs(one.score(after) - one.score(before)).mean() < 0.05
@@ -140,7 +140,7 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
     seen: list[set[int]] = []
     scored: list[int] = []
 
-    def spy(train: Sample, params: TuneFuseParams) -> Head:
+    def spy(train: Sample, params: TuneFuseParams, cap: float) -> Head:
         seen.append(set(train.images.ravel().tolist()))
         return Head(tuple(Curve(feature, (0.0,), (0.5,)) for feature in train.features))
 
@@ -151,7 +151,7 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(fuse_fit, "fit_head", spy)
     monkeypatch.setattr(Sample, "score", check)
-    assert np.isfinite(cross_validate(one, TuneFuseParams(folds=4))).all()
+    assert np.isfinite(cross_validate(one, TuneFuseParams(), folds=4)).all()
     assert sum(scored) == 300
 
 
