@@ -16,7 +16,7 @@ from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
-WORD2VEC = "splits tokenizer context window architecture width epochs min_count seed"
+WORD2VEC = "splits tokenizer width epochs min_count seed"
 BERT_STS = "base revision epochs batch_size learning_rate max_length precision seed"
 FUSE = "parts free_parts altered_pairs seed"
 SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"

@@ -2,7 +2,7 @@
 nouns twice.
 
 Contract: `tune word2vec` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on
-every run, named after its training data and read by cbow. The default context of a word is its image.
+every run, named after its training data and read by cbow. The context of a word is its image.
 """
 
 from __future__ import annotations
@@ -119,11 +119,12 @@ def make_corpus() -> Corpus:
     return replace(Corpus.from_captions(images), tokenize=lambda corpus: [text.lower() for text in corpus.texts])
 
 
-PARAMS: dict[str, Any] = {"width": 12, "epochs": 5, "sample": 1e-2}
+PARAMS: dict[str, Any] = {"width": 12, "epochs": 5}
 
 
 def tune(out: Path, corpus: Corpus, **params: Any) -> tuple[Manifest, bool]:
-    return build(out, tune_word2vec(TuneWord2vecParams(**PARAMS | params), corpus, Runtime()))
+    params = PARAMS | params
+    return build(out, tune_word2vec(TuneWord2vecParams(**params), corpus, Runtime(), sample=1e-2))  # of few words
 
 
 def cosine(found: WordVectors, a: str, b: str) -> float:
@@ -156,10 +157,8 @@ def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
 
 def test_synonyms_share_images_but_no_captions(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
-    for context in ("image", "caption"):
-        tune(tmp_path / context, make_corpus(), context=context)
-    images, captions = (read_word_vectors(find_vectors(str(tmp_path / n), tmp_path)) for n in ("image", "caption"))
+    tune(tmp_path, make_corpus())
+    found = read_word_vectors(find_vectors(str(tmp_path), tmp_path))
     for (a, b, _), (other, *_) in zip(SYNONYMS, SYNONYMS[1:] + SYNONYMS[:1], strict=True):
-        assert cosine(images, a, b) > 0.95
-        assert cosine(images, a, other) < 0.75
-        assert abs(cosine(captions, a, b) - cosine(captions, a, other)) < 0.1  # captions do not separate the things
+        assert cosine(found, a, b) > 0.95
+        assert cosine(found, a, other) < 0.75
