@@ -82,7 +82,7 @@ def write_small_project(folder: Path) -> dict[str, str]:
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params["tune"]["word2vec"] |= {"width": 16, "epochs": 1, "min_count": 1}
     shutil.copytree(tiny_encoder(folder.parent / "encoder", layers=2), folder / "tiny")
-    params["tune"]["bert_sts"] |= {"base": "tiny", "epochs": 1, "max_length": 32, "batch_size": 256}
+    params["tune"]["bert_sts"] |= {"base": "tiny", "epochs": 1, "batch_size": 256}
     params["neighbours"]["k"] = 10
     params["export"]["batches"] = {"batch_size": 32, "batches_per_epoch": 2}
     left_out = set() if (default_data() / "corenlp").exists() else {"spice"}

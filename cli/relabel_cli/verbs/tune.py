@@ -17,7 +17,7 @@ from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
 WORD2VEC = "splits tokenizer width epochs min_count seed"
-BERT_STS = "base revision epochs batch_size learning_rate max_length precision seed"
+BERT_STS = "base revision epochs batch_size learning_rate seed"
 FUSE = "parts free_parts altered_pairs seed"
 SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,16 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets import locate
 from relabel.datasets.evaluation_sets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.models.loading import fast_type, load_from_folder, quiet, save_model
+from relabel.sources.models.loading import fast_type, load_from_folder, positions_of, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 
 KIND = "cross_encoder"
 _SORTED_BATCHES = 50  # batches whose pairs are sorted by length together
+_WARMUP = 0.1  # share of the steps in which the learning rate rises; as in BERT's fine-tuning, as is the next
+_WEIGHT_DECAY = 0.01
+_MAX_LENGTH = 128  # tokens a pair is truncated to, which nearly all pairs of STS-B are below
 _GRADIENT_NORM = 1.0  # largest norm of a step's gradient
 
 
@@ -44,14 +47,6 @@ class TuneBertStsParams(Parameters):
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
     batch_size: int = Field(32, ge=1, le=100_000, description="Pairs per step.")
     learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
-    warmup: float = Field(
-        0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; then it falls to 0."
-    )
-    weight_decay: float = Field(0.01, ge=0, le=1000, description="Weight decay of AdamW.")
-    max_length: int = Field(128, ge=8, le=1_000_000, description="Tokens a pair is truncated to in training.")
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Type of products in training; auto: bfloat16 if the processor supports it."
-    )
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
 
@@ -90,19 +85,19 @@ def train(
     from transformers import get_linear_schedule_with_warmup
 
     device = pick_device(runtime.device)
-    precision = fast_type(device) if params.precision == "auto" else params.precision
+    precision = fast_type(device)
     # The layers of the head are drawn when the model is loaded.
     torch.manual_seed(params.seed)
     # In bfloat16, torch's fused attention runs backward several times slower on a CPU.
     attention = {"attn_implementation": "eager"}
-    options: Any = {"max_length": params.max_length, "device": device, "model_kwargs": attention}
-    model = load_from_folder("CrossEncoder", base, num_labels=1, **options)
+    model = load_from_folder("CrossEncoder", base, num_labels=1, device=device, model_kwargs=attention)
+    model.tokenizer.model_max_length = min(_MAX_LENGTH, positions_of(model) or _MAX_LENGTH)
     texts = [(p.first, p.second) for p in pairs["train"]] + [(p.second, p.first) for p in pairs["train"]]
     scores = torch.tensor([p.score / 5 for p in pairs["train"]] * 2, device=device)
     lengths, rng = np.array([len(a) + len(b) for a, b in texts]), np.random.default_rng(params.seed)
     batches = [batch for _ in range(params.epochs) for batch in epoch_batches(lengths, params.batch_size, rng)]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay)
-    warmup = round(len(batches) * params.warmup)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=_WEIGHT_DECAY)
+    warmup = round(len(batches) * _WARMUP)
     schedule = get_linear_schedule_with_warmup(optimizer, warmup, len(batches))  # type: ignore[no-untyped-call]
     with quiet(), inner_threads(runtime.threads):
         model.train()

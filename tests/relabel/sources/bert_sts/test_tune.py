@@ -25,7 +25,7 @@ from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
 
 WORDS = ("dog", "man", "bus", "cats", "street")
-PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "precision": "float32"}
+PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,8 @@ def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for _ in range(count):
             (a, b), (c, d) = draw.choice(WORDS, 2, replace=False), draw.choice(WORDS, 2, replace=False)
             lines.append(f"a {a} on a {b},the {c} with the {d},{2.5 * len({a, b} & {c, d})}\n")
+        if split == "train":  # longer than the 40 tokens that the encoder reads
+            lines[0] = f"{'a dog ' * 30},the bus,0.0\n"
         (tmp_path / f"{split}.csv").write_text("".join(lines))
     files = {split: tmp_path / f"{split}.csv" for split in ("train", "dev", "test")}
     monkeypatch.setattr(tuning, "find_stsb_files", lambda runtime: files)
@@ -68,7 +70,8 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
         pairs = read_stsb(stsb / f"{split}.csv")
         scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False)
         expected = pearsonr(scores, [p.score for p in pairs])[0]
-        assert manifest.metadata["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-3)
+        # The scores of this model differ by 1e-3, and are rounded before they are correlated.
+        assert manifest.metadata["stsb"][split]["pearson"] == pytest.approx(expected, abs=2e-2)
     scorer = PairScorer(find_model(str(tmp_path / "whole")).folder, BertStsParams(), Runtime(threads=1))
     assert scorer.output == "sigmoid"
 
