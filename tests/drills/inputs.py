@@ -33,7 +33,6 @@ from relabel.datasets.evaluation_sets.stsb import read_stsb
 from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
 from relabel.sources.precomputed.files import read_vector_file
-from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import MANIFEST, read_manifest
@@ -221,7 +220,6 @@ INPUTS: dict[str, Input] = {
     "word vectors, header": words("a.txt", WORD2VEC),
     "word vectors gz": words("a.txt.gz", gzip.compress(GLOVE, mtime=0)),
     "word vectors zip": words("a.zip", zipped("a.txt", GLOVE)),
-    "stop words": Input({"a.txt": b"a\nthe\nof\n"}, lambda f: StopWords.of(str(f / "a.txt"))),
     "sts-b": Input(
         {"a.csv": csv_text([[r["text"], f"b {i}", i / 2] for i, r in enumerate(RECORDS)])},
         lambda f: read_stsb(f / "a.csv"),

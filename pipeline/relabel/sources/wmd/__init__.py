@@ -10,19 +10,17 @@ Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`, whose `distances` are
 word that has a vector is infinitely far from every caption, itself included, and has relevance 0.
 
 The vectors of all words are part of an encoding, so opening it does not need the file of word vectors. The list of stop
-words `english` was written for this project. It names closed word classes, spelled as PTB tokens: in lower case, with
+words was written for this project. It names closed word classes, spelled as PTB tokens: in lower case, with
 `'s` separate. Numbers, `no` and `not` are not in the list, because captions differ by them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +32,11 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.parsing import check_regular, read_text
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
-from relabel.sources.base import Encoding, Paths, Source, SourceSpec
+from relabel.sources.base import Encoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
@@ -47,12 +44,10 @@ from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import VECTORS_FILE, WordBags, count_words, record_oov, record_vectors, vectors_step
-from relabel.sources.words.vectors import WordVectors, WordVectorsFile, look_up
+from relabel.sources.words.vectors import WordVectors, look_up
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.workdir import Steps, Work
 
-NAMED = ("english", "none")
-"""Names of the lists of stop words that need no file."""
 _CLASSES = {
     "articles and determiners": "a an the this that these those each every either neither some any all both such "
     "another other others own same what which whose",
@@ -68,24 +63,19 @@ _CLASSES = {
     "clitics": "'s 's' 're 've 'll 'd 'm s t ll ve re d m",
     "adverbs of grammar": "also just only very too then here again ever even still quite rather almost already",
 }
-ENGLISH = frozenset(word for words in _CLASSES.values() for word in words.split())
-"""Words of the list `english`."""
+STOP_WORDS = frozenset(word for words in _CLASSES.values() for word in words.split())
+"""Function words of English, which are left out of bags."""
 
 
 class WmdParams(WordVectorParams):
     """Parameters of wmd."""
 
-    paths: ClassVar[Paths] = {**WordVectorParams.paths, "stop_words": dict.fromkeys(NAMED)}
     source: Literal["wmd"] = "wmd"
     pooling: Pooling = Field(
         "max",
         description="How the distances of an image's references become one: max takes the least (the greatest "
         "relevance); set is the distance of sets of the log-ratio paper.",
     )
-    stop_words: str = Field(
-        "english", description="Words left out: english (function words), none, or a text file with one word per line."
-    )
-    unit_vectors: bool = Field(False, description="Scale word vectors to length 1; the paper does not.")
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
 
 
@@ -101,8 +91,7 @@ class Wmd(Source[WmdParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return {
-            **self.params.model_dump(include={"source", "tokenizer", "unit_vectors"}),
-            "stop_words": StopWords.of(self.params.stop_words).config(),
+            **self.params.model_dump(include={"source", "tokenizer"}),
             "vectors": self.params.file_fingerprint(runtime.data),
         }
 
@@ -112,7 +101,7 @@ class Wmd(Source[WmdParams]):
 
         Columns of shards: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending.
         """
-        p, shards, stop_words = self.params, Shards(corpus, rows, rows_per_shard), StopWords.of(self.params.stop_words)
+        p, shards = self.params, Shards(corpus, rows, rows_per_shard)
         file = p.find_file(runtime.data)
         warn_unspaced(shards, work)
         numbers = cache(partial(_read_word_numbers, work.folder))
@@ -123,8 +112,8 @@ class Wmd(Source[WmdParams]):
         counted = cache(partial(count_words, shards, split))
 
         def vectors() -> WordVectors:
-            wanted = [word for word in counted() if word not in stop_words]
-            read = _read_vectors(file, wanted, p, runtime)
+            wanted = [word for word in counted() if word not in STOP_WORDS]
+            read = look_up(file, wanted, runtime)
             if not read.index:
                 message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
                 message += (
@@ -150,12 +139,12 @@ class Wmd(Source[WmdParams]):
         yield shards.step(f"bags of words ({file.name})", make_shard)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
         counts, table = counted(), record_vectors(work, file, p.tokenizer)
-        left_out = {word: count for word, count in counts.items() if word in stop_words}
+        left_out = {word: count for word, count in counts.items() if word in STOP_WORDS}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
         work.metadata |= {
             "reach": reach_of(vectors_from_table(table)),
             "vocabulary": len(table),
-            "stop_words": {"list": stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
+            "stop_words": {"tokens": sum(left_out.values()), "words": len(left_out)},
         }
         record_oov(work, kept, set(table["word"].to_pylist()), empty)
 
@@ -190,20 +179,16 @@ class _TextEncoder:
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
         """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
-        counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in self._stop_words)
+        counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in STOP_WORDS)
         vectors, number = np.empty((0, int(self.manifest.metadata["width"])), np.float32), self._index
         if new := sorted(counts.keys() - number.keys()):
             # New words are numbered after those of the encoding; words without a vector are left out.
             file = self.params.find_file(self.runtime.data, self.manifest)
-            table = _read_vectors(file, new, self.params, self.runtime)
+            table = look_up(file, new, self.runtime)
             vectors, number = table.vectors, number | {word: len(number) + i for word, i in table.index.items()}
         entries = sorted((number[word], count) for word, count in counts.items() if word in number)
         ids, occurrences = np.array(entries, np.int64).reshape(-1, 2).T
         return ids, occurrences, vectors
-
-    @cached_property
-    def _stop_words(self) -> StopWords:
-        return StopWords.of(self.params.stop_words)
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -211,61 +196,10 @@ class _TextEncoder:
         return _read_word_numbers(self.folder)
 
 
-@dataclass(frozen=True)
-class StopWords:
-    """List of words that are left out of bags.
-
-    `name`: `english`, `none`, or the name of the file with the words.
-    `words`: in lower case.
-    """
-
-    name: str
-    words: frozenset[str]
-
-    @classmethod
-    def of(cls, named: str) -> StopWords:
-        """Return the list `english`, the empty list `none`, or the words of a file.
-
-        `named`: `english`, `none`, or the path of a text file with one word per line.
-        """
-        if named in NAMED:
-            return cls(named, ENGLISH if named == "english" else frozenset())
-        path = Path(named)
-        check_regular(path, "no file of stop words", "Use english, none, or a text file with one word per line.")
-        lines = read_text(path).splitlines()
-        for number, line in enumerate(lines, 1):
-            if len(line.split()) > 1:
-                message = f"expected one word, found {line!r}"
-                raise CheckError(message, where=f"{path}, line {number}", todo="Write one word per line.")
-        return cls(path.name, frozenset(line.strip().lower() for line in lines if line.strip()))
-
-    def config(self) -> dict[str, Any]:
-        """Return the entry of a fingerprint: name, number of words and sha256 of the sorted words."""
-        digest = hashlib.sha256("\n".join(sorted(self.words)).encode()).hexdigest()
-        return {"name": self.name, "words": len(self.words), "sha256": digest}
-
-    def __contains__(self, word: str) -> bool:
-        return word.lower() in self.words
-
-
-def _read_vectors(file: WordVectorsFile, words: Collection[str], params: WmdParams, runtime: Runtime) -> WordVectors:
-    """Read the vectors of words, scaled as the parameters say."""
-    table = look_up(file, words, runtime)
-    return replace(table, vectors=scale_to_unit_length(table.vectors)) if params.unit_vectors else table
-
-
 def _read_word_numbers(folder: Path) -> dict[str, int]:
     """Return the line of each word in the table of vectors."""
     words = pq.read_table(folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
     return {word: i for i, word in enumerate(words)}
-
-
-def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale (V, D) vectors to length 1; vectors of zeros stay zeros."""
-    wide = vectors.astype(np.float64)
-    length = np.linalg.norm(wide, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(wide, length, out=np.zeros_like(wide), where=length > 0).astype(np.float32)
-    return unit
 
 
 def count_ids(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -21,7 +21,7 @@ from scipy.optimize import linprog
 from tests.relabel.sources.encodings import Vectors, corpus_of, encode, in_images, write_vectors
 
 from relabel.corpus import References
-from relabel.sources.wmd import ENGLISH, Wmd, WmdParams
+from relabel.sources.wmd import STOP_WORDS, Wmd, WmdParams
 from relabel.sources.wmd.distance import distances, transport
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
@@ -117,7 +117,7 @@ def test_real_captions_against_another_solver(mirror: Path, tmp_path: Path, coco
     texts = [" ".join(t.lower().replace(".", " ").replace(",", " ").split()) for t in coco_slice]
     relevance, _ = encoded(texts, 5, tmp_path, path)
     assert relevance.vectors.shape[1] == 100
-    tokens = [[w for w in t.split() if w not in ENGLISH] for t in texts]
+    tokens = [[w for w in t.split() if w not in STOP_WORDS] for t in texts]
     read = read_word_vectors(WordVectorsFile.at(path), {w for t in tokens for w in t})
     words = {w: read.vectors[i].astype(np.float64) for w, i in read.index.items()}
     pairs = np.random.default_rng(1).integers(0, len(texts), (count, 2))

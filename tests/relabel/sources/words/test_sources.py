@@ -32,7 +32,7 @@ STOP_WORDS = {"cbow": (), "wmd": ("the", "on", "a", "of")}
 
 def source_of(label: str, folder: Path) -> Any:
     params = {"vectors": str(folder / "words.txt"), "tokenizer": "lower_split"}
-    return Cbow(CbowParams(**params)) if label == "cbow" else Wmd(WmdParams(**params, unit_vectors=True))
+    return Cbow(CbowParams(**params)) if label == "cbow" else Wmd(WmdParams(**params))
 
 
 @pytest.mark.parametrize(("label", "unknown"), [("cbow", [3]), ("wmd", [3, 6])])
@@ -53,7 +53,7 @@ def test_words_without_a_vector_are_counted_and_change_nothing(label: str, unkno
     assert manifest.warnings[0] == f"{plural(len(unknown), 'caption has', 'captions have')} no known word: relevance 0"
     if label == "wmd":
         left_out = sum(text.lower().split().count(word) for text in TEXTS for word in STOP_WORDS[label])
-        assert manifest.metadata["stop_words"] == {"list": "english", "tokens": left_out, "words": 4}
+        assert manifest.metadata["stop_words"] == {"tokens": left_out, "words": 4}
 
 
 @pytest.mark.parametrize("label", STOP_WORDS)
