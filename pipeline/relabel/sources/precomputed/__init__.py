@@ -44,11 +44,9 @@ from relabel.store.arrays import write_array
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Steps, Work, table_task
 
-Length = Literal["normalise", "refuse"]
 IMAGES = "images.parquet"
 """File of the image vectors, with the columns row (number of the image) and vector."""
 
-_UNIT_TOLERANCE = 1e-3  # rounding error of a float16 vector's length
 _SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those of 1 / 1e-150 still fit
 
 
@@ -67,10 +65,6 @@ class PrecomputedParams(SourceParams):
     )
     images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
     image_ids: str | None = Field(None, description="Their ids, as caption_ids.")
-    tensor: str | None = Field(None, description="Which tensor of safetensors files with several.")
-    length: Length = Field(
-        "normalise", description="Vectors not of unit length: normalise divides by it, refuse names the first."
-    )
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
     def files(self) -> dict[str, tuple[Path, Path | None]]:
@@ -118,7 +112,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
         if not (files := self.params.files()):
             message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
             raise UsageError(message, where="source vectors", todo=todo)
-        params = self.params.model_dump(include={"source", "tensor", "length", "stored"})
+        params = self.params.model_dump(include={"source", "stored"})
         digests = {side: vector_file_digests(*paths) for side, paths in files.items()}
         return params | {"captions": None, "images": None} | digests
 
@@ -134,7 +128,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
         @cache
         def read(side: str) -> ExternalVectors:
-            return read_vector_file(*files[side], p.tensor)
+            return read_vector_file(*files[side])
 
         def sides() -> list[tuple[ExternalVectors, list[str], str]]:
             """Each file of vectors, with the ids it must hold and their name in messages."""
@@ -143,14 +137,14 @@ class Precomputed(VectorSource[PrecomputedParams]):
             return [(read(side), ids[side], side) for side in files]
 
         def image_table() -> pa.Table:
-            vectors = _unit_vectors(read("images"), np.array(numbers), corpus.image_ids, p.length)
+            vectors = _unit_vectors(read("images"), np.array(numbers), corpus.image_ids)
             return make_vector_table(numbers, vectors, p.stored)
 
         def make_shard(part: range) -> pa.Table:
             side, ids, at = "captions", corpus.caption_ids, np.arange(part.start, part.stop, dtype=np.int32)
             if side not in files:
                 side, ids, at = "images", corpus.image_ids, corpus.image[part.start : part.stop]
-            return make_vector_table(part, _unit_vectors(read(side), at, ids, p.length), p.stored)
+            return make_vector_table(part, _unit_vectors(read(side), at, ids), p.stored)
 
         # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
         for side, ids, kind in sides():
@@ -162,7 +156,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
             task = table_task(IMAGES, image_table, len(numbers), plain=True)
             yield Step("given vectors of images", "images", [task])
         yield shards.step("given vectors", make_shard, plain=True)
-        work.metadata |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored, "length": p.length}
+        work.metadata |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored}
         work.metadata["given"] = {
             kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()
         }
@@ -197,23 +191,17 @@ def _no_text(_: str) -> NDArray[np.float32]:
     raise UsageError("given vectors have no model: a new text has no vector", todo="Ask by a caption's id.")
 
 
-def _unit_vectors(
-    source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str], length: str
-) -> NDArray[np.float32]:
-    """Return vectors of unit length for some ids; raise if one is not a vector."""
+def _unit_vectors(source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:
+    """Return vectors for some ids, divided by their length; raise if one has none."""
     names = [ids[n] for n in numbers.tolist()]
     # In float64: float16 vectors of a model may have lengths that overflow in their own type.
     raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
-    where = str(source.path)
     # Lengths out of range overflow to inf or underflow to 0.
     with np.errstate(over="ignore", under="ignore"):
         norm = np.linalg.norm(raw, axis=1, keepdims=True)
     if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
         message = f"{len(bad):,} vectors are zero, not finite, or too long or short to have a length"
-        raise CheckError(f"{message}; first {names[bad[0]]}", where=where)
-    if length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT_TOLERANCE)):
-        message = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
-        raise CheckError(message, where=where, todo="Set `length: normalise`, or divide them by their length.")
+        raise CheckError(f"{message}; first {names[bad[0]]}", where=str(source.path))
     return np.asarray(raw / norm, np.float32)
 
 

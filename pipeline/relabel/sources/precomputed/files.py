@@ -2,7 +2,7 @@
 
 - `.npy`: (n, D) numbers, with ids in a separate file.
 - `.parquet`: columns `id` and `vector` (lists of numbers of one length).
-- `.safetensors`: a two-dimensional tensor, selected by name if there are several, with ids in a separate file.
+- `.safetensors`: one two-dimensional tensor, with ids in a separate file.
 
 A file of ids is `.txt` (one per line), `.json` (a list) or `.npy`. By default it lies beside the vectors under the same
 name with `.ids`: `clip.npy` has `clip.ids.txt`, `clip.ids.json` or `clip.ids.npy`.
@@ -63,14 +63,14 @@ class ExternalVectors:
         return rows
 
 
-def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = None) -> ExternalVectors:
+def read_vector_file(path: Path, ids: Path | None = None) -> ExternalVectors:
     """Open a file of vectors; `ids`: where they do not lie beside it under the same name."""
     _check_format(path)
     try:
         if path.suffix == ".parquet":
             names, vectors = _read_parquet(path)
         else:
-            vectors = map_npy(path) if path.suffix == ".npy" else _read_safetensors(path, tensor)
+            vectors = map_npy(path) if path.suffix == ".npy" else _read_safetensors(path)
             names = _read_ids(path, ids)
     except DAMAGE as error:
         raise CheckError(f"not a readable {path.suffix} file: {error}", where=str(path)) from error
@@ -100,19 +100,18 @@ def _check_format(path: Path) -> None:
     check_regular(path, "no such file of vectors")
 
 
-def _read_safetensors(path: Path, tensor: str | None) -> NDArray[Any]:
-    """Read a tensor of a safetensors file."""
+def _read_safetensors(path: Path) -> NDArray[Any]:
+    """Read the tensor of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             names = list(file.keys())
-            if tensor is None and len(names) != 1:
-                raise UsageError(f"it holds {', '.join(names)}", where=str(path), todo="Say which with `tensor`.")
-            if tensor is not None and tensor not in names:
-                raise UsageError(f"no tensor {tensor}; it holds {', '.join(names)}", where=str(path))
+            if len(names) != 1:
+                message, todo = f"expected one tensor, found {', '.join(names)}", "Save each side in its own file."
+                raise UsageError(message, where=str(path), todo=todo)
             # `framework="numpy"` reads a tensor without importing torch.
-            return np.asarray(file.get_tensor(tensor or names[0]))
+            return np.asarray(file.get_tensor(names[0]))
     except (SafetensorError, TypeError) as error:  # TypeError: bfloat16, which numpy does not have
         raise ValueError(str(error)) from error
 

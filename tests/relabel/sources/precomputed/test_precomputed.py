@@ -126,7 +126,9 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     refused(CheckError, "no vector for 2 of .* captions: c:0-0, c:1-0; its ids look like c:1-1", good[2:])
     refused(CheckError, "1 vectors are zero, not finite.*first c:2-0", np.where(good == good[3], np.nan, good))
     refused(CheckError, "1 vectors are .*too long or short to have a length; first c:2-0", unmeasurable)
-    refused(CheckError, r"\d vectors are not of unit length; first c:0-0: .*normalise", length="refuse")
+    save_file({"a": good, "b": good}, tmp_path / "two.safetensors")
+    (tmp_path / "two.ids.txt").write_text("\n".join(ids))
+    refused(UsageError, "expected one tensor, found a, b", captions=str(tmp_path / "two.safetensors"))
     refused(CheckError, "differ in width: given.npy 9, given.parquet 5", images=str(images))
     with pytest.raises(UsageError, match="no file of vectors is set"):
         encoded(corpus, tmp_path)
