@@ -116,9 +116,9 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "cider_plain": {"source": "cider", "tokenizer": "lower_split", "variant": "cider"},
         "meteor": {"source": "meteor"},
     }
-    settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
+    settings += ["neighbours.k=8", f"sources={json.dumps(sources)}"]
     config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
-    project = stages.Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
+    project = stages.Project(config, Runtime(data=folder / "data", threads=1, rows_per_shard=50), folder / "labels")
     stages.ingest(project).run()
     for label in ("same_image", "cbow", "cider", "cider_plain"):
         stages.encode(project, label, "all").run()

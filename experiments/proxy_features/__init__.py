@@ -173,6 +173,5 @@ def remaining_project(project: Project) -> Project:
         path=proxy_folder(project) / CAPTIONS,
         caption_id_column="caption_id",
         expected={},
-        rows_per_shard=ingest.rows_per_shard,
     )
     return replace(project, config=project.config.model_copy(update={"ingest": remaining}), parent=project)

@@ -42,12 +42,6 @@ PRESET_SOURCES: dict[str, dict[str, Any]] = {"tuned": {"source": "sbert", "model
 """Labels that are known by name, as every source is, and not built by default."""
 
 
-class EncodeParams(Parameters):
-    """Size of the shards of encodings."""
-
-    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
-
-
 class TuneParams(Parameters):
     """Parameters of the models that relabel trains, one block per source."""
 
@@ -94,7 +88,6 @@ class Config(Parameters):
 
     ingest: IngestParams = IngestParams()
     tune: TuneParams = TuneParams()
-    encode: EncodeParams = EncodeParams()
     neighbours: NeighboursParams = NeighboursParams()
     judge: JudgeParams = JudgeParams()
     export: ExportParams = ExportParams()

@@ -216,6 +216,7 @@ def _warm_up() -> None:
     from tests.golden.today import StandInParser, words_as_tuples
 
     from experiments.fit_table import trials as trial
+    from relabel.core import runtime
     from relabel.datasets import cxc
     from relabel.datasets.evaluation_sets.stsb import FILES
     from relabel.sources.bert_sts import tune
@@ -233,6 +234,7 @@ def _warm_up() -> None:
         return table
 
     cxc._read = few
+    runtime.ROWS_PER_SHARD = 90  # several tasks per stage
     tune.find_stsb_files = lambda _: {split: Path(f"stsb-{split}.csv").absolute() for split in FILES}
     parse_cache.SpiceParser = lambda *_: StandInParser(words_as_tuples)  # type: ignore[assignment, misc]
     trial.get_context = lambda _: get_context("fork")

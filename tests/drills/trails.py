@@ -25,13 +25,12 @@ from relabel_train.reference.files import load_checkpoint
 
 PARAMS = """
 ingest:
-  {dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, rows_per_shard: 90}
+  {dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl}
 tune:
   word2vec: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
   bert_sts: {base: models/tiny, epochs: 1, batch_size: 8}
   sbert: {base: models/tiny, folds: 2, epochs: 1, layers: 1}
   fuse: {parts: [tuned, sbert, word2vec, cider]}
-encode: {rows_per_shard: 90}
 neighbours: {k: 10}
 judge: {split: val, resamples: 5}
 export: {labels: [cider]}

@@ -56,7 +56,7 @@ def project(root: Path, size: str) -> Folder:
             folder.parses = _recorded_parses()
     ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
     params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0, "draws": 50}}
-    params |= {"encode": {"rows_per_shard": 300}, "neighbours": {"k": 20}}
+    params |= {"neighbours": {"k": 20}}
     folder.write(captions, params)
     random = np.random.default_rng(3)
     words = sorted({w for c in captions for w in c["text"].lower().replace(".", " ").replace(",", " ").split()})

@@ -34,7 +34,7 @@ COMMANDS = (
     "export lookup --label cider --split test",
     "export batches --label sbert --split test --batch-size 8 --epochs 1 --seed 0 --batches-per-epoch 2",
     "verify",
-    "encode --label cider --workers 1 --set encode.rows_per_shard=10",
+    "encode --label cider --workers 1 --rebuild",
 )
 EACH = """import sys
 from relabel_cli.root import app

@@ -65,7 +65,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
     ("body", "said"),
     [
         ("judge: {sead: 1}", "judge: sead"),
-        ("encode: {rows_per_shard: many}", "encode.rows_per_shard"),
+        ("neighbours: {k: many}", "neighbours.k"),
         ("sources: {mine: {sigma: 3}}", r"sources: mine\.source: no source 'mine'"),
         ("sources: {mine: {source: cider, sigmma: 3}}", "sigmma"),
         ("sources: {mine: {source: nothing}}", "no source 'nothing'"),

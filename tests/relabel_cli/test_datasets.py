@@ -85,8 +85,8 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     assert captions("mine") == 12
     write("captions.csv", [*TEXTS, "one more"])
     assert captions("mine") == 13
-    smaller = (*INGEST, *CSV, "--set", "ingest.rows_per_shard=5")
-    assert "ingest.rows_per_shard (50000 there, 5 here)" in done(*smaller, quiet=False)
+    smaller = (*INGEST, *CSV, "--set", "ingest.duplicates=drop")
+    assert "ingest.duplicates ('keep' there, 'drop' here)" in done(*smaller, quiet=False)
     done(*INGEST, *CSV)
     moved = checkout.with_name("moved")
     checkout.rename(moved)
@@ -103,8 +103,8 @@ def test_an_ingested_dataset_is_known_by_its_name() -> None:
     done("run", "--dry-run", *mine)
     done("encode", *mine)
     assert files("labels/mine/corpus") == before
-    assert "ingest.rows_per_shard (50000 there, 5 here)" in done(
-        *INGEST, "--set", "ingest.rows_per_shard=5", quiet=False
+    assert "ingest.duplicates ('keep' there, 'drop' here)" in done(
+        *INGEST, "--set", "ingest.duplicates=drop", quiet=False
     )
 
 

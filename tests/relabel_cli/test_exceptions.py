@@ -133,7 +133,7 @@ FIT = ["fit", "--features", "d", "--captions", "c"]
         (["export"], 2, "export --help`"),
         (["encode", "--nonsense"], 2, "encode --help`"),
         (["encode", "--label", "nonsense"], 2, "no label 'nonsense'"),
-        (["encode", "--set", "encode.rows_per_shard=0"], 2, "encode.rows_per_shard"),
+        (["encode", "--set", "neighbours.k=0"], 2, "neighbours.k"),
         (["encode", "--params", "gone.yaml"], 3, "gone.yaml"),
         (["encode", "--label", "cider"], 3, "relabel ingest"),
         (["ingest"], 3, "relabel fetch coco-captions"),

@@ -103,5 +103,5 @@ def test_files_at_the_path_of_an_artefact_stay(folder: str, command: str, home: 
 def test_foreign_files_in_an_artefact_stop_its_replacement(home: Path) -> None:
     Path("labels/mine/corpus/notes.txt").write_text("mine")
     message = "found notes.txt, which relabel did not write"
-    check_that_nothing_changes("ingest --set ingest.rows_per_shard=7", 4, message, home)
+    check_that_nothing_changes("ingest --set ingest.duplicates=drop", 4, message, home)
     assert relabel("ingest")[0] == 0

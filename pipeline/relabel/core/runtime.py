@@ -79,6 +79,10 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * (1000 if match[3] == "B" else 1024) ** " KMGT".index(match[2] or " "))
 
 
+ROWS_PER_SHARD = 50_000
+"""Captions or queries in one file of an artefact: seconds to minutes of work, which an interruption repeats."""
+
+
 @dataclass(frozen=True)
 class Runtime:
     """Resources and folders of a run.
@@ -93,6 +97,7 @@ class Runtime:
     `rebuild`: whether artefacts are built again that are up to date.
     `retry_failed`: whether artefacts with failed rows are built again.
     `kept`: models and programs that stay for further calls, by what decides them. None keeps none.
+    `rows_per_shard`: `ROWS_PER_SHARD`, of which tests have fewer. Workers get it with the runtime.
     """
 
     data: Path = field(default_factory=default_data)
@@ -106,6 +111,7 @@ class Runtime:
     retry_failed: bool = False
     progress: Progress = SILENT
     kept: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
+    rows_per_shard: int = field(default_factory=lambda: ROWS_PER_SHARD)
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returns, or returned for this key before."""

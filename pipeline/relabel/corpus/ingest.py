@@ -29,7 +29,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     source = open_input(params, runtime)
     config = {
         "namespace": params.prefix,
-        "rows_per_shard": params.rows_per_shard,
+        "rows_per_shard": runtime.rows_per_shard,
         "duplicates": params.duplicates,
         **source.config,
     }
@@ -49,7 +49,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
         first = captions.columns["where"][int(captions.repeats[0])].as_py()
         report["repeated"] = {"count": len(captions.repeats), "first": first, "duplicates": params.duplicates}
     _check_counts(params, report)
-    shards = part_ranges(range(len(captions)), params.rows_per_shard)
+    shards = part_ranges(range(len(captions)), runtime.rows_per_shard)
     names = [part_name(i, len(shards)) for i in range(len(shards))]
     with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
         for name, rows in zip(names, shards, strict=True):

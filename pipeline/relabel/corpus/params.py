@@ -97,7 +97,6 @@ class IngestParams(Parameters):
     )
     captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
     expected: Expected | None = Field(None, description="Counts to check; else the published ones; {} for none.")
-    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
 
     @property
     def has_location(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -118,9 +118,9 @@ class ExportInputs:
             raise UsageError(f"{self.label} ({self.source.spec.name}) has no vectors", todo=todo)
 
 
-def shards(stem: str, rows: range, rows_per_shard: int) -> Iterator[tuple[str, range]]:
+def shards(stem: str, rows: range, rows_per_file: int) -> Iterator[tuple[str, range]]:
     """Yield the name of each shard without its ending (`STEM-00000-of-000NN`), and its rows."""
-    parts = part_ranges(rows, rows_per_shard)
+    parts = part_ranges(rows, rows_per_file)
     for i, part in enumerate(parts):
         yield f"{stem}-{i:05d}-of-{len(parts):05d}", part
 
@@ -140,9 +140,11 @@ class Export(ABC, Generic[P]):
 
     `params`: the block of the format in `relabel.export.params`.
     `neighbours_of`: queries whose neighbours the format reads if they exist; None if it reads none.
+    `rows_per_file`: captions, or rows, in one of several files of a split.
     """
 
     neighbours_of: Queries | None = None
+    rows_per_file: ClassVar[int] = 100_000
 
     def __init__(self, params: P) -> None:
         self.params = params

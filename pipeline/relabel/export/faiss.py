@@ -29,6 +29,8 @@ class FaissExport(Export[ExportFaissParams]):
     All shards share one training, so that their results are those of one index, and their inverted lists can be merged.
     """
 
+    rows_per_file = 250_000  # an index is held in memory while it is built
+
     @override
     def check(self, inputs: ExportInputs) -> None:
         inputs.require_vectors()
@@ -39,7 +41,7 @@ class FaissExport(Export[ExportFaissParams]):
         work.excluded.add(_TRAINED)
         with inputs.runtime.progress.bar(f"index ({self.params.index})", len(inputs.rows), "captions") as bar:
             for split, rows in inputs.splits.items():
-                for name, part in shards(split, rows, self.params.rows_per_shard):
+                for name, part in shards(split, rows, self.rows_per_file):
                     work.file(f"{name}.faiss", partial(self._write_shard, inputs, work.folder / _TRAINED, part))
                     bar.advance(len(part))
         ids = inputs.corpus.table.select(["row", "caption_id", "image_id"]).slice(inputs.rows.start, len(inputs.rows))
@@ -51,7 +53,7 @@ class FaissExport(Export[ExportFaissParams]):
         index = make_index(self.params.index, int(inputs.encoding.manifest.metadata["width"]), by_id=True)
         if not index.is_trained:
             step = -(-len(inputs.rows) // self.params.training)
-            parts = part_ranges(inputs.rows, self.params.rows_per_shard)
+            parts = part_ranges(inputs.rows, self.rows_per_file)
             sample = np.concatenate([_read(inputs, part)[1][::step] for part in parts])
             index = self._change(inputs, index, lambda place: place.train(sample))
         save_index(path, index)

@@ -60,7 +60,7 @@ class HfExport(Export[ExportHfParams]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         for split, rows in inputs.splits.items():
-            for name, part in shards(f"data/{SPLIT_NAMES.get(split, split)}", rows, self.params.rows_per_shard):
+            for name, part in shards(f"data/{SPLIT_NAMES.get(split, split)}", rows, self.rows_per_file):
                 work.file(f"{name}.parquet", partial(self._write_shard, inputs, part))
         # All files have the same columns.
         columns = pq.read_schema(work.folder / f"{name}.parquet").names
@@ -146,6 +146,8 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     offsets i and i + 1, since safetensors holds no strings.
     """
 
+    rows_per_file = 500_000
+
     @override
     def check(self, inputs: ExportInputs) -> None:
         inputs.require_vectors()
@@ -153,7 +155,7 @@ class SafetensorsExport(Export[ExportSafetensorsParams]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         for split, rows in inputs.splits.items():
-            for name, part in shards(split, rows, self.params.rows_per_shard):
+            for name, part in shards(split, rows, self.rows_per_file):
                 work.file(f"{name}.safetensors", partial(self._write_shard, inputs, part))
 
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:

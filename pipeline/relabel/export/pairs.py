@@ -146,7 +146,7 @@ class SamplesExport(Export[S]):
                 nearest = None if near is None else read_neighbours(near, rows, _DEPTH, 1)
                 pool = CandidatePool(inputs.corpus, relevance, rows, nearest)
                 order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
-                for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), params.rows_per_shard)):
+                for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), self.rows_per_file)):
                     anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
                     rng = np.random.default_rng((params.seed, number, i))
                     self.write_file(work, name, pool, anchors, rng)

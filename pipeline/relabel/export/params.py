@@ -123,7 +123,6 @@ class ExportHfParams(Parameters):
     """Parameters of a dataset folder for Hugging Face's datasets."""
 
     vectors: Literal["none", "float16", "float32"] = Field("float32", description="Type of the vectors; none: without.")
-    rows_per_shard: ShardRows = Field(100_000, description="Captions per Parquet file.")
     licence: str | None = Field(None, description="Licence of the captions, for the card; by default that recorded.")
 
 
@@ -133,7 +132,6 @@ class ExportSamplesParams(Parameters):
     count: Count = Field(100_000, description="Rows to write for each split.")
     candidates: int = Field(8, ge=1, le=10_000, description="Candidates that are scored for each row.")
     seed: Seed = Field(0, description="Seed of the draws.")
-    rows_per_shard: ShardRows = Field(100_000, description="Rows per file.")
     margin: float = Field(
         0.0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
     )
@@ -173,7 +171,6 @@ class ExportSafetensorsParams(Parameters):
     """Parameters of files of safetensors."""
 
     dtype: Type = Field("float32", description="Type of the vectors.")
-    rows_per_shard: ShardRows = Field(500_000, description="Captions per file.")
 
 
 class ExportFaissParams(Parameters):
@@ -183,7 +180,6 @@ class ExportFaissParams(Parameters):
         "Flat", description="Index factory string of faiss, with parameters of the search: 'IVF1024,Flat;nprobe=32'."
     )
     training: ShardRows = Field(500_000, description="Captions that an index is trained on at most, evenly spaced.")
-    rows_per_shard: ShardRows = Field(250_000, description="Captions per index.")
 
 
 class ExportScanParams(Parameters):

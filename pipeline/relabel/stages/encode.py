@@ -12,7 +12,7 @@ from relabel.core.errors import CheckError, MissingError, PartialError, UsageErr
 from relabel.core.tables import plural
 from relabel.sources.base import GATE, INT8, Encoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, Step, Values, label_values, make_steps, section_values
+from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
@@ -25,7 +25,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     project.config.parts(label)  # raises if the label is made of itself
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
-    size = project.config.encode.rows_per_shard
+    size = runtime.rows_per_shard
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size}
     parts = {part: encode(project, part, split) for part in source.input_labels()}
 
@@ -48,7 +48,7 @@ def encode(project: Project, label: str, split: str) -> Job:
         project.folder("encodings", split, label),
         Recipe("encoding", label, config, inputs, fill),
         project.command("encode", label=label, split=split),
-        label_values(project.config, label) | section_values(project.config, "encode"),
+        label_values(project.config, label),
         lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job

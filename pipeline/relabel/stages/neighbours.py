@@ -9,7 +9,7 @@ from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
-from relabel.stages.job import Job, Values, label_values, make_steps, section_values
+from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
@@ -42,7 +42,7 @@ def neighbours(
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
         raise UsageError(f"the encoding of split {split} lacks captions of {candidates}", todo="Give another --split.")
     encoding = encode(project, label, split)
-    spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, project.config.encode.rows_per_shard)
+    spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, project.runtime.rows_per_shard)
     config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     if gate := source.gate():
@@ -70,7 +70,7 @@ def neighbours(
         project.folder("neighbours", candidates, queries, label),
         Recipe("neighbours", label, lambda: config, inputs, fill),
         project.command("neighbours", label=label, candidates=candidates, queries=queries),
-        label_values(project.config, label) | section_values(project.config, "encode") | chosen,
+        label_values(project.config, label) | chosen,
         steps=table.steps,
     )
     return job

@@ -27,8 +27,8 @@ from relabel.store.manifest import Manifest, read_manifest
 ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
 
 
-def ingest(params: IngestParams, out: Path) -> Manifest:
-    return build(out, corpus_ingest.ingest(params, Runtime(threads=1)))[0]
+def ingest(params: IngestParams, out: Path, **runtime: int) -> Manifest:
+    return build(out, corpus_ingest.ingest(params, Runtime(threads=1, **runtime)))[0]  # type: ignore[arg-type]
 
 
 def write(path: Path, texts: Sequence[str] = ODD, per_image: int = 5) -> Path:
@@ -62,7 +62,7 @@ def test_shards_have_fixed_rows(tmp_path: Path) -> None:
     digests = set()
     for size, sizes in ((10, [10, 10, 3]), (23, [23]), (50, [23])):
         out = tmp_path / f"corpus{size}"
-        manifest = ingest(params(path, rows_per_shard=size), out)
+        manifest = ingest(params(path), out, rows_per_shard=size)
         assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == sizes
         assert Corpus.open(out).texts == [f"text {n}" for n in range(23)]
         digests.add(manifest.metadata["digest"])

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from relabel import stages
 from relabel.corpus.build import Caption
+from relabel.export import export_class
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
 
@@ -42,9 +45,11 @@ def with_captions(project: Project, folder: Path, captions: Iterable[Caption]) -
 
 
 def exported(
-    project: Project, kind: str, label: str = "cbow", split: str = "all", **values: Any
+    project: Project, kind: str, label: str = "cbow", split: str = "all", rows_per_file: int = 100_000, **values: Any
 ) -> tuple[Path, Manifest]:
     """Export with other parameters of a format in place of an earlier export; return the folder and its manifest."""
     other = with_params(project, kind, **values)
     job = stages.export(replace(other, runtime=replace(other.runtime, rebuild=True)), kind, label, split)
-    return job.out, job.run()[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export_class(kind), "rows_per_file", rows_per_file)
+        return job.out, job.run()[0]

@@ -41,7 +41,7 @@ def merged_search(folder: Path, queries: NDArray[np.float32]) -> tuple[NDArray[n
 
 @pytest.mark.parametrize("index", ["Flat", "HNSW32;efSearch=500", "IVF4,Flat;nprobe=4"])
 def test_merged_shards_find_what_brute_force_finds(index: str, project: Project, vectors: Any) -> None:
-    folder, _ = exported(project, "faiss", index=index, rows_per_shard=30)
+    folder, _ = exported(project, "faiss", index=index, rows_per_file=30)
     counts = {split: -(-len(rows) // 30) for split, rows in project.corpus.splits.items()}
     names = {f"{split}-{i:05d}-of-{count:05d}.faiss" for split, count in counts.items() for i in range(count)}
     assert {path.name for path in folder.glob("*.faiss")} == names

@@ -35,7 +35,7 @@ from relabel_train.lookup import open_lookup
 
 
 def test_datasets_loads_the_folder(small_project: Project, tmp_path: Path) -> None:
-    folder, _ = exported(small_project, "hf", rows_per_shard=40)
+    folder, _ = exported(small_project, "hf", rows_per_file=40)
     loaded = pytest.importorskip("datasets").load_dataset(str(folder), cache_dir=str(tmp_path))
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     splits = {"train": "train", "validation": "val", "test": "test"}
@@ -76,7 +76,7 @@ def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Project) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: str) -> None:
-    folder, manifest = exported(small_project, "safetensors", rows_per_shard=30, dtype=dtype)
+    folder, manifest = exported(small_project, "safetensors", rows_per_file=30, dtype=dtype)
     vectors: Any = open_label(small_project, "cbow", "all").unit_vectors()
     corpus = small_project.corpus
     for split, rows in corpus.splits.items():
@@ -147,7 +147,7 @@ def sample_of(record: dict[str, Any], kind: str) -> tuple[str, str, list[tuple[s
 def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
     small_project: Project, tmp_path: Path, kind: str, label: str, params: dict[str, Any]
 ) -> None:
-    folder, _ = exported(small_project, kind, label, count=60, rows_per_shard=40, **params)
+    folder, _ = exported(small_project, kind, label, count=60, rows_per_file=40, **params)
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
     loaded, columns = files_of(folder, tmp_path), COLUMNS.get(kind, [])
     assert {*loaded} == {f"{split}_0000{i}_of_00002" for split in corpus.splits for i in (0, 1)}
@@ -207,7 +207,7 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
     noted: list[str] = []
     project = replace(project, runtime=replace(project.runtime, progress=Notes(noted)))
     few = {"negatives": 3, "candidates": 40} if kind == "tuples" else {}
-    folder, manifest = exported(project, kind, label, "test", count=200, rows_per_shard=200, **few)
+    folder, manifest = exported(project, kind, label, "test", count=200, rows_per_file=200, **few)
     (records,) = files_of(folder, tmp_path / "cache").values()
     assert manifest.metadata["written"] == {"test": len(records)}
     assert 0 < len(records) < 200

@@ -40,9 +40,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     path = tmp_path / "captions.jsonl"
     path.write_text("".join(json.dumps(caption) + "\n" for caption in captions), encoding="utf-8")
     settings = ["ingest.format=jsonl", f"ingest.path={path}", "ingest.expected={}"]
-    settings += ["encode.rows_per_shard=4", "neighbours.k=3", 'sources={"letters": {"source": "letters"}}']
+    settings += ["neighbours.k=3", 'sources={"letters": {"source": "letters"}}']
     config = Config(**load_config(None, settings).model_dump())
-    project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
+    project = Project(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=4), tmp_path / "labels")
     stages.ingest(project).run()
     yield project
     sys.modules.pop("letters_of_the_page", None)

@@ -33,7 +33,7 @@ def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None
     assert (config.ingest.dataset, config.ingest.path) == ("mine", Path(path))
     assert config.model_copy(update={"ingest": Config().ingest}) == Config()
     written = yaml.safe_load((tmp_path / "params.yaml").read_text(encoding="utf-8"))
-    assert set(written) == {"ingest", "encode", "neighbours", "export", "sources"}  # people judged other captions
+    assert set(written) == {"ingest", "neighbours", "export", "sources"}  # people judged other captions
 
 
 def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from relabel.store.manifest import read_manifest
 
 FETCHED = "eccv"
 PARAMS = """
-ingest: {format: jsonl, path: captions.jsonl, expected: {}, rows_per_shard: 60}
+ingest: {format: jsonl, path: captions.jsonl, expected: {}}
 tune: {word2vec: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
-encode: {rows_per_shard: 60}
 neighbours: {k: 20}
 judge: {split: val, resamples: 5, draws: 2}
 export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
@@ -43,7 +42,9 @@ def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("RELABEL_MIRROR", raising=False)
-        project = stages.Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
+        project = stages.Project(
+            load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1, rows_per_shard=60)
+        )
         assert run(project).problems == []
         stages.export_lookup(project, "word2vec", "val").run()
         stages.export_batches(project, "cider", "val", "batches").run()

@@ -64,10 +64,10 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         (tmp_path / "words.txt").write_text("".join(rows))
         fine = {"source": "bert_sts", "model": str(make_cross()), "gate": "near", "threshold": threshold, **params}
         near = {"source": "cbow", "vectors": str(tmp_path / "words.txt"), "tokenizer": "lower_split"}
-        settings = [f"ingest.path={tmp_path / 'captions.csv'}", "ingest.dataset=mine", "encode.rows_per_shard=20"]
+        settings = [f"ingest.path={tmp_path / 'captions.csv'}", "ingest.dataset=mine"]
         settings += ["neighbours.k=6", f"sources={json.dumps({'near': near, 'fine': fine})}"]
         config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
-        project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
+        project = Project(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=20), tmp_path / "labels")
         stages.ingest(project).run()
         stages.build_encoding(project, "fine", "all")
         return project
