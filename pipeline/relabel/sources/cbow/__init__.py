@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import MissingError
 from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -55,6 +55,7 @@ from relabel.store.workdir import Steps, Work
 
 _CAPTIONS = 8192  # captions per product, which bounds the memory for sums
 NOUN_WEIGHT = 2.0
+_TAGGER = "en_core_web_lg"  # spaCy's model of the released code
 _UNUSED = ("parser", "ner", "lemmatizer", "senter")  # components that are excluded from loading
 
 
@@ -68,7 +69,6 @@ class CbowParams(WordVectorParams):
         "mean", description="mean of all tokens; ladder: of spaCy's tokens, nouns twice, as its released code does."
     )
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; not used by weighting ladder.")
-    tagger: str = Field("en_core_web_lg", description="spaCy model of weighting ladder.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
 
@@ -86,7 +86,7 @@ class Cbow(VectorSource[CbowParams]):
         """Return the parameters, with the word vectors identified by their sha256."""
         params = self.params.model_dump(include={"source", "weighting", "stored"})
         if self.params.weighting == "ladder":
-            params["tagger"] = tagger_version(self.params.tagger)
+            params["tagger"] = tagger_version()
         else:
             params["tokenizer"] = self.params.tokenizer
         return params | {"vectors": self.params.file_fingerprint(runtime.data)}
@@ -146,7 +146,7 @@ class Cbow(VectorSource[CbowParams]):
         """Split texts into spaCy's words; their weights cost time, and are 1 unless `weighted`."""
         # Tagging is slow, so each distinct text is tagged once.
         number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        words = list(noun_weights(list(number), self.params.tagger, runtime.progress, weighted))
+        words = list(noun_weights(list(number), runtime.progress, weighted))
         return WordBags.from_weighted_words(words, np.array([number[text] for text in texts], np.int64))
 
     def _text_encoder(self, encoding: Encoding) -> Callable[[str], NDArray[np.float32]]:
@@ -173,38 +173,34 @@ class Cbow(VectorSource[CbowParams]):
 
 
 @lru_cache(maxsize=1)
-def load_tagger(model: str) -> Any:
-    """Load a spaCy pipeline that tags parts of speech."""
+def load_tagger() -> Any:
+    """Load the spaCy pipeline that tags parts of speech."""
     try:
         import spacy
 
-        tagger = spacy.load(model, exclude=_UNUSED)
+        tagger = spacy.load(_TAGGER, exclude=_UNUSED)
     except (ImportError, OSError) as error:
-        todo = f"Run `pip install spacy` and `python -m spacy download {model}`, or set `weighting: mean`."
-        raise MissingError(f"weighting `ladder` needs spaCy and its model {model}", todo=todo) from error
-    if not {"tagger", "morphologizer"} & set(tagger.pipe_names):
-        raise UsageError(f"spaCy model {model} does not tag parts of speech", todo="Use en_core_web_sm, _md or _lg.")
+        todo = f"Run `pip install spacy` and `python -m spacy download {_TAGGER}`, or set `weighting: mean`."
+        raise MissingError(f"weighting `ladder` needs spaCy and its model {_TAGGER}", todo=todo) from error
     return tagger
 
 
-def tagger_version(model: str) -> str:
+def tagger_version() -> str:
     """Return model and library as a fingerprint needs them: `core_web_lg 3.8.0, spacy 3.8.16`."""
-    tagger = load_tagger(model)
+    tagger = load_tagger()
     import spacy
 
     return f"{tagger.meta['name']} {tagger.meta['version']}, spacy {spacy.__version__}"
 
 
-def noun_weights(
-    texts: Sequence[str], model: str, progress: Progress, tagged: bool = True
-) -> Iterator[list[tuple[str, float]]]:
+def noun_weights(texts: Sequence[str], progress: Progress, tagged: bool = True) -> Iterator[list[tuple[str, float]]]:
     """Yield the words of each text, lower-cased after tagging, with weight 2 if spaCy's `pos_` is NOUN, else 1.
 
-    `texts`: texts as written, because a tagger uses capitals and punctuation. `model`: name of a spaCy model. `tagged`:
-    if not, texts are split alone, a hundred times as fast, and every weight is 1.
+    `texts`: texts as written, because a tagger uses capitals and punctuation. `tagged`: if not,
+    texts are split alone, a hundred times as fast, and every weight is 1.
     """
-    tagger = load_tagger(model)
-    with progress.bar(f"parts of speech ({model})", len(texts), "texts") as bar:
+    tagger = load_tagger()
+    with progress.bar("parts of speech", len(texts), "texts") as bar:
         for document in tagger.pipe(texts, batch_size=1000) if tagged else map(tagger.make_doc, texts):
             bar.advance()
             yield [(t.lower_, NOUN_WEIGHT if t.pos_ == "NOUN" else 1.0) for t in document if not t.is_space]

@@ -91,7 +91,7 @@ def spacy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("spacy")
 def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
-    relevance, manifest, vectors_of = encoded(tmp_path, weighting="ladder", tagger="tagger")
+    relevance, manifest, vectors_of = encoded(tmp_path, weighting="ladder")
     doubled = [[w for w in t.split() for _ in range(2 if w in NOUNS else 1)] for t in PTB]
     expected = np.array([mean_vector(words, vectors_of) for words in doubled])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
