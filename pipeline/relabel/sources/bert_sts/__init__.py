@@ -98,7 +98,7 @@ class BertSts(Source[BertStsParams]):
         work.metadata |= {"output": scorer.output, "scale": scorer.scale}
         work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
         work.provenance["model"] = files.record()
-        work.metadata |= self.params.model_dump(include={"gate", "below", "orders", "dtype"})
+        work.metadata |= self.params.model_dump(include={"gate", "orders", "dtype"})
         work.metadata["threshold"] = self._threshold(runtime)
         if self.params.images is None:
             reading, label = scorer.read(Shards(corpus, rows, rows_per_shard).sample()), work.metadata.get("label")

@@ -53,7 +53,7 @@ def threshold_recipe(
 
     def config() -> dict[str, Any]:
         labels = fingerprint_texts([["a text"]], ["a text"], sources, runtime)
-        return {"labels": labels, "below": params.below, "pairs": _PAIRS, "loss": _LARGEST_LOSS}
+        return {"labels": labels, "pairs": _PAIRS, "loss": _LARGEST_LOSS}
 
     def fill(work: Work) -> None:
         human = human_scores("sits", "val")
@@ -71,7 +71,7 @@ def threshold_recipe(
             score_texts(sources[one], references, captions, runtime, sources, label=one).scores.reshape(-1, REFERENCES)
             for one in (label, "ungated")
         )
-        chosen = choose_threshold(coarse, fine, human.score[pairs], params.below)
+        chosen = choose_threshold(coarse, fine, human.score[pairs])
         work.metadata |= {"gate": label, "pairs": len(pairs)} | chosen
         text = f"r of {len(pairs):,} pairs of CxC val {chosen['r']:.3f}, without a gate {chosen['ungated']:.3f}"
         share = f"{chosen['refined']:.0%} of their captions refined"
@@ -80,7 +80,7 @@ def threshold_recipe(
     return Recipe(KIND, f"{label} on cxc-val", config, {"cxc sits val": partial(sha256, "sits", "val")}, fill)
 
 
-def choose_threshold(coarse: Scores, fine: Scores, human: Scores, below: str = "zero") -> dict[str, float]:
+def choose_threshold(coarse: Scores, fine: Scores, human: Scores) -> dict[str, float]:
     """Choose the largest threshold of a gate that costs at most 0.005 of Pearson's r, as does no smaller one.
 
     `coarse`, `fine`: (P, R); scores of each pair's references by the gate and by the cross-encoder; the label is the
@@ -88,13 +88,12 @@ def choose_threshold(coarse: Scores, fine: Scores, human: Scores, below: str = "
     """
     known = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     coarse, fine, human = coarse[known], fine[known], human[known]
-    others = np.clip(coarse, 0, 1) if below == "gate" else np.zeros_like(coarse)
     ungated, chosen = pearson(fine.max(axis=1), human) or 0.0, dict[str, float]()
     for quantile in np.linspace(0, 1, _STEPS):
         # Rounded down, so that no rounding of a score decides about the pairs of the sample.
         threshold = np.floor(np.quantile(coarse, quantile) * 1000) / 1000
         refined = coarse >= threshold
-        r = pearson(np.where(refined, fine, others).max(axis=1), human) or 0.0
+        r = pearson(np.where(refined, fine, 0.0).max(axis=1), human) or 0.0
         if r < ungated - _LARGEST_LOSS:
             break
         chosen = {"threshold": threshold, "refined": refined.mean(), "r": r, "ungated": ungated}

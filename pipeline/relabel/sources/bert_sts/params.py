@@ -16,7 +16,6 @@ TUNED = "tuned"
 """Name of the model that `relabel tune bert_sts` makes."""
 GLOVE_THRESHOLD = 0.8
 """Of Zhou et al., AAAI 2020, section 4.1, for a gate of GloVe vectors."""
-Below = Literal["zero", "gate"]
 Orders = Literal["both", "one"]
 Output = Literal["sigmoid", "raw"]
 
@@ -49,7 +48,6 @@ class BertStsParams(SourceParams):
         description="Minimum score by the gate for a pair to be refined; null: 0.8 for a gate of GloVe vectors, as the "
         "paper; for others, the threshold that costs at most 0.005 of r on CxC val, where it is chosen.",
     )
-    below: Below = Field("zero", description="Relevance of other pairs: zero, or the gate's score clipped to 0..1.")
     orders: Orders = Field(
         "both",
         description="both: mean of both orders of two captions; one: the reference first, as an image always is.",

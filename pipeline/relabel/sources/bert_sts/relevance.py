@@ -152,8 +152,7 @@ class BertStsRelevance(Relevance):
         """Apply the gate to P pairs, given their scores by it and a mask of the pairs of equal texts; see `gated`."""
         if coarse is None or self.threshold is None:
             return same.astype(np.float64), ~same
-        below = np.clip(coarse, 0.0, 1.0) if self.params.below == "gate" else np.zeros(len(coarse))
-        scores = np.where(same, 1.0, below)
+        scores = same.astype(np.float64)
         # A failed caption has no relevance, not even to itself.
         scores[np.isnan(coarse)] = np.nan
         return scores, (coarse >= self.threshold) & ~same

@@ -1,8 +1,6 @@
 """Exact neighbours of bert_sts, for which each pair of texts that passes the gate is refined once.
 
-All other pairs have the relevance that the label defines. With `below: zero`, they tie at 0 and are ordered by row.
-With `below: gate`, each query scores all candidates by the gate. The refined pairs of all queries are in memory, with
-24 bytes per pair.
+All other pairs tie at 0 and are ordered by row. The refined pairs of all queries are in memory, with 24 bytes per pair.
 """
 
 from __future__ import annotations
@@ -74,9 +72,8 @@ class GatedFinder(Finder):
             return rows[rows != exclude][:width], np.full(width, np.nan)
         lines = [slice(*table.indptr[text : text + 2]) for text in references]
         refined = [(table.indices[line], table.data[line]) for line in lines]
-        # All other texts have relevance 0, unless the gate's score counts.
-        others = self._texts if self.relevance.params.below == "gate" else references
-        texts = np.unique(np.concatenate([others, *(found for found, _ in refined)]))
+        # All other texts have relevance 0.
+        texts = np.unique(np.concatenate([references, *(found for found, _ in refined)]))
         score, captions = self._score(references, texts, refined), self._captions.take(texts)
         rows, score = captions.rows, np.repeat(score, np.diff(captions.indptr))
         positive = (rows != exclude) & (score > 0)

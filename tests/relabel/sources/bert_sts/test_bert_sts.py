@@ -1,5 +1,5 @@
 """Contract: the gate decides by its exact score which pairs the cross-encoder scores. Pairs below it have relevance
-0 or the gate's score. Both orders are averaged, each distinct unordered pair of texts is scored once per call, and a
+0. Both orders are averaged, each distinct unordered pair of texts is scored once per call, and a
 text scores 1 against itself. Captions with one text have one relevance. Too many pairs are refused.
 """
 
@@ -50,12 +50,10 @@ def loop(project: Project, cross: Path) -> np.ndarray:
                 out[i, j] = fine[texts[i], texts[j]]
                 if params.orders == "both":
                     out[i, j] = (out[i, j] + fine[texts[j], texts[i]]) / 2
-            elif params.below == "gate":
-                out[i, j] = min(1, max(0, coarse[j]))
     return out
 
 
-VARIANTS: list[dict[str, Any]] = [{"below": "gate"}, {"gate": None}, {"orders": "one"}, {"threshold": 2.0}]
+VARIANTS: list[dict[str, Any]] = [{"gate": None}, {"orders": "one"}, {"threshold": 2.0}]
 
 
 @pytest.mark.parametrize("params", [{}, *(pytest.param(p, marks=pytest.mark.slow) for p in VARIANTS)], ids=str)
@@ -67,7 +65,7 @@ def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, 
     scores = relevance.pairs(References.single(left), right, "first").reshape(n, n)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     if params.get("gate", "near") is not None and params.get("threshold", 0) < 1:
-        assert 0.1 < np.mean(scores == 0) < 0.9 or params.get("below") == "gate", "the gate decides nothing"
+        assert 0.1 < np.mean(scores == 0) < 0.9, "the gate decides nothing"
     if params.get("orders") != "one":
         np.testing.assert_array_equal(scores, scores.T)
     sets = project.corpus.references(range(len(project.corpus.image_ids)))
@@ -97,7 +95,7 @@ def test_each_distinct_pair_is_scored_once_per_call(gated: MakeGated, monkeypatc
 
 
 def test_a_text_stands_for_all_its_rows_that_have_not_failed(gated: MakeGated) -> None:
-    project = gated(threshold=0.3, below="gate")
+    project = gated(threshold=0.3)
     texts, n = project.corpus.texts, len(project.corpus)
     failed, *same = next(rows for text in texts if len(rows := [i for i in range(n) if texts[i] == text]) > 2)
     relevance: Any = opened(project)
