@@ -107,19 +107,17 @@ class CandidatePool:
         return pa.table(values("text", texts) | scores | values("caption_id", ids))
 
 
-def sides(scores: Scores, own: NDArray[np.bool_], margin: float, relative_margin: float) -> NDArray[np.int8]:
+def sides(scores: Scores, own: NDArray[np.bool_], margin: float) -> NDArray[np.int8]:
     """Return 1 for the positives, -1 for the negatives and 0 for the other candidates of each anchor.
 
     The positive of an anchor is the best candidate of its own image, or else the best candidate, with score p.
-    Positives have at least p. Negatives are captions of other images below ``p - max(margin, relative_margin * |p|)``:
-    a share of |p|, because a share of a negative p would raise the bound above p.
+    Positives have at least p. Negatives are captions of other images below ``p - margin``.
 
     `scores`: (A, W) float64; NaN for what is no candidate, which has 0. `own`: (A, W); captions of the anchor's image.
     """
     of_image = np.fmax.reduce(np.where(own, scores, np.nan), axis=1, keepdims=True)
     best = np.where(np.isnan(of_image), np.fmax.reduce(scores, axis=1, keepdims=True), of_image)
-    bound = best - np.maximum(margin, relative_margin * np.abs(best))
-    return (scores >= best).astype(np.int8) - ((scores < bound) & ~own)
+    return (scores >= best).astype(np.int8) - ((scores < best - margin) & ~own)
 
 
 class SamplesExport(Export[S]):
@@ -165,7 +163,7 @@ class SamplesExport(Export[S]):
 
     def sides(self, scores: Scores, own: NDArray[np.bool_]) -> NDArray[np.int8]:
         """Return positives and negatives among candidates by the margins of the format."""
-        return sides(scores, own, self.params.margin, self.params.relative_margin)
+        return sides(scores, own, self.params.margin)
 
 
 def _rows_of(path: Path) -> int:

@@ -135,7 +135,6 @@ class ExportSamplesParams(Parameters):
     margin: float = Field(
         0.0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
     )
-    relative_margin: float = Field(0.0, ge=0, le=1, description="The same as a share of |score of the positive|.")
 
 
 class ExportPairsParams(ExportSamplesParams):

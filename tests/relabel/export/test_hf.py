@@ -139,9 +139,9 @@ def sample_of(record: dict[str, Any], kind: str) -> tuple[str, str, list[tuple[s
         ("pairs", "cider", {}),
         ("tuples", "cbow", {"negatives": 3}),
         ("tuples", "cbow", {"negatives": 3, "margin": 0.4}),
-        ("flagembedding", "cbow", {"relative_margin": 0.2, "scale": 20}),
-        ("flagembedding", "cider", {"relative_margin": 0.0, "scale": 1}),
-        ("tevatron", "cbow", {"margin": 0.1, "relative_margin": 0.0, "scale": 1}),
+        ("flagembedding", "cbow", {"margin": 0.2, "scale": 20}),
+        ("flagembedding", "cider", {"scale": 1}),
+        ("tevatron", "cbow", {"margin": 0.1, "scale": 1}),
     ],
 )
 def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
@@ -171,9 +171,8 @@ def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
                 own = [corpus.texts[row] in corpus.texts[first:stop] for row in rows]
                 assert not any(own[count:])
                 best = max([score for score, mine in zip(scores, own, strict=True) if mine] or scores)
-                margin = max(params.get("margin", 0.0), params.get("relative_margin", 0.0) * abs(best))
                 assert min(scores[:count]) >= best - 1e-12
-                assert scores[count] < best - margin + 1e-12
+                assert scores[count] < best - params.get("margin", 0.0) + 1e-12
         assert len(drawn) > (0 if params.get("margin") == 0.4 else 10)
         assert kind != "pairs" or set(drawn.values()) == {1}  # in one of its two orders
 
@@ -248,8 +247,8 @@ def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
     assert len(draw_from_bins(np.full(9, 0.5), 4, 5, rng)) == 5
 
 
-@pytest.mark.parametrize(("margin", "relative"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.05, 0.3)])
-def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relative: float) -> None:
+@pytest.mark.parametrize("margin", [0.0, 0.1, 0.3])
+def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float) -> None:
     rng = np.random.default_rng(5)
     scores, own = rng.uniform(-1, 1, (300, 7)).round(2), rng.random((300, 7)) < 0.2
     scores[rng.random((300, 7)) < 0.2] = np.nan
@@ -262,12 +261,11 @@ def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float, relativ
         for j in given:
             if scores[i, j] >= positive:
                 expected[i, j] = 1
-            elif scores[i, j] < positive - max(margin, relative * abs(positive)) and not own[i, j]:
+            elif scores[i, j] < positive - margin and not own[i, j]:
                 expected[i, j] = -1
-    assert sides(scores, own, margin, relative).tolist() == expected.tolist()
-    # A relative margin of a negative score drops what is nearly as good, and never keeps what is better.
-    first = {0.0: [1, 1, -1, -1, -1, 0, 1], 0.2: [1, 1, 0, 0, -1, 0, 1]}
-    assert relative not in first or margin or expected[0].tolist() == first[relative]
+    assert sides(scores, own, margin).tolist() == expected.tolist()
+    first = {0.0: [1, 1, -1, -1, -1, 0, 1], 0.1: [1, 1, 0, 0, -1, 0, 1]}
+    assert margin not in first or expected[0].tolist() == first[margin]
 
 
 def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: Project, tmp_path: Path) -> None:
@@ -279,5 +277,5 @@ def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: 
         rows = [[small_project.corpus.row_of[record[name]] for record in records] for name in ids]
         return int(np.not_equal(*(small_project.corpus.image[row] for row in rows)).sum())
 
-    assert 0 < count("pairs", margin=1000) < count("pairs", relative_margin=0.5) < count("pairs")
+    assert 0 < count("pairs", margin=1000) < count("pairs", margin=0.5) < count("pairs")
     assert 0 < count("tuples", margin=0.4) < count("tuples")
