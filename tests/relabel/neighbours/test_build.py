@@ -21,7 +21,6 @@ from tests.relabel.neighbours.searches import pooled, rows_of, searched
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.neighbours.spec import SCHEMA, row_groups, table_of
@@ -144,7 +143,7 @@ def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
     assert metadata["recall"]["value"] == pytest.approx(np.mean(hits))
     first = [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))]
     job.out.rename(project.labels / "elsewhere")
-    searched(replace(project, runtime=Runtime(threads=2)), "cbow", k=20, index="IVF16,Flat").run()
+    searched(replace(project, runtime=replace(project.runtime, threads=2)), "cbow", k=20, index="IVF16,Flat").run()
     assert [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))] == first
 
 
