@@ -15,7 +15,7 @@ from relabel.neighbours.spec import Split
 from relabel.stages import Job
 from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
-BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours max_bytes"
+BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours"
 WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
-from relabel.core.runtime import parse_size
 from relabel.core.types import Pooling, Queries
 from relabel.datasets.cxc import Task
 
-
-def _check_size(value: str) -> str:
-    parse_size(value)
-    return value
-
-
-Size = Annotated[str, AfterValidator(_check_size)]
-"""Number of bytes as text, such as 4GiB (see `parse_size`)."""
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
 ShardRows = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -89,17 +80,15 @@ class ExportBatchesParams(Parameters):
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
     nearest: Number | None = Field(None, description="neighbour: draw the k from this many nearest; by default k.")
-    siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
     anchors: Count | None = Field(None, description="neighbour: batches per epoch; by default as many as random has.")
     depth: Number | None = Field(
         None, description="Nearest captions considered; by default k + 15 for neighbour, 100 for graded and for images."
     )
-    levels: Levels = Field((), description="graded: thresholds of relevance in falling order. Repeatable.")
-    quantiles: Shares = Field(
-        (0.1, 0.5, 0.9), description="graded without levels: shares of all neighbours that reach each threshold."
+    levels: Levels = Field(
+        (),
+        description="graded: thresholds of relevance in falling order; by default those that a tenth, a half and nine "
+        "tenths of all neighbours reach. Repeatable.",
     )
-    group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
-    max_bytes: Size = Field("100GiB", description="Largest size of the export.")
 
     @property
     def size(self) -> int:
@@ -112,8 +101,8 @@ class ExportBatchesParams(Parameters):
         # A parameter that only another sampler reads must not change the fingerprint.
         specific = {
             "random": {"one_caption_an_image"},
-            "neighbour": {"k", "nearest", "siblings", "anchors", "depth"},
-            "graded": {"siblings", "depth", "levels", "group"} | (set() if self.levels else {"quantiles"}),
+            "neighbour": {"k", "nearest", "anchors", "depth"},
+            "graded": {"depth", "levels"},
         }[self.sampler]
         shared = {"items", "epochs", "seed", "batches_per_epoch", "drop_last", "sampler"}
         return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
@@ -187,7 +176,6 @@ class ExportScanParams(Parameters):
     captions_per_image: int = Field(5, ge=0, le=1000, description="First captions of each image to write; 0 for all.")
     block: bool = Field(True, description="Write the relevance of all images and captions of a split as one array.")
     dtype: Type = Field("float32", description="Type of the block.")
-    max_bytes: Size = Field("4GiB", description="Largest size of a block.")
 
 
 class ExportCandidatesParams(Parameters):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
-from relabel.core.runtime import Progress, parse_size
+from relabel.core.runtime import Progress
 from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import REFERENCES, Corpus, References
@@ -43,6 +43,9 @@ from relabel_train.samplers import (
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
 _PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
+_SHARES = (0.1, 0.5, 0.9)  # of all neighbours: those that reach each threshold of graded batches
+MAX_BYTES = 100 << 30
+"""Size of the largest export; a larger plan is a mistake in its number of epochs, and fills a disk."""
 DEPTH = 100
 """Default number of nearest captions per item of graded batches and of batches of images."""
 
@@ -115,20 +118,18 @@ class BatchesWork:
             near = (
                 ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
             )
-            given |= {"siblings": params.siblings, "depth": table.width}
+            given["depth"] = table.width
             if params.sampler == "neighbour":
                 own = {name: getattr(params, name) for name in ("k", "nearest", "anchors")}
                 return NeighbourBatchSampler(captions, near, size, **given, **own)
-            drawn = partial(quantile_levels, captions, near, params.quantiles, depth=table.width, seed=params.seed)
-            return GradedBatchSampler(
-                captions, near, size, **given, levels=params.levels or drawn(), group=params.group
-            )
+            drawn = partial(quantile_levels, captions, near, _SHARES, depth=table.width, seed=params.seed)
+            return GradedBatchSampler(captions, near, size, **given, levels=params.levels or drawn())
         except ValueError as error:
             raise UsageError(str(error), where="export.batches") from error
 
     @cached_property
     def about(self) -> BatchesDescription:
-        """Content of `batches.json`; raises if the blocks would be larger than `max_bytes`."""
+        """Content of `batches.json`; raises if the blocks would be larger than `MAX_BYTES`."""
         sampler, params, size = self.sampler, self.params, self.params.size
         images, spec = self.corpus.images_of(self.rows), self.source.spec
         # A sampler draws the same number of batches in every epoch.
@@ -138,9 +139,9 @@ class BatchesWork:
             todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
             raise UsageError(message, where="export.batches", todo=todo)
         total = count * params.epochs
-        if block_bytes(total, size) > parse_size(params.max_bytes):
+        if block_bytes(total, size) > MAX_BYTES:
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
-            todo = "Use fewer --epochs or --batches-per-epoch, raise --max-bytes, or use a lookup, which is smaller."
+            todo = "Use fewer --epochs or --batches-per-epoch, or a lookup, which is smaller."
             raise UsageError(message, where="export.batches", todo=todo)
         each = batches_per_shard(size, total, self.source.is_pairwise())
         return BatchesDescription(

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import parse_size
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
@@ -27,6 +26,8 @@ _NAMES = {"val": "dev"}
 _SMALL_TEST = 1000
 """Images of Flickr30K's test split. SCAN's files name a larger one `testall`."""
 _CELLS = 1 << 22  # scores in memory
+MAX_BYTES = 4 << 30
+"""Size of the largest block, which a loader reads completely."""
 
 
 class ScanExport(Export[ExportScanParams]):
@@ -54,9 +55,9 @@ class ScanExport(Export[ExportScanParams]):
         """Raise if a block is too large or takes a score of every pair."""
         todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
         size = np.dtype(STORED[self.params.dtype]).itemsize * images * lines
-        if size > parse_size(self.params.max_bytes):
+        if size > MAX_BYTES:
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
-            raise UsageError(message, todo=f"{todo} Or raise --max-bytes.")
+            raise UsageError(message, todo=todo)
         if inputs.source.is_pairwise():
             message = f"{inputs.label} scores pair by pair; a block has {images * lines:,} pairs"
             command = f"`relabel export batches --label {inputs.label}`"

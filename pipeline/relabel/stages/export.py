@@ -32,8 +32,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     if queries is not None:
         candidates = serving_split(project, lambda s: folder("neighbours", s, queries, label), split)
         table = existing_neighbours(project, label, candidates, queries)
-    # A limit refuses an export and changes none.
-    config: dict[str, Any] = exporter.params.model_dump(mode="json", exclude={"max_bytes"})
+    config: dict[str, Any] = exporter.params.model_dump(mode="json")
     config |= {"split": split, "pooling": source.params.pooling}
     if "licence" in config:
         config["licence"] = config["licence"] or _licence(project)

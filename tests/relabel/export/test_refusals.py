@@ -20,7 +20,6 @@ CASES: list[Case] = [
     ("faiss", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
     ("safetensors", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
     ("scan", "cbow", "val", {"captions_per_image": 6}, UsageError, "images of val have fewer than 6 .*; first coco:图"),
-    ("scan", "cbow", "test", {"captions_per_image": 0, "max_bytes": "1KiB"}, UsageError, "block of test .* --no-block"),
     ("trec", "cbow", "all", {"levels": (0.8, 0.5)}, UsageError, "cut points must rise"),
     ("trec", "cbow", "all", {"levels": (-1.0, 0.5)}, UsageError, "above -1, the minimum of cbow, to at most 1"),
     ("trec", "cbow", "all", {"queries": "images"}, MissingError, "--label cbow --candidates all --queries images"),

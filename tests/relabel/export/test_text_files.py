@@ -17,7 +17,7 @@ from tests.relabel.export.formats import exported, with_captions
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.core.errors import CheckError
+from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.stages import Project
@@ -96,6 +96,12 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
 def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
     assert "testall_caps.txt" in exported(project, "scan", split="test", captions_per_image=4)[1].files
+
+
+def test_a_block_that_is_too_large_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relabel.export.scan.MAX_BYTES", 1024)
+    with pytest.raises(UsageError, match=r"block of test .* --no-block"):
+        exported(project, "scan", split="test", captions_per_image=0)
 
 
 def test_all_captions_without_a_block(project: Project) -> None:

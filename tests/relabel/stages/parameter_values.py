@@ -46,7 +46,5 @@ SAME: dict[tuple[str, str], str] = {
     ("sources.meteor", "silence"): "when Java counts as hung",
     ("judge", "statistic"): "of files of judgements, which no judgement of a label holds",
     ("export", "labels"): "which artefacts are made",
-    ("export.batches", "max_bytes"): "refuses a plan, changes none",
-    ("export.scan", "max_bytes"): "refuses a block, changes none",
     ("export.batches", "neighbours"): "whose table is read: its fingerprint is an input",
 }
