@@ -40,7 +40,6 @@ SAME: dict[tuple[str, str], str] = {
     ("tune.sbert", "revision"): "which files are taken: their sha256 is an input",
     ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
     ("sources.spice", "heap"): "Java's memory",
-    ("sources.spice", "silence"): "when the parser counts as hung",
     ("sources.meteor", "heap"): "Java's memory",
     ("sources.meteor", "processes"): "how many ask at once",
     ("sources.meteor", "silence"): "when Java counts as hung",

@@ -82,11 +82,11 @@ class CachedParser:
             raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), todo=todo) from error
 
 
-def cached_parser(runtime: Runtime, heap: str, silence: float) -> CachedParser:
-    """Return the parser and its cache; `heap` and `silence` as in the parameters of spice."""
+def cached_parser(runtime: Runtime, heap: str) -> CachedParser:
+    """Return the parser and its cache; `heap` as in the parameters of spice."""
 
     def make() -> CachedParser:
-        parser = SpiceParser(lambda: worker_command(runtime.data, heap), silence)
+        parser = SpiceParser(lambda: worker_command(runtime.data, heap))
         return CachedParser(parser, runtime.data / FILE, runtime.progress)
 
     return runtime.keep(("parser", heap), make)

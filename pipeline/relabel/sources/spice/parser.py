@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from relabel.core.errors import MissingError
-from relabel.core.java import OPTIONS, JavaError, LineProcess, find_jar, find_java, java_version
+from relabel.core.java import OPTIONS, SILENCE, JavaError, LineProcess, find_jar, find_java, java_version
 from relabel.core.runtime import Advance, ignore_progress
 from relabel.datasets import load_manifest, locate
 from relabel.sources.spice import worker
@@ -58,7 +58,7 @@ class SpiceParser:
     that the program may take to be ready.
     """
 
-    def __init__(self, command: Callable[[], list[str]], silence: float, start: float = START) -> None:
+    def __init__(self, command: Callable[[], list[str]], silence: float = SILENCE, start: float = START) -> None:
         self._command, self._silence, self._start = command, silence, start
         self._process: LineProcess | None = None
 
