@@ -12,7 +12,6 @@ Encoding runs the jar's normaliser and stemmer, and stores what METEOR knows abo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
@@ -42,7 +41,6 @@ class MeteorParams(SourceParams):
 
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "set"
-    language: Literal["en"] = Field("en", description="Language; pycocoevalcap has the paraphrases of this one.")
     gate: str | None = Field(None, description="Label that selects the candidates of neighbours; null: no neighbours.")
     gate_top: int = Field(1000, ge=1, le=1_000_000, description="Best candidates of the gate that are scored.")
 
@@ -72,18 +70,21 @@ class Meteor(Source[MeteorParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_file(self.params.language)}
+        files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_file()}
         hashes = {name: input_sha256(path) for name, path in files.items()}
         gate = self.params.model_dump(include={"gate", "gate_top"}) if self.params.gate else {}
-        return {"source": self.spec.name, "language": self.params.language, **hashes, **gate}
+        return {"source": self.spec.name, **hashes, **gate}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of normalised texts (row int32, words string), then the tables of all their words."""
-        shards, language = Shards(corpus, rows, rows_per_shard), self.params.language
+        # Compiled functions are loaded for work, not with the parameters.
+        from relabel.sources.meteor.tables import make_tables
+
+        shards = Shards(corpus, rows, rows_per_shard)
 
         def make_shard(part: range) -> pa.Table:
-            words = normalise(corpus.words("ptb", part), language, runtime)
+            words = normalise(corpus.words("ptb", part), runtime)
             row = np.arange(part.start, part.stop, dtype=np.int32)
             long = {i: f"more than {LONGEST:,} words" for i, text in enumerate(words) if text.count(" ") >= LONGEST}
             return mark_failed(pa.table({"row": row, "words": pa.array(words, pa.string())}), long)
@@ -92,7 +93,7 @@ class Meteor(Source[MeteorParams]):
             return [text for column in shards.read_column(work, "words") for text in column.to_pylist()]
 
         yield shards.step("METEOR's words", make_shard, last=False)
-        tables = self._tables(texts, runtime)
+        tables = make_tables(texts, partial(stem, runtime=runtime))
         yield Step("METEOR's tables", "files", [table_task(name, make) for name, make in tables.items()], last=True)
         work.metadata["tokenizer"] = "ptb"
         shards.record_failed(work)
@@ -100,14 +101,14 @@ class Meteor(Source[MeteorParams]):
     @override
     def open(self, encoding: Encoding) -> MeteorRelevance:
         """Open an encoding; Java runs only for new texts."""
-        from relabel.sources.meteor.tables import Tables
+        from relabel.sources.meteor.tables import Tables, make_tables
 
         folder, runtime, gate = encoding.folder, encoding.runtime, self.params.gate
         words = cache(lambda: read_parts(folder, encoding.manifest, ["words"])["words"])
 
         def with_text(text: str, positions: NDArray[np.int64]) -> Tables:
-            new = normalise([tokenize_text(text)], self.params.language, runtime)
-            tables = self._tables(lambda: new + words().take(positions).to_pylist(), runtime)
+            new = normalise([tokenize_text(text)], runtime)
+            tables = make_tables(lambda: new + words().take(positions).to_pylist(), partial(stem, runtime=runtime))
             return Tables.of(lambda name: tables[name]())
 
         return MeteorRelevance(
@@ -121,10 +122,3 @@ class Meteor(Source[MeteorParams]):
             gate_top=self.params.gate_top,
             failed=read_failed_rows(folder, encoding.manifest),
         )
-
-    def _tables(self, texts: Callable[[], list[str]], runtime: Runtime) -> dict[str, Callable[[], pa.Table]]:
-        # Compiled functions are loaded for work, not with the parameters.
-        from relabel.sources.meteor.tables import make_tables
-
-        language = self.params.language
-        return make_tables(texts, partial(stem, language=language, runtime=runtime), paraphrase_file(language))

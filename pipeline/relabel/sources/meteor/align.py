@@ -185,7 +185,10 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
     for i in range(words):
         old, new, kept = i & 1, 1 - (i & 1), 0
         a, b = first[i], first[i + 1]
-        given = b == a + 1 and _is_alone(i, matches, a, covered)
+        given = False
+        if b == a + 1:
+            own, other = covered[0, i : i + matches[a, _SPAN]], covered[1, matches[a, _START] :][: matches[a, _WIDTH]]
+            given = own.sum() + other.sum() == len(own) + len(other)
         for place in range(size):
             rank, slot = ranks[old, place], slots[old, place]
             end, after = ends[old, slot], following[old, slot]
@@ -216,10 +219,10 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
                         used[new, s, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
         size = kept
     last = words & 1
-    best, slot = -1, 0
+    best, slot = _WORST, 0
     for place in range(size):
         rank = _close(ranks[last, place], ends[last, slots[last, place]], -1)
-        if best < 0 or rank < best:
+        if rank < best or place == 0:
             best, slot = rank, slots[last, place]
     return slot, (best // _CHUNK) % (_WEIGHT // _CHUNK)
 
@@ -237,17 +240,6 @@ def _insert(ranks: I8, slots: Table, beam: int, size: int, rank: int) -> int:
         size -= 1
     ranks[beam, size], slots[beam, size] = rank, slot
     return int(slot)
-
-
-@jit
-def _is_alone(i: int, matches: Table, m: int, covered: Table) -> bool:
-    """Return whether a match, with first word i in the reference, shares no word with another."""
-    shared = 0
-    for k in range(matches[m, _SPAN]):
-        shared += covered[0, i + k] - 1
-    for k in range(matches[m, _WIDTH]):
-        shared += covered[1, matches[m, _START] + k] - 1
-    return shared == 0
 
 
 @jit

@@ -12,22 +12,22 @@ from relabel.sources.wordnet import find_meteor_jar
 _SILENCE = 600.0  # seconds that a program may take for all its lines; 100,000 lines take three
 
 
-def paraphrase_file(language: str) -> Path:
-    """Return the path of the paraphrase table; raise MissingError without pycocoevalcap."""
-    return find_jar(f"meteor/data/paraphrase-{language}.gz")
+def paraphrase_file() -> Path:
+    """Return the path of the table of English paraphrases; raise MissingError without pycocoevalcap."""
+    return find_jar("meteor/data/paraphrase-en.gz")
 
 
-def normalise(texts: Sequence[str], language: str, runtime: Runtime) -> list[str]:
+def normalise(texts: Sequence[str], runtime: Runtime) -> list[str]:
     """Normalise texts as METEOR's `-norm` does, without its conversion to lower case.
 
     `texts`: PTB tokens. Returns list of str: words joined by one space, without `|||`, METEOR's separator of texts.
     """
-    return _run(("edu.cmu.meteor.util.Normalizer", language, "true"), [_one_line(text) for text in texts], runtime)
+    return _run(("edu.cmu.meteor.util.Normalizer", "en", "true"), [_one_line(text) for text in texts], runtime)
 
 
-def stem(words: Sequence[str], language: str, runtime: Runtime) -> list[str]:
+def stem(words: Sequence[str], runtime: Runtime) -> list[str]:
     """Return the stem of each word."""
-    return _run(("Stemmer", language), words, runtime)
+    return _run(("Stemmer", "en"), words, runtime)
 
 
 def _run(program: tuple[str, ...], lines: Sequence[str], runtime: Runtime) -> list[str]:

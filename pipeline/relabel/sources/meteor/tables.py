@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of, owners, ranges
 from relabel.sources.meteor.hashing import I4, I8, LONGEST_PHRASE, U8, HashTable, bits_of, find_phrases, hash_lines
+from relabel.sources.meteor.jar import paraphrase_file
 from relabel.sources.wordnet import find_meteor_jar, find_synsets, read_wordnet
 from relabel.sources.words.shards import WordBags
 from relabel.store.manifest import combine_chunks, view_column
@@ -33,7 +34,6 @@ WORDS, SYNONYMS, PARAPHRASES, TEXTS = (f"{name}.parquet" for name in ("words", "
 DELTA = 0.75
 """Weight of content words; that of function words is 1 - DELTA."""
 Stem = Callable[[Sequence[str]], list[str]]
-"""Function that returns the stems of words."""
 _BLOCK = 1 << 24  # bytes of METEOR's table that are read at a time
 _LETTERS = 6  # fewest bytes of an entry: a digit and two letters on a line each
 
@@ -100,21 +100,13 @@ class Tables(NamedTuple):
         )
 
 
-class Paraphrases(NamedTuple):
-    """METEOR's table of paraphrases, with phrases as hashes.
-
-    `phrases`: (P,) uint64; distinct. `indptr`, `paraphrases`: (P + 1,) int64 and (Q,) uint64; those of phrase p are
-    ``paraphrases[indptr[p]:indptr[p + 1]]``, in the order of the file.
-    """
-
-    phrases: U8
-    indptr: I8
-    paraphrases: U8
-
-
 @lru_cache(maxsize=1)
-def read_paraphrases(path: Path) -> Paraphrases:
-    """Read a compressed file, in which all paraphrases of a phrase follow each other; the last one read is kept."""
+def read_paraphrases(path: Path) -> tuple[U8, I8, U8]:
+    """Read METEOR's table of paraphrases, in which all paraphrases of a phrase follow each other, and keep it.
+
+    Returns hashes: `phrases`, (P,) uint64, distinct; `indptr` and `paraphrases`, (P + 1,) int64 and (Q,) uint64. Those
+    of phrase p are ``paraphrases[indptr[p]:indptr[p + 1]]``, in the order of the file.
+    """
     parts, rest = list[U8](), b""
     with gzip.open(path) as file:
         while block := file.read(_BLOCK):
@@ -125,16 +117,16 @@ def read_paraphrases(path: Path) -> Paraphrases:
             rest = text[done:]
     left, right = np.concatenate(parts, axis=1)
     starts = np.flatnonzero(np.append(True, left[1:] != left[:-1]))
-    return Paraphrases(left[starts], np.append(starts, len(left)), right)
+    return left[starts], np.append(starts, len(left)), right
 
 
-def make_tables(texts: Callable[[], list[str]], stem: Stem, paraphrases: Path) -> dict[str, Callable[[], pa.Table]]:
+def make_tables(texts: Callable[[], list[str]], stem: Stem) -> dict[str, Callable[[], pa.Table]]:
     """Return the functions that make the tables of texts, by name.
 
-    `texts`: normalised; words are separated by single spaces. `paraphrases`: METEOR's table.
+    `texts`: normalised; words are separated by single spaces. `stem`: returns the stems of words.
     """
     bags = cache(lambda: WordBags.from_texts(texts()))
-    phrases = cache(lambda: _phrases_of(bags(), read_paraphrases(paraphrases)))
+    phrases = cache(lambda: _phrases_of(bags()))
     return {
         WORDS: lambda: _words_table(bags().vocabulary, stem),
         SYNONYMS: lambda: _synonyms_table(bags().vocabulary),
@@ -162,7 +154,7 @@ def _synonyms_table(words: Sequence[str]) -> pa.Table:
     return pa.table({"word": left, "synonym": right})
 
 
-def _phrases_of(bags: WordBags, table: Paraphrases) -> tuple[pa.Table, pa.Table]:
+def _phrases_of(bags: WordBags) -> tuple[pa.Table, pa.Table]:
     """Return the pairs of paraphrases that both occur in distinct texts, and the words and phrases of these texts."""
     hashes = _hash(bags.vocabulary)
 
@@ -172,14 +164,12 @@ def _phrases_of(bags: WordBags, table: Paraphrases) -> tuple[pa.Table, pa.Table]
         return out
 
     def occur(phrases: U8) -> NDArray[np.bool_]:
-        # Place -1, of phrases that are not among these, is the last of the mask.
-        mask = np.zeros(len(phrases) + 1, np.bool_)
-        mask[places(phrases)] = True
-        return mask[:-1]
+        return np.bincount(places(phrases).ravel() + 1, minlength=len(phrases) + 1)[1:] > 0
 
-    known = np.flatnonzero(occur(table.phrases))
-    sizes = np.diff(table.indptr)[known]
-    pairs = np.stack([np.repeat(table.phrases[known], sizes), table.paraphrases[ranges(table.indptr[known], sizes)]])
+    phrases, starts, paraphrases = read_paraphrases(paraphrase_file())
+    known = np.flatnonzero(occur(phrases))
+    sizes = np.diff(starts)[known]
+    pairs = np.stack([np.repeat(phrases[known], sizes), paraphrases[ranges(starts[known], sizes)]])
     distinct, inverse = np.unique(pairs[1], return_inverse=True)
     phrases, numbers = np.unique(pairs[:, occur(distinct)[inverse]], return_inverse=True)
     left, right = numbers.reshape(2, -1).astype(np.int32)

@@ -16,7 +16,6 @@ from relabel.core.java import java_command
 from relabel.core.runtime import Runtime
 from relabel.core.types import Scores
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
-from relabel.sources.meteor.jar import paraphrase_file
 from relabel.sources.meteor.relevance import score_texts
 from relabel.sources.meteor.tables import Tables, make_tables
 from relabel.sources.wordnet import find_meteor_jar
@@ -52,7 +51,7 @@ def stem(words: Sequence[str]) -> list[str]:
 def score(pairs: Sequence[tuple[str, str]]) -> Scores:
     """Score pairs of a reference and a candidate, both normalised."""
     texts = {text: number for number, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
-    made = make_tables(lambda: list(texts), stem, paraphrase_file("en"))
+    made = make_tables(lambda: list(texts), stem)
     references, captions = np.array([[texts[a], texts[b]] for a, b in pairs], np.int32).T
     return score_texts(Tables.of(lambda name: made[name]()), references.copy(), captions.copy(), threads=1)
 

@@ -24,8 +24,8 @@ def test_answers_belong_to_their_lines(
     log, runtime = tmp_path / "log", Runtime(kept=kept)
     fake_java(PROGRAMS.format(trouble=f"open({str(log)!r}, 'a').write(line)"))
     for _ in range(2):
-        assert stem(["dogs", "cat", "", "dogs"], "en", runtime) == ["dog", "cat", "", "dog"]
-        assert normalise(["a\ndog ||| b", " ", "x  y"], "en", runtime) == ["a dog b", "", "x y"]
+        assert stem(["dogs", "cat", "", "dogs"], runtime) == ["dog", "cat", "", "dog"]
+        assert normalise(["a\ndog ||| b", " ", "x  y"], runtime) == ["a dog b", "", "x y"]
     assert log.read_text().splitlines() == ["dogs", "cat", "a dog b", "x y"] * 2
 
 
@@ -36,5 +36,5 @@ def test_answers_belong_to_their_lines(
 def test_a_program_that_fails_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
     fake_java(PROGRAMS.format(trouble=trouble))
     with pytest.raises(PartialError, match=f"Stemmer fails: .*{reason}") as raised:
-        stem(["poison", "dog"], "en", Runtime())
+        stem(["poison", "dog"], Runtime())
     assert raised.value.exit_code == 5
