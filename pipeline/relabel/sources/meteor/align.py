@@ -113,14 +113,15 @@ def _list_matches(words: I4, others: I4, phrases: Table, other_phrases: Table, t
     n, stop = 0, 0
     for i in range(len(words)):
         first[i] = n
+        word, near = words[i], bits[words[i]]
         for j in range(len(others)):
-            if others[j] == words[i]:
+            if others[j] == word:
                 n = _add(matches, n, n, 0, 1, j, 1, _EXACT)
         for j in range(len(others)):
-            if stem[others[j]] == stem[words[i]] and others[j] != words[i]:
+            if stem[others[j]] == stem[word] and others[j] != word:
                 n = _add(matches, n, n, 0, 1, j, 1, _STEM)
         for j in range(len(others)):
-            if bits[words[i]] & bit_of(others[j]) and find(synonyms, pair_key(words[i], others[j])) >= 0:
+            if near & bit_of(others[j]) and find(synonyms, pair_key(word, others[j])) >= 0:
                 n = _add(matches, n, n, 0, 1, j, 1, _SYNONYM)
         begin = stop
         while stop < len(phrases) and phrases[stop, _FIRST] == i:
