@@ -31,6 +31,11 @@ from relabel.sources.relevance import Relevance
 RESULTS = Path(__file__).parent / "results"
 MIRROR = Path(os.environ.get("RELABEL_MIRROR", "mirror"))
 CORES = len(os.sched_getaffinity(0))
+BUSY = round(psutil.cpu_percent(0.5) * (psutil.cpu_count() or 1) / 100, 2)
+"""Cores that other programs use while this one starts. Figures of a busy machine are not comparable with others."""
+_FLAGS = {"avx2": "avx2", "avx512f": "avx512", "avx512_vnni": "vnni", "avx_vnni": "vnni", "avx512_bf16": "bf16"}
+_FLAGS |= {"amx_tile": "amx"}
+"""Instructions that decide how fast a processor multiplies, by their names in /proc/cpuinfo."""
 
 
 def options(doc: str | None, **more: Any) -> argparse.Namespace:
@@ -46,6 +51,18 @@ def options(doc: str | None, **more: Any) -> argparse.Namespace:
             settings = {"type": type(default[0]), "default": default, "nargs": "*"}
         parser.add_argument(f"--{name.replace('_', '-')}", **settings)
     return parser.parse_args()
+
+
+def processor() -> dict[str, Any]:
+    """Return maker, family, model and instructions of the processor, and the class that these put it into."""
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
+    info = {name.strip(): value.strip() for name, _, value in lines}
+    has = info.get("flags", "").split()
+    flags = list(dict.fromkeys(flag for name, flag in _FLAGS.items() if name in has))
+    maker = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(info.get("vendor_id", ""), platform.machine())
+    names = {"cpu": "model name", "family": "cpu family", "model": "model"}
+    facts = {key: info.get(name, "") for key, name in names.items()}
+    return facts | {"flags": flags, "class": "-".join([maker, *flags])}
 
 
 def coco_captions(count: int = 25_000) -> list[tuple[str, str, str]]:
@@ -204,17 +221,17 @@ class Table:
         self.rows.append(row | more)
 
     def end(self, name: str, save: bool, *libraries: str) -> None:
-        """Print the table and the facts that timings depend on; with `save`, write results/NAME.json."""
+        """Print the table and the facts that timings depend on; with `save`, write results/CLASS/NAME.json."""
         heads = list(dict.fromkeys(head for row in self.rows for head in row))
         cells = [heads, *([_cell(row.get(head)) for head in heads] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         print(f"\n{self.title}")
         for line in cells:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-        info = Path("/proc/cpuinfo").read_text().splitlines()
         facts = {
-            "cpu": next((line.partition(": ")[2] for line in info if line.startswith("model name")), ""),
+            **processor(),
             "cores": CORES,
+            "busy": BUSY,
             "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", "not set"),
             "load": round(os.getloadavg()[0], 1),
             "python": platform.python_version(),
@@ -223,7 +240,9 @@ class Table:
         print(json.dumps(facts))
         if save:
             body = {"title": self.title, "machine": facts, "rows": self.rows}
-            (RESULTS / f"{name}.json").write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+            path = RESULTS / str(facts["class"]) / f"{name}.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
 
 def _cell(value: Any) -> str:

@@ -14,14 +14,16 @@ from relabel_cli.options import SharedOptions
 def show_outcome(common: SharedOptions, result: EvaluationResult, style: Style = "text") -> None:
     """Print the tables, as wide as the terminal; then as `report_outcome`."""
     width = shutil.get_terminal_size((WIDTH, 40)).columns
-    common.show(result.report.data, result.report.render(style, width))
+    common.show(result.data, result.report.render(style, width))
     report_outcome(result)
 
 
 def report_outcome(result: EvaluationResult) -> None:
-    """List written files and failed labels on stderr; exit with the code of the first failure."""
+    """List written files, warnings and failed labels on stderr; exit with the code of the first failure."""
     for line in align([(description, str(path)) for description, path in result.paths.items()]):
         typer.echo(line, err=True)
+    for name, text in result.warnings:
+        typer.echo(f"warning: {name}: {text}", err=True)
     for label, error in result.problems:
         typer.echo(f"error: {label}: {error}", err=True)
     if result.problems:

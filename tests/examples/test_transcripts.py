@@ -36,6 +36,22 @@ def write_json() -> None:
     Path("captions.json").write_text(json.dumps([first, *others]))
 
 
+def write_folder() -> None:
+    Path("captions").mkdir()
+    for split in ("train", "val", "test"):
+        rows = "".join(f"{split}/{image},{text}\n" for image, text in CAPTIONS)
+        Path(f"captions/{split}.csv").write_text(f"image,caption\n{rows}")
+
+
+def write_chinese() -> None:
+    texts = (
+        *("一只 狗 站 在 冲浪板 上", "一只 冲浪 的 狗", "两只 猫 睡 在 沙发 上"),
+        *("城市 街道 上 的 红色 公共汽车", "海滩 边 的 狗 和 海浪"),
+    )
+    rows = [f"{image},{text}\n" for (image, _), text in zip(CAPTIONS, texts, strict=True)]
+    Path("captions.csv").write_text("image,caption\n" + "".join(rows), encoding="gb18030")
+
+
 def write_dataset() -> None:
     import datasets
 
@@ -71,6 +87,8 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "A CSV of images and captions": write_csv,
     "A DataFrame in Python": write_csv,
     "BLIP's JSON": write_json,
+    "A folder with three splits": write_folder,
+    "Captions in Chinese": write_chinese,
     "A Hugging Face dataset with three splits": write_dataset,
     "webdataset shards": write_shards,
     "CLIP vectors of images and captions": write_vectors,

@@ -90,6 +90,48 @@ def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     assert own.read_bytes() == content
 
 
+ROWS: list[Any] = [  # a row of the caller, and its ids
+    ({"image": "b", "text": ["cats", "", "a sofa"]}, ["d:b#0", None, "d:b#2"]),
+    ({"image": "a10", "text": ["a dog"]}, ["d:a10#0"]),
+    ({"image": "a9", "text": []}, []),
+    ({"image": "a9", "text": None}, None),
+    ({"image": "b", "text": ["cats"]}, ["d:b#3"]),
+]
+
+
+@pytest.mark.parametrize("duplicates", ["keep", "drop"])
+def test_ids_follow_the_rows_of_the_caller(duplicates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table, expected = [row for row, _ in ROWS], [ids for _, ids in ROWS]
+    if duplicates == "drop":
+        expected[-1] = [None]
+    corpus = relabel.ingest("labels/d", table, duplicates=duplicates)
+    assert corpus.ids == expected
+    # One caption a row, in another order than that of the corpus, which a table in pandas and a file have as well.
+    flat = {"image": ["b", "a10", "a9", "b"], "text": ["cats", "a dog", " ", "a sofa"]}
+    frame = pa.table(flat).to_pandas()
+    pq.write_table(pa.table(flat), "d.parquet")
+    for captions in (flat, frame, "d.parquet"):
+        labels = relabel.label(captions, "same_image", out=f"labels/{type(captions).__name__}/d")
+        assert labels.ids == ["d:b#0", "d:a10#0", None, "d:b#1"]
+        assert labels.ids != labels.caption_ids
+    frame["caption_id"] = labels.ids
+    shown = frame.dropna().set_index("caption_id")["text"]
+    assert dict(shown) == dict(zip(labels.corpus.caption_ids, labels.corpus.texts, strict=True))
+    Path("d.csv").write_text("image,text\nb,cats\n")
+    with pytest.raises(UsageError, match=r"d\.csv: ids by row exist only"):
+        _ = relabel.ingest("labels/csv", "d.csv").ids
+    old = relabel.ingest("labels/d", table, duplicates=duplicates)
+    relabel.ingest("labels/d", table[::-1], duplicates=duplicates)
+    with pytest.raises(CheckError, match="other captions have replaced"):
+        _ = old.ids
+
+
+def test_a_text_of_several_images_has_an_id_of_each(tmp_path: Path) -> None:
+    pairs = {"image": [["b", "c"], ["a"]], "text": ["cats", "a dog"]}
+    assert relabel.ingest(tmp_path / "d", pairs).ids == [["d:b#0", "d:c#0"], "d:a#0"]
+
+
 def test_import_loads_nothing_heavy() -> None:
     heavy = ("torch", "faiss", "numba", "sentence_transformers", "pyarrow", "pydantic")
     code = f"import sys, relabel; print([name for name in {heavy} if name in sys.modules])"

@@ -95,6 +95,29 @@ def test_ids_rows_and_siblings(small_project: Project) -> None:
     assert ((lookup.block(every) > 0.9999) & ~same).any()
 
 
+def test_captions_are_named_by_their_image(small_project: Project) -> None:
+    """Check ids without the dataset's prefix, positions, texts, the table, and names in place of rows."""
+    lookup, corpus = opened(small_project, "cbow"), small_project.corpus
+    table = lookup.table().to_pylist()
+    assert table == corpus.table.select(["caption_id", "image_id", "position", "text"]).to_pylist()
+    bare = [{**row, "image_id": row["image_id"].partition(":")[2]} for row in table]
+    for rows in (table, bare):
+        by_position = lookup.rows_of([(row["image_id"], row["position"]) for row in rows])
+        np.testing.assert_array_equal(by_position, np.arange(len(corpus)))
+        by_text = lookup.rows_of([(row["image_id"].encode(), f" {row['text']}\n") for row in rows])
+        assert [table[row]["text"] for row in by_text] == [row["text"] for row in table]
+        np.testing.assert_array_equal(lookup.image_of(by_text), corpus.image)
+    np.testing.assert_array_equal(lookup.rows_of([name.partition(":")[2] for name in corpus.caption_ids]), lookup.rows)
+    pairs = [(row["image_id"], row["position"]) for row in table[:5]]
+    np.testing.assert_array_equal(lookup.block(pairs, corpus.caption_ids[:7]), lookup.block(range(5), range(7)))
+    image = table[0]["image_id"]
+    for wrong, message in (((image, 99), "no caption of position 99"), ((image, "?"), "no caption of text '[?]'")):
+        with pytest.raises(KeyError, match=message):
+            lookup.rows_of([wrong])
+    with pytest.raises(KeyError, match="no image nowhere"):
+        lookup.rows_of([("nowhere", 0)])
+
+
 @pytest.mark.parametrize("label", ["cbow", "cider"])  # the second is not symmetric
 def test_deviation_between_captions_of_an_image(label: str, small_project: Project) -> None:
     """Check single captions in both orders, without themselves and without captions that have no encoding."""

@@ -126,14 +126,22 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     assert (type(batch), set(batch)) == (UserDict, {"x", "relevance", "same_image"})
     np.testing.assert_allclose(batch["relevance"], expected, atol=1e-6)
     pairs = [(torch.zeros(2), row) for row in (7, 3, 9)]  # a tuple whose second member is the row
-    x, rows, relevance, same = RelevanceCollate(lookup, key=1, pooling="max")(pairs)
+    x, rows, relevance, same = RelevanceCollate(lookup, caption_id=1, pooling="max")(pairs)
     assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
     np.testing.assert_allclose(relevance, expected, atol=1e-6)
-    named = RelevanceCollate(lookup, key=lambda sample: "coco:" + sample["id"], pooling="max")
+    named = RelevanceCollate(lookup, caption_id=lambda sample: "coco:" + sample["id"], pooling="max")
     bare = [{"id": name.removeprefix("coco:"), "x": 1} for name in names]
     np.testing.assert_allclose(named(bare)["relevance"], expected, atol=1e-6)
     stored = RelevanceCollate(lookup, pooling="max")([{"caption_id": name.encode()} for name in names])  # as h5py
     np.testing.assert_allclose(stored["relevance"], expected, atol=1e-6)
+    of_image = RelevanceCollate(lookup, image_id="image", position="at", pooling="max", keep=False)
+    rows = lookup.table().take([7, 3, 9]).to_pylist()
+    batch = of_image([{"image": row["image_id"], "at": row["position"], "x": 1} for row in rows])
+    assert set(batch) == {"x", "relevance", "same_image"}
+    np.testing.assert_allclose(batch["relevance"], expected, atol=1e-6)
+    for wrong in ({"image_id": "image"}, {"text": "caption"}):
+        with pytest.raises(ValueError, match="image_id needs position or text"):
+            RelevanceCollate(lookup, **wrong)
     kinds: list[Any] = [([names[0], 3], "int, str"), ([names[0].encode(), None], "NoneType, bytes"), ([], "none")]
     for given, kind in kinds:
         with pytest.raises(ValueError, match=f"values of 'caption_id': {kind}"):
@@ -144,7 +152,7 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
         with pytest.raises(KeyError, match=f"'caption_id' in a sample of .*{keys}.*{lookup.caption_ids([0])[0]}"):
             RelevanceCollate(lookup)([sample])
     with pytest.raises(TypeError, match="a batch that is a Tensor"):
-        RelevanceCollate(lookup, key=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
+        RelevanceCollate(lookup, caption_id=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
 
 
 def sent(square: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from relabel_train import sidecar
 from relabel_train.files import MANIFEST
 from relabel_train.ids import Ids, hash_ids
-from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
 
 _VECTORS = np.array([[1, 0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8], [0.28, 0.96], [0, 1]], "<f4")
 """Unit vectors of six captions, two per image."""
@@ -40,6 +40,8 @@ def write_lookup(folder: str | Path) -> Path:
         "neighbours.rows": near.astype("<i4").reshape(-1),
         "neighbours.scores": np.take_along_axis(scores, near, axis=1).reshape(-1),
     }
+    texts = ["a dog runs", "a brown dog", "a cat sits", "a black cat", "a bus", "a red bus"]
+    arrays["texts"] = hash_ids([text.encode() for text in texts])
     captions = Ids.of(["coco:11", "coco:12", "coco:21", "coco:22", "coco:31", "coco:32"])
     arrays |= captions.arrays("caption_ids") | Ids.of(["coco:1", "coco:2", "coco:3"]).arrays("image_ids")
     files = {f"{name}.npy": sidecar.npy_member(array) for name, array in arrays.items()}
@@ -64,6 +66,9 @@ def write_lookup(folder: str | Path) -> Path:
         params={},
         arrays={name: ArrayEntry(a.dtype.str, a.shape, _sha256(files[f"{name}.npy"])) for name, a in arrays.items()},
     )
+    names = zip(captions.names(range(6)), (f"coco:{i // 2 + 1}" for i in range(6)), texts, strict=True)
+    lines = [f'"{name}","{image}",{i % 2},"{text}"\n' for i, (name, image, text) in enumerate(names)]
+    files[CAPTIONS] = "".join(['"caption_id","image_id","position","text"\n', *lines]).encode()
     return _write(Path(folder), "lookup", files | {DESCRIPTION: about.to_json().encode()})
 
 

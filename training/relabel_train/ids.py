@@ -68,9 +68,15 @@ class Ids:
         return [self._raw(int(position)).decode() for position in positions]
 
     def find(self, ids: Iterable[str | Raw], kind: str) -> NDArray[np.int64]:
-        """Return the positions of ids, bytes of UTF-8 included; `kind` is "caption" or "image", for messages."""
+        """Return the positions of ids, bytes of UTF-8 included; `kind` is "caption" or "image", for messages.
+
+        An id may lack the prefix that all ids have: `a.jpg` for `mine:a.jpg`.
+        """
         listed = [name.decode() if isinstance(name, Raw) else name for name in ids]
         positions = self.positions(listed)
+        if len(self) and (absent := np.flatnonzero(positions < 0)).size:
+            prefix = self.names([0])[0].partition(":")[0]
+            positions[absent] = self.positions([f"{prefix}:{listed[i]}" for i in absent])
         unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""

@@ -259,7 +259,7 @@ class BlockCollate:
     def __post_init__(self) -> None:
         about = self.sidecar.about
         if about.dtype is None:
-            todo = "Export a lookup, and read its blocks by `labels.caption_rows`: RelevanceCollate(lookup, key=...)."
+            todo = "Export a lookup, and read its blocks: RelevanceCollate(lookup, caption_id=...)."
             raise ValueError(f"{about.label} ({about.source}) has no vectors. {todo}")
         pooling = self.pooling or about.pooling
         if pooling not in about.poolings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,16 +15,28 @@ from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
 from relabel.neighbours.spec import Split
-from relabel.stages.run import PlannedStep, plan_run
+from relabel.stages.run import EACH_SPLIT, PlannedStep, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome, show_outcome
 
-READ_LOOKUP = """\
+TRAIN = """\
+import torch
+from torch.utils.data import DataLoader
 from relabel_train.lookup import RelevanceCollate, open_lookup
+from relabel_train.losses import BCLSLoss
+
 lookup = open_lookup("{}")
-loader = DataLoader(dataset, batch_size=128, collate_fn=RelevanceCollate(lookup))  # samples carry a caption_id"""
-"""Lines of a training script that read a lookup."""
+dataset = lookup.table().to_pylist()  # or your own: dicts with image_id and text, or caption_id
+collate = RelevanceCollate(lookup, image_id="image_id", text="text")
+loader = DataLoader(dataset, batch_size=128, shuffle=True, collate_fn=collate)
+criterion = BCLSLoss(reduction="mean")
+for batch, _ in zip(loader, range(3)):
+    scores = torch.rand(batch["relevance"].shape, requires_grad=True)  # your model: images are rows, captions columns
+    loss = criterion(scores, batch["relevance"], batch["same_image"])
+    loss.backward()
+    print(loss.item())"""
+"""A script that reads a lookup and takes three steps of a loss."""
 
 
 def run(
@@ -51,7 +64,8 @@ def run(
     outcome = run_stages(project, split, label, mirror)
     # Tables are the result of a judged split; of others it is the lookup.
     if not outcome.report.tables and outcome.lookups:
-        common.show({"lookups": [str(path) for path in outcome.lookups]}, READ_LOOKUP.format(outcome.lookups[0]))
+        data = {"lookups": [str(path) for path in outcome.lookups], "warnings": outcome.data["warnings"]}
+        common.show(data, TRAIN.format(outcome.lookups[0]))
         report_outcome(outcome)
     else:
         if outcome.report.tables and not full:
@@ -65,18 +79,26 @@ def plan_text(steps: Sequence[PlannedStep]) -> str:
     def about(known: Any, show: Callable[[Any], str], exact: bool) -> str:
         return "" if known is None else ("" if exact else "~") + show(known)
 
-    cells = [("stage", "name", "state", "rows", "size", "time", "where")]
+    notes = [f"{step.name}: {step.note}".replace("; ", "\n  ") for step in steps if step.note]
+    cells = [("stage", "name", "state", "rows", "size", "time", "basis", "where")]
     for step in steps:
-        rows = "" if step.rows is None else f"{step.rows:,}"
+        rows = about(step.rows, "{:,}".format, step.state == "done" or not notes)
         room, time = about(step.bytes, size, step.state == "done"), about(step.seconds, duration, False)
-        cells.append((step.stage, step.name, step.state, rows, room, time, step.out))
-    # Unknown sizes and times count as 0: the totals are lower bounds.
+        cells.append((step.stage, step.name, step.state, rows, room, time, step.basis or "", step.out))
     left = [step for step in steps if step.state != "done"]
-    room = about(sum(step.bytes or 0 for step in left), size, not left)
-    time = about(sum(step.seconds or 0 for step in left), duration, not left)
-    table = align([*cells, ("still", "", "", "", room, time, "")], right=[3, 4, 5])
-    note = "~ is approximate, of 2 cores of an AMD EPYC without downloads; empty cells are unknown"
-    return "\n".join([*table, note])
+
+    def total(values: Sequence[float | None]) -> float | None:
+        # Unknown values count as 0: a total is a lower bound.
+        known = [value for value in values if value is not None]
+        return sum(known) if known or not left else None
+
+    room = about(total([step.bytes for step in left]), size, not left)
+    time = about(total([step.seconds for step in left]), duration, not left)
+    table = align([*cells, ("still", "", "", "", room, time, "", "")], right=[3, 4, 5])
+    notes += ["", *table, "~ is approximate; empty cells are unknown. Typical times are of 2 cores of an AMD EPYC."]
+    if any(EACH_SPLIT in Path(step.out).parts for step in steps):
+        notes.append(f"{EACH_SPLIT} stands for each split of the captions, and rows are those of all splits.")
+    return "\n".join(notes).lstrip("\n")
 
 
 app = verb(run, WORKERS, JudgeParams, "resamples gate", "judge")

@@ -6,9 +6,11 @@ and calls the stage of the same name in `relabel.stages`, which offers more cont
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
@@ -53,6 +55,11 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ...
+
+    Returns
+    -------
+    Corpus
+        The captions, by image. `ids` has the caption ids of each row of a table.
 
     Raises
     ------
@@ -149,7 +156,7 @@ def label(
     Returns
     -------
     Label
-        Of all captions, whatever their split.
+        Of all captions, whatever their split. Its `ids` follow the rows of `captions`; its `caption_ids` do not.
 
     Raises
     ------
@@ -283,7 +290,8 @@ def run(
     Returns
     -------
     EvaluationResult
-        `report` holds the tables, `problems` the labels that could not be built, `paths` the written folders.
+        `report` holds the tables, `problems` the labels that could not be built, `warnings` what the artefacts warn
+        of, `paths` the written folders.
 
     Raises
     ------
@@ -392,4 +400,14 @@ def _columns(captions: Any) -> Any:
 
 
 def _open(project: Project, label: str, split: str) -> Label:
-    return Label(project, label, split, stages.open_label(project, label, split))
+    opened = Label(project, label, split, stages.open_label(project, label, split))
+    for text in opened.warnings:
+        _warn_once(f"{label}: {text}")
+    return opened
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn of a text, once per process."""
+    # At the line that called `load` or `encode`, past `_open` and the decorator.
+    warnings.warn(text, stacklevel=5)

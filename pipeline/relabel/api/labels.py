@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
+from relabel.corpus.build import RowIds
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
+from relabel.stages.encode import label_warnings
 from relabel.stages.nearest import Hit, nearest, search_labels
 
 
@@ -64,15 +66,50 @@ class Label:
 
     @property
     def caption_ids(self) -> list[str]:
-        """Ids of the covered captions, in the order of the corpus."""
+        """Ids of the covered captions, in the order of the corpus: by image, and not by row of your table.
+
+        See `ids`.
+        """
         rows = self.relevance.rows
         return self.corpus.caption_ids[rows.start : rows.stop]
+
+    @property
+    def ids(self) -> list[RowIds]:
+        """Ids of the captions in each row of the table that was given, for ``df["caption_id"] = labels.ids``.
+
+        Returns
+        -------
+        list of str, list or None
+            One entry per row: the id of its caption; a list for a row of several captions or images; None, also in a
+            list, for a caption that was left out. Rows of splits that the label does not cover have ids as well.
+
+        Raises
+        ------
+        UsageError
+            If the captions are neither a table in memory nor one Parquet or Arrow file: lines of other files may hold
+            no caption, or several.
+        CheckError
+            If the captions have changed since the label was opened.
+
+        Examples
+        --------
+        >>> import relabel
+        >>> columns = {"image": ["b", "a", "b"], "text": ["two cats sit", "", "a sofa"]}
+        >>> relabel.label(columns, "cider", tokenizer="lower_split").ids
+        ['captions:b#0', None, 'captions:b#1']
+        """
+        return self.corpus.ids
 
     @property
     def image_ids(self) -> list[str]:
         """Ids of the images whose captions are covered, in the order of the corpus."""
         rows, image = self.relevance.rows, self.corpus.image
         return self.corpus.image_ids[int(image[rows.start]) : int(image[rows.stop - 1]) + 1]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the encoding warns of, such as captions that the model cannot read; empty if there is nothing."""
+        return label_warnings(self.project, self.name, self.split)
 
     def block(
         self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None

@@ -1,4 +1,4 @@
-"""Tables rendered as aligned text, Markdown, LaTeX (booktabs) and CSV, and the format of durations."""
+"""Tables rendered as aligned text, Markdown, LaTeX (booktabs) and CSV, and the formats of durations and counts."""
 
 from __future__ import annotations
 
@@ -93,3 +93,8 @@ def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[st
 def duration(seconds: float) -> str:
     """Format a duration as hours, minutes and seconds: `1:02:03`."""
     return str(timedelta(seconds=round(seconds)))
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """Return a count with its noun: `1 caption is`, `1,204 captions are`."""
+    return f"{count:,} {one if count == 1 else many}"

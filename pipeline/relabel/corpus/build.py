@@ -1,6 +1,7 @@
 """Captions as rules leave them, and the checked, sorted and numbered table that is built from them.
 
-The natural order of ids, in which digits sort as numbers, defines the rows.
+Images are in the natural order of their ids, in which digits sort as numbers. The captions of an image are in the order
+of the file, or of their positions if the file has them (`IMAGE#K`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ SCHEMA = pa.schema(
 )
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0."""
 
-_FILE_SCHEMA = pa.schema({name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")})
-"""Columns of captions in file order."""
+_FILE_SCHEMA = pa.schema(
+    {
+        **{name: pa.string() for name in ("caption_id", "image_id", "split", "text", "where")},
+        "position": pa.int32(),
+        "hash": pa.int64(),
+    }
+)
+"""Columns of captions in file order. `hash`: of the text, which finds equal ones."""
 
 LONGEST = 10_000
 """Maximum number of characters of an id."""
@@ -46,23 +53,33 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 class Caption(NamedTuple):
-    """One caption from a reader. `where` is its file and line or record, for messages."""
+    """One caption from a reader.
+
+    `where`: file and line or record, for messages.
+    `position`: orders the captions of an image; equal positions are in the order of the file.
+    """
 
     caption_id: str
     image_id: str
     split: str
     text: str
     where: str = ""
+    position: int = 0
+
+
+RowIds = str | list[str | None] | None
+"""Ids of the captions in a row of a table: one; several in a row of several; None for what was left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionRows:
     """Captions in the row order of a corpus, whose table is made range by range.
 
-    `columns`: captions in file order, with caption_id, image_id and text.
+    `columns`: captions in file order, with caption_id, image_id, text and where.
     `order`: (N,) int64; number in `columns` of the caption of each row.
     `split`: (N,) int8; number of the split of each row.
     `image`, `position`: (N,) int32; columns of `SCHEMA`.
+    `repeats`: numbers in `columns` of captions whose image has their text before, ascending.
     """
 
     columns: pa.Table
@@ -70,6 +87,7 @@ class CaptionRows:
     split: NDArray[np.int8]
     image: NDArray[np.int32]
     position: NDArray[np.int32]
+    repeats: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -83,7 +101,7 @@ class CaptionRows:
     def table(self, rows: range) -> pa.Table:
         """Return the table of a range of rows, with `SCHEMA`."""
         part = slice(rows.start, rows.stop)
-        captions = _take(self.columns, self.order[part])
+        captions = _take(self.columns.select(["caption_id", "image_id", "text"]), self.order[part])
         return pa.table(
             {
                 "row": np.arange(rows.start, rows.stop, dtype=np.int32),
@@ -98,11 +116,13 @@ class CaptionRows:
         )
 
 
-def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str | None = None) -> CaptionRows:
-    """Check and sort captions by split, then image id and caption id in natural order.
+def arrange(
+    captions: Iterable[Caption], spill: Path | None = None, where: str | None = None, drop_repeats: bool = False
+) -> CaptionRows:
+    """Check captions and sort them by split, image id in natural order, and position.
 
     `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
-    the captions, for the error of none.
+    the captions, for the error of none. `drop_repeats`: keep only the first of equal texts of an image.
     """
     tables = map(_checked, _file_tables(captions))
     if spill is None:
@@ -111,32 +131,43 @@ def arrange(captions: Iterable[Caption], spill: Path | None = None, where: str |
         columns = map_tables(spill, tables, _FILE_SCHEMA)
     if not len(columns):
         raise CheckError("no captions at all", where=where)
-    return _sort(columns)
+    return _sort(columns, drop_repeats)
 
 
-def _sort(columns: pa.Table) -> CaptionRows:
+def _sort(columns: pa.Table, drop_repeats: bool) -> CaptionRows:
     """Sort captions; raise for the first repeated id or image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
     images = columns["image_id"].dictionary_encode().combine_chunks()
-    id_rank = natural_rank(columns["caption_id"])
-    image_rank = natural_rank(images.dictionary)[images.indices.to_numpy()]
-    # The last key of `lexsort` is the first to sort by.
-    order = np.lexsort((id_rank, image_rank, split))
-    # A new image begins where rank or split changes. Position counts the rows since.
-    by_order = image_rank[order], split[order]
-    image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
-    starts = np.searchsorted(image, np.arange(image[-1] + 1))
+    image_rank = natural_rank(images.dictionary).astype(np.int32)[images.indices.to_numpy()]
+    # The last key of `lexsort` is the first to sort by, and equal keys stay in the order of the file.
+    order = np.lexsort((columns["position"].to_numpy(), image_rank, split))
+    # A new image begins where rank or split changes.
+    changes = [np.diff(values[order], prepend=values[order[:1]]) != 0 for values in (image_rank, split)]
+    image = np.cumsum(np.any(changes, axis=0), dtype=np.int32)
+    repeated = _repeated(columns["hash"].to_numpy()[order], image)
+    repeats = np.sort(order[repeated])
+    if drop_repeats:
+        order, image = order[~repeated], image[~repeated]
+    id_rank = pc.rank(columns["caption_id"], tiebreaker="dense").to_numpy()
     # An image in two splits is two groups of rows.
-    if len(np.unique(id_rank)) < len(order) or len(np.unique(image_rank)) <= image[-1]:
-        _refuse(columns, id_rank, image_rank, split)
+    if np.bincount(id_rank[order]).max() > 1 or len(np.unique(image_rank)) <= image[-1]:
+        _refuse(columns, order, id_rank, image_rank, split)
+    # Position counts the rows of an image.
+    starts = np.searchsorted(image, np.arange(image[-1] + 1, dtype=np.int32))
     position = np.arange(len(order)) - starts[image]
-    return CaptionRows(
-        columns.select(["caption_id", "image_id", "text"]),
-        order,
-        by_order[1],
-        image.astype(np.int32),
-        position.astype(np.int32),
-    )
+    return CaptionRows(columns, order, split[order], image, position.astype(np.int32), repeats)
+
+
+def _repeated(texts: NDArray[np.int64], image: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether the image of each caption has an equal text before it. `texts`: hashes; `image` ascends."""
+    repeated = np.zeros(len(image), np.bool_)
+    starts = np.unique(np.searchsorted(image, image[::_CHUNK])).tolist()
+    # Pieces of whole images bound the memory.
+    for a, b in pairwise([*starts, len(image)]):
+        order = a + np.lexsort((texts[a:b], image[a:b]))
+        same = (np.diff(texts[order]) == 0) & (np.diff(image[order]) == 0)
+        repeated[order[1:][same]] = True
+    return repeated
 
 
 def natural_key(identifier: str) -> str:
@@ -172,11 +203,13 @@ def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
     """Yield captions in tables with `_FILE_SCHEMA`; the place of a caption is its id if it has none."""
     reader = iter(captions)
     while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
+        # Python's hashes have 64 bits and a key for each process: two texts of one image do not meet by chance.
+        columns = [*zip(*chunk, strict=True), [hash(c.text) for c in chunk]]
         try:
-            yield pa.table(dict(zip(_FILE_SCHEMA.names, zip(*chunk, strict=True), strict=True)), schema=_FILE_SCHEMA)
+            yield pa.table(dict(zip(_FILE_SCHEMA.names, columns, strict=True)), schema=_FILE_SCHEMA)
         # JSON can hold a lone surrogate, which UTF-8 cannot.
         except UnicodeEncodeError as error:
-            where = next(c.where for c in chunk if not all(map(is_unicode, c)))
+            where = next(c.where for c in chunk if not is_unicode("".join(map(str, c))))
             raise CheckError("not Unicode text", where=where) from error
 
 
@@ -187,6 +220,10 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _caption(table: pa.Table, number: int) -> Caption:
+    return Caption(*table.select(Caption._fields).slice(number, 1).to_pylist()[0].values())
 
 
 def _checked(table: pa.Table) -> pa.Table:
@@ -206,22 +243,27 @@ def _checked(table: pa.Table) -> pa.Table:
     rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
     if found := {fault: row for fault, row in rows.items() if row >= 0}:
         fault = min(found, key=found.__getitem__)
-        caption = Caption(*table.slice(found[fault], 1).to_pylist()[0].values())
+        caption = _caption(table, found[fault])
         todo = "Give every caption the id of its image, or remove the caption." if "image" in fault else None
         raise CheckError(fault.format(caption), where=caption.where, todo=todo)
     return table
 
 
 def _refuse(
-    columns: pa.Table, id_rank: NDArray[np.int64], image_rank: NDArray[np.int64], split: NDArray[np.int8]
+    columns: pa.Table,
+    order: NDArray[np.int64],
+    id_rank: NDArray[np.int64],
+    image_rank: NDArray[np.int32],
+    split: NDArray[np.int8],
 ) -> None:
     """Raise for the first caption, in file order, that repeats an id or has an image of another split."""
     first_of_id: dict[int, int] = {}
     split_of_image: dict[int, int] = {}
-    for number, (rank, image, part) in enumerate(zip(id_rank, image_rank, split, strict=True)):
+    for number in sorted(order.tolist()):
+        rank, image, part = (values[number] for values in (id_rank, image_rank, split))
         first, earlier = first_of_id.setdefault(rank, number), split_of_image.setdefault(image, part)
         if first != number or earlier != part:
-            caption = Caption(*columns.slice(number, 1).to_pylist()[0].values())
+            caption = _caption(columns, number)
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
             todo = None
             if first != number:

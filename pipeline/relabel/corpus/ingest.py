@@ -9,10 +9,10 @@ import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
-from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, arrange
+from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, RowIds, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
-from relabel.corpus.table import table_digest
+from relabel.corpus.table import Corpus, table_digest
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import read_columns
@@ -30,6 +30,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     config = {
         "namespace": params.prefix,
         "rows_per_shard": params.rows_per_shard,
+        "duplicates": params.duplicates,
         **source.config,
     }
     inputs: Inputs = {name: partial(source.sha256, path) for name, path in source.files.items()}
@@ -41,8 +42,12 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     if source.note:
         # One fact per line, since all of them together are wider than a terminal.
         runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
-    captions = arrange(source.read(), work.folder / _SPILL, str(params.path or params.dataset))
+    where = str(params.path or params.dataset)
+    captions = arrange(source.read(), work.folder / _SPILL, where, params.duplicates == "drop")
     report = describe(captions)
+    if len(captions.repeats):
+        first = captions.columns["where"][int(captions.repeats[0])].as_py()
+        report["repeated"] = {"count": len(captions.repeats), "first": first, "duplicates": params.duplicates}
     _check_counts(params, report)
     shards = part_ranges(range(len(captions)), params.rows_per_shard)
     names = [part_name(i, len(shards)) for i in range(len(shards))]
@@ -59,6 +64,19 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
     report |= {"left_out": left_out} if left_out else {}
     work.metadata |= {"warnings": source.warnings} if source.warnings else {}
     work.metadata |= {"digest": table_digest(table), "rows": [0, len(table)], "splits": splits, "report": report}
+
+
+def row_ids(params: IngestParams, runtime: Runtime, corpus: Corpus) -> list[RowIds]:
+    """Return the ids of the captions in each row of the table that a corpus was made of, which is read again."""
+    ids = list[RowIds]()
+    for _ in open_input(params, runtime, ids).read():
+        pass
+
+    def kept(row: RowIds) -> Any:
+        # Captions that repeat a text may have been dropped.
+        return [kept(one) for one in row] if isinstance(row, list) else row if row in corpus.row_of else None
+
+    return [kept(row) for row in ids]
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
@@ -94,4 +112,8 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
     for reason, found in sorted(report.get("left_out", {}).items()):
         lines.append(("left out", f"{found['count']:,} {reason} (first: {found['first']})"))
+    if repeated := report.get("repeated"):
+        count = f"{repeated['count']:,} caption that repeats a text of its image (first: {repeated['first']})"
+        keep = "kept, which raises the consensus of cider; --set ingest.duplicates=drop leaves them out"
+        lines.append(("repeated", f"{count}; {keep if repeated['duplicates'] == 'keep' else 'left out'}"))
     return lines

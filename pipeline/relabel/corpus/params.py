@@ -86,6 +86,9 @@ class IngestParams(Parameters):
     bad_records: Literal["skip", "error"] = Field(
         "skip", description="skip leaves out and counts empty captions and rows that do not parse; error refuses them."
     )
+    duplicates: Literal["keep", "drop"] = Field(
+        "keep", description="Captions with a text that their image has already: keep counts them; drop leaves them out."
+    )
     split_names: dict[str, Split] = Field({}, description="Further names of splits, as in {qual_dev: val}.")
     ids: Literal["image", "caption", "position", "shard", "folder"] = Field(
         "image",

@@ -1,6 +1,7 @@
 """The corpus: the table of all captions, with one row per caption. Row numbers are assigned only there.
 
-Rows are sorted by (split, image, position), so that a split is a range of rows, and so are the captions of an image.
+Rows are sorted by split, image and position, so a split is a range of rows, and so are the captions of an image. Images
+are in the natural order of their ids, and the captions of an image in the order of the file.
 `relabel.corpus.readers` reads captions of any format, and `relabel.corpus.build` makes the table.
 """
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.runtime import SILENT, Progress
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, arrange
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, RowIds, arrange
 from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact, read_parts, view_column
@@ -80,6 +81,7 @@ class Corpus:
     `splits`: range of rows of each split with captions, in row order.
     `namespace`: prefix of the ids.
     `tokenize`: returns the PTB tokens of the captions, for labels that want them.
+    `read_ids`: returns the caption ids of each row of the table that was ingested.
     """
 
     read_table: Callable[[], pa.Table]
@@ -87,6 +89,7 @@ class Corpus:
     splits: dict[str, range]
     namespace: str
     tokenize: Callable[[Corpus], list[str]] = lambda corpus: tokenize(corpus.texts)
+    read_ids: Callable[[Corpus], list[RowIds]] = lambda _: _no_table()
 
     @classmethod
     def from_captions(cls, captions: Iterable[Caption]) -> Corpus:
@@ -160,8 +163,17 @@ class Corpus:
 
     @cached_property
     def caption_ids(self) -> list[str]:
-        """Caption ids by row."""
+        """Caption ids by row of the corpus, which is sorted by image. `ids` has them by row of the caller's table."""
         return self.table["caption_id"].to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def ids(self) -> list[RowIds]:
+        """Caption ids by row of the table that was ingested, for ``table["caption_id"] = corpus.ids``.
+
+        A row of several captions or images has a list. A caption that was left out has None. UsageError if the captions
+        are neither a table in memory nor one Parquet or Arrow file, and CheckError if they have changed.
+        """
+        return self.read_ids(self)
 
     @cached_property
     def image_ids(self) -> list[str]:
@@ -220,6 +232,10 @@ class Corpus:
         if first is not None:
             sizes = np.minimum(sizes, first)
         return References(indptr_of(sizes), ranges(starts, sizes).astype(np.int32))
+
+
+def _no_table() -> list[RowIds]:
+    raise UsageError("these captions do not come from a table", todo="Give one to relabel.ingest or relabel.label.")
 
 
 def table_splits(table: pa.Table) -> dict[str, range]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from relabel.core.numeric.csr import indptr_of
 from relabel.corpus import REFERENCES, Corpus
@@ -22,7 +25,7 @@ from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.format import DESCRIPTION, ArrayEntry, Description
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
 
@@ -95,6 +98,10 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
     write_array(work, "image", (corpus.image[rows.start : rows.stop] - np.int32(images.start)).astype("<i4"))
     write_array(work, "indptr", (starts - rows.start).astype("<i8"))
     write_array(work, "failed", (failed - rows.start).astype("<i4"))
+    work.file(CAPTIONS, partial(_write_csv, corpus, rows))
+    texts = corpus.table["text"].slice(rows.start, len(rows))
+    hashes = (hash_ids([text.strip().encode() for text in part]) for part in _parts(texts))
+    write_pieces(work, "texts", "<u8", (len(rows),), hashes)
     _write_ids("caption_ids", corpus.table["caption_id"].slice(rows.start, len(rows)), work)
     _write_ids("image_ids", corpus.table["image_id"].take(pa.array(starts[:-1])), work)
 
@@ -112,7 +119,21 @@ def _write_ids(prefix: str, ids: pa.ChunkedArray, work: Work) -> None:
     write_array(work, f"{prefix}.order", order.astype(np.int32))
 
 
+def _write_csv(corpus: Corpus, rows: range, path: Path) -> None:
+    """Write the captions as a table that any language reads."""
+    names = ("caption_id", "image_id", "position", "text")
+    table = corpus.table.select(names).slice(rows.start, len(rows))
+    with csv.CSVWriter(path, table.schema) as file:
+        for start in range(0, len(table), _CHUNK):
+            file.write_table(table.slice(start, _CHUNK))
+
+
 def _encoded(ids: pa.ChunkedArray) -> Iterator[list[bytes]]:
     """Yield the UTF-8 of ids, chunk by chunk."""
-    for start in range(0, len(ids), _CHUNK):
-        yield ids.slice(start, _CHUNK).cast(pa.binary()).to_pylist()
+    return _parts(ids.cast(pa.binary()))
+
+
+def _parts(column: pa.ChunkedArray) -> Iterator[list[Any]]:
+    """Yield the values of a column, chunk by chunk."""
+    for start in range(0, len(column), _CHUNK):
+        yield column.slice(start, _CHUNK).to_pylist()

@@ -35,12 +35,14 @@ class OpenLabel:
     """A label of the page.
 
     `uses`: its model or word vectors.
+    `warnings`: those of its encoding.
     `table`: its exact neighbours among all captions of the split, at least `NEAREST`, where they have been found.
     """
 
     source: Source[Any]
     relevance: Relevance
     uses: str | None
+    warnings: Sequence[str]
     table: ArtefactRef | None
 
 
@@ -60,12 +62,13 @@ def make_page(
     `false_negatives`: captions of other images, if they are known. `work`: folder for the files of searches.
     """
     corpus, total = captions.corpus, len(captions.chosen_from)
-    facts = [f"{len(captions):,} of {total:,} captions", f"{len(captions.images):,} images"]
+    facts = [f"{len(captions):,} of {_count(total, 'caption')}", _count(len(captions.images), "image")]
     compared = [name for name, one in labels.items() if one.source.spec.kind != "baseline"]
     colours = dict.fromkeys(labels, "var(--baseline)")
     colours |= {name: f"var(--label-{number % 8})" for number, name in enumerate(compared)}
     nearest = _nearest({name: labels[name] for name in compared}, captions, runtime, work)
     drawn = {name: draw_scores(labels[name].relevance, captions, nearest.get(name)) for name in compared}
+    figures = {name: distribution(one, colours[name]) for name, one in drawn.items()}
     judged = [JudgedPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
     data = {
         "labels": {name: [colours[name], one.uses or one.source.spec.name] for name, one in labels.items()},
@@ -74,10 +77,15 @@ def make_page(
         "starts": captions.starts,
         "headline": {"": headline(report.records, colours)} if judged else {},
         "judged": {pairs.task: pairs.data(colours) for pairs in judged if len(pairs.human)},
-        "distributions": {name: distribution(one, colours[name]) for name, one in drawn.items()},
+        "distributions": {name: figure for name, figure in figures.items() if figure["data"]},
         "searched": {name: one._asdict() for name, one in nearest.items()},
     }
-    return render_page(title, facts, report.tables, data, false_negatives)
+    warnings = [f"{name}: {text}" for name, one in labels.items() for text in one.warnings]
+    return render_page(title, facts, report.tables, data, false_negatives, warnings)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _nearest(
@@ -85,11 +93,13 @@ def _nearest(
 ) -> dict[str, Nearest]:
     """Return the nearest captions of every label that can find them in a short time."""
     found = dict[str, Nearest]()
+    if len(captions) == 1:
+        return found
     for name, one in labels.items():
         if one.table is not None and len(captions) == len(captions.chosen_from):
             table = read_neighbours(one.table, captions.chosen_from, NEAREST, 1)
             found[name] = from_rows(captions, table.rows, table.scores)
-        elif one.source.spec.fast and len(captions) > 1:
+        elif one.source.spec.fast:
             found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
     fast = list(found.values())
     for name, one in labels.items():
@@ -105,6 +115,7 @@ def render_page(
     tables: Sequence[Table],
     data: Mapping[str, Any],
     false_negatives: Table | None = None,
+    warnings: Sequence[str] = (),
 ) -> str:
     """Return the HTML of a page; `data` has what its script shows."""
     from plotly.offline import get_plotlyjs
@@ -112,12 +123,14 @@ def render_page(
     values = {
         "title": escape(title),
         "facts": _items(facts),
+        "warnings": f'<ul class="alert">{_items(warnings)}</ul>' if warnings else "",
         "style": _asset("page.css"),
         "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(tables)),
         "false_negatives": "" if false_negatives is None else _table(false_negatives, opened=True),
         "has_false_negatives": "hidden" if false_negatives is None else "",
         "has_tables": "" if tables else "hidden",
         "has_judged": "" if data["judged"] else "hidden",
+        "has_distributions": "" if data["distributions"] else "hidden",
         "plotly": _pack(get_plotlyjs()),
         "data": _pack(json.dumps(data, allow_nan=False, default=np.ndarray.tolist)),
         "script": _asset("page.js"),

@@ -288,7 +288,8 @@ class Source(ABC, Generic[P]):
         shards, so a batch never crosses a shard. Every process that works on the encoding requests the steps.
 
         A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, and the manifest
-        counts it. `--replace` encodes again. Raise an error only if every row would fail.
+        counts it. `--replace` encodes again. Raise an error only if every row would fail. `Work.warn` takes what a user
+        must know; what is known before a step is shown before the work on it.
 
         Parameters
         ----------

@@ -20,6 +20,7 @@ from relabel.store.workdir import Step, Work, part_name, part_ranges, table_task
 FAILED = "failed"
 """Column of failure reasons, null for encoded rows, in shards with failed rows; also the key of the manifest's fact."""
 
+_SAMPLE = 10_000  # captions that are looked at before work begins
 _SHOWN = 5  # failed rows that a manifest lists by id
 
 
@@ -47,6 +48,11 @@ class Shards:
         return Step(
             title, "captions", [table_task(f, partial(make, part), len(part), plain) for f, part in files], last
         )
+
+    def sample(self) -> list[str]:
+        """Return the texts of all captions, or of some at equal distances if there are many."""
+        places = np.linspace(self.rows.start, self.rows.stop - 1, min(len(self.rows), _SAMPLE)).astype(np.int64)
+        return self.corpus.table["text"].take(pa.array(places)).to_pylist()  # type: ignore[no-any-return]
 
     def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
         """Yield one column of each shard, in row order."""

@@ -86,7 +86,7 @@ class TextCorpus:
                 captions.append(Caption(name, name, CANDIDATE_SPLIT, text, f"pair {p + 1}, candidate"))
         indptr = indptr_of([len(texts) for texts in sets])
         each_set = References(indptr, np.arange(indptr[-1], dtype=np.int32))
-        # Ids count upwards in their natural order, so the corpus keeps the rows that were counted out above.
+        # Images count upwards in their natural order, so the corpus keeps the rows that were counted out above.
         corpus = Corpus.from_captions(captions)
         rows = np.array([row_of.get(text, -1) for text in candidates], np.int32)
         return cls(corpus, each_set.take(set_of), rows)

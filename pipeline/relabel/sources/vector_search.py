@@ -24,9 +24,9 @@ from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import positions_in
 from relabel.store.workdir import Step, Work
-from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.merge import TopK, merge_references, topk_bytes
 from relabel.topk.query_search import GpuSearch, QuerySearch
+from relabel.topk.screen import Screen
 from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]
@@ -174,8 +174,8 @@ class VectorFinder(Finder):
         """Search for one query at a time, on the GPU if the runtime has one."""
         pooling: Pooling = "mean" if self.pooling == "mean" else "first"
         on_gpu = self._device != "cpu"
-        arithmetic: Arithmetic | None = "float32" if on_gpu else None
-        search = QuerySearch(self.vectors, self._candidates, self._list_length, pooling, self.runtime, arithmetic)
+        kind: Screen | None = "float32" if on_gpu else None
+        search = QuerySearch(self.vectors, self._candidates, self._list_length, pooling, self.runtime, kind)
         return GpuSearch(search, self._device) if on_gpu else search
 
     @cached_property

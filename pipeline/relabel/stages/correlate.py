@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
@@ -52,6 +53,7 @@ class EvaluationResult:
 
     `write`: whether this is the report of the parameter file, which is written.
     `problems`: list of (str, RelabelError); labels that could not be judged, each with its error.
+    `warnings`: list of (str, str); names of artefacts, each with a warning.
     `paths`: written files and folders, by their description. `lookups`, `pages`: those of `run` and `report`.
     `rates`: by label, captions that `run` encoded per second.
     `draw`: draws the picture of the report into the file it is given.
@@ -63,6 +65,7 @@ class EvaluationResult:
     write: bool = False
     report: Report = field(default_factory=Report)
     problems: list[tuple[str, RelabelError]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
     paths: dict[str, Path] = field(default_factory=dict)
     lookups: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
@@ -70,6 +73,11 @@ class EvaluationResult:
     draw: Draw | None = None
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All records, notes and warnings, for JSON."""
+        return self.report.data | {"warnings": [{"name": name, "warning": text} for name, text in self.warnings]}
 
     def build(self, steps: Iterable[Step]) -> None:
         """Build artefacts in order. A label that lacks something is left out, with the error among the problems."""
@@ -79,7 +87,8 @@ class EvaluationResult:
             if step.label in failed or step.out in done:
                 continue
             try:
-                step.prepare().run()
+                manifest, _ = step.prepare().run()
+                self.warnings += [(step.name, text) for text in manifest.warnings]
                 done.add(step.out)
             except RelabelError as error:
                 failed.add(step.label)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.tables import plural
 from relabel.sources.base import GATE, INT8, Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.job import Job, Step, Values, label_values, make_steps, section_values
@@ -124,10 +125,18 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
             manifest = read_manifest(folder, "encoding")
             if manifest.failed:
                 row, reason = manifest.metadata["failed"]["first"][0]
-                message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
-                todo = f"Run {project.command('encode', label=label, split=split)} again to rebuild their shards."
+                captions = plural(manifest.failed, "caption", "captions")
+                message = f"{captions} could not be encoded; first {row}: {reason}"
+                command = project.command("encode", label=label, split=split)
+                todo = f"Their labels are NaN. Run {command} with --replace to try again, or set other parameters."
                 errors.append((label, PartialError(message, where=str(folder), todo=todo)))
     return errors
+
+
+def label_warnings(project: Project, label: str, split: str) -> tuple[str, ...]:
+    """Return the warnings of an encoding, and of those that it is made of or gated by, each once."""
+    folders = [project.folder("encodings", split, part) for part in project.config.with_parts(label)]
+    return tuple(dict.fromkeys(text for folder in folders for text in read_manifest(folder, "encoding").warnings))
 
 
 def open_label(project: Project, label: str, split: str, opened: dict[str, Relevance] | None = None) -> Relevance:

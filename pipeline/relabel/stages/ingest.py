@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import Corpus
+from relabel.corpus.build import RowIds
+from relabel.corpus.params import IngestParams
+from relabel.corpus.preview import preview
 from relabel.corpus.readers import open_input
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -41,14 +44,39 @@ def check_captions(project: Project) -> None:
     job.open()
 
 
+def preview_captions(project: Project) -> tuple[str, int | None]:
+    """Return what `preview` does; nothing is known of captions that have to be fetched first."""
+    if project.config.ingest.url is not None or (params := _known_captions(project)).path is None:
+        return "", None
+    return preview(params, project.runtime)
+
+
+def row_ids(project: Project, corpus: Corpus) -> list[RowIds]:
+    """Return the ids of the captions in each row of the table that was ingested."""
+    from relabel.corpus import ingest as corpus_ingest
+
+    job = ingest(project)
+    if job.open().metadata["digest"] != corpus.digest:
+        raise CheckError(
+            "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
+        )
+    return corpus_ingest.row_ids(project.captions(project.config), project.runtime, corpus)
+
+
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:
     """Fetch the captions, unless they have a path, which the parameters need not repeat; ingest them."""
     from relabel.datasets import fetch
 
-    params = project.captions(project.config)
+    params = _known_captions(project)
     if params.path is None:
-        if params.dataset not in FETCHED:
-            todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
-            raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)
         fetch(FETCHED[params.dataset], project.runtime.data, mirror, project.runtime.progress)
     return ingest(project).run()[0]
+
+
+def _known_captions(project: Project) -> IngestParams:
+    """Return the parameters of the captions, which have a path or can be fetched."""
+    params = project.captions(project.config)
+    if params.path is None and params.dataset not in FETCHED:
+        todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
+        raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)
+    return params

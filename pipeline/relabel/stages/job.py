@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
+from relabel.core.tables import plural
 from relabel.stages.project import Project
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, make_elsewhere, make_share
@@ -56,8 +57,10 @@ class Job:
         runtime, record = self.project.runtime, {PARAMETERS: self.parameters(self.project.config)}
         manifest, built = build(self.out, self.recipe, runtime.progress, runtime.replace, self.check, record)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
-        state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
+        state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
         runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
+        if built:
+            self._warn(manifest.warnings)
         return manifest, built
 
     def share(self, share: tuple[int, int]) -> str:
@@ -69,8 +72,19 @@ class Job:
         work = Work(work_folder(self.out, spec.fingerprint))
         self.recipe.check_inputs()
         make_folder(work.folder)
-        make_share(self.steps(work), work, share, runtime)
+        make_share(self.warned_steps(work), work, share, runtime)
         return f"{spec.kind} {spec.name}: share {share[0]} of {share[1]} is made; the command without --shard collects"
+
+    def warned_steps(self, work: Work) -> Steps:
+        """Yield the steps of the work, each after the warnings that are known before it."""
+        for step in self.steps(work):
+            self._warn(work.metadata.get("warnings", ()))
+            yield step
+
+    def _warn(self, texts: Iterable[str]) -> None:
+        """Show warnings, each once."""
+        for text in texts:
+            self.project.note_once(f"warning: {self.recipe.kind} {self.recipe.name}: {text}")
 
     def check(self, previous: Manifest) -> None:
         """Raise if options would replace an artefact that the parameter file describes; log what an edit changed."""
@@ -209,7 +223,7 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     `stage`, `arguments`: ``stage(project, *arguments)`` returns the same job in any process. The stage is a function
     that can be imported by its module and name; the arguments are plain values.
     """
-    project, runtime, steps = job.project, job.project.runtime, job.steps(work)
+    project, runtime, steps = job.project, job.project.runtime, job.warned_steps(work)
     if not runtime.workers and runtime.scheduler is None:
         for step in steps:
             make_step(step, work, runtime.progress)

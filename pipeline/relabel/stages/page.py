@@ -13,6 +13,7 @@ from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions
 from relabel.page.render import OpenLabel, make_page
 from relabel.stages.correlate import Against, EvaluationResult
+from relabel.stages.encode import label_warnings
 from relabel.stages.export import existing_neighbours
 from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
@@ -94,5 +95,6 @@ def _open(project: Project, label: str, split: str, neighbours: Job | None) -> O
         project.config.source(label),
         stages.open_label(project, label, split),
         describe(project, label, stages.encode(project, label, split).open()).uses,
+        label_warnings(project, label, split),
         None if neighbours is None else ArtefactRef.of(neighbours),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +107,10 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
-        from relabel.stages.ingest import check_captions
+        from relabel.stages.ingest import check_captions, row_ids
 
         check_captions(self)
-        return Corpus.open(folder, self.runtime.progress, command)
+        return replace(Corpus.open(folder, self.runtime.progress, command), read_ids=partial(row_ids, self))
 
     def note_once(self, text: str) -> None:
         """Log a line, unless it has been logged."""

@@ -10,21 +10,21 @@ from pathlib import Path
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.judge.report import BASELINE
 from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
-from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, typical_cost
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
-from relabel.stages.ingest import FETCHED
+from relabel.stages.costs import PREDICTED, Basis, predict
+from relabel.stages.ingest import FETCHED, preview_captions
 from relabel.stages.job import Step
 from relabel.stages.judged import label_steps
 from relabel.stages.page import FILE, page
 from relabel.store.manifest import MANIFEST, read_manifest
 
-_COSTS = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
-"""Stage to the typical costs of its artefacts by source."""
-_ID_BYTES = 50  # ids and offsets of a caption in a lookup
+EACH_SPLIT = "SPLIT"
+"""Stands for each split of captions that are not read yet."""
 
 
 def run(
@@ -61,6 +61,7 @@ def run(
         if result.report.tables:
             merged.report, merged.rates = result.report, result.rates
         merged.problems += [(f"{label} of {part}", error) for label, error in result.problems]
+        merged.warnings += [(f"{name} of {part}", text) for name, text in result.warnings]
         merged.paths |= {f"{name} of {part}": path for name, path in result.paths.items()}
         merged.lookups += result.lookups
         merged.pages += result.pages
@@ -116,9 +117,12 @@ class PlannedStep:
     """One artefact of a run.
 
     `state`: "partly" if an interrupted run has left work that the next one continues.
-    `rows`: captions; None if unknown.
+    `rows`: captions; rows of the files if the captions are not read yet; None if unknown.
     `bytes`: size of its files: measured if it is done, else approximate; None if unknown.
-    `seconds`: typical time of the work on 2 CPU cores; None if unknown or done.
+    `seconds`: approximate time of the work; None if unknown or done.
+    `basis`: where the time comes from: "measured here", of an artefact that this machine has finished, or "typical", of
+        2 CPU cores.
+    `note`: facts about captions that are not read yet, separated by semicolons.
     """
 
     stage: str
@@ -128,18 +132,25 @@ class PlannedStep:
     rows: int | None = None
     bytes: int | None = None
     seconds: float | None = None
+    basis: Basis | None = None
+    note: str = ""
 
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
-    """List the artefacts that `run` would build, with their sizes and typical times, and build none of them."""
+    """List the artefacts that `run` would build, with their sizes and times, and build none of them.
+
+    Of captions that are not read yet, the head is read; a file that is missing or not recognised raises as in `run`.
+    """
+    project.check_labels(labels)
     counts = {str(name): published.captions or 0 for name, published in project.config.ingest.counts.items()}
     # None, not 0, of a dataset that is not published.
     counts |= {"all": sum(counts.values())} if counts else {}
     planned = _corpus_steps(project, counts.get("all"))
-    corpus = project.corpus if planned[-1].state == "done" else None
-    # Before the captions are read, their splits are unknown.
-    for part in project.label_splits(split) if corpus else (split or project.config.judge.split,):
-        rows = len(corpus.rows(project.splits(part))) if corpus else counts.get(part)
+    ingest = planned[-1]
+    corpus = project.corpus if ingest.state == "done" else None
+    unread = split or (project.config.judge.split if project.namespace in PUBLISHED_FORMATS else EACH_SPLIT)
+    for part in project.label_splits(split) if corpus else (unread,):
+        rows = len(corpus.rows(project.splits(part))) if corpus else counts.get(part, ingest.rows)
         planned += [_planned(project, step, rows) for step in _split_steps(project, part, labels)]
     return planned
 
@@ -175,9 +186,11 @@ def _exported(project: Project, labels: Sequence[str]) -> list[str]:
 
 def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
     """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
-    folder = project.folder
+    folder, single = project.folder, _has_one_caption(project, split)
+    if single:
+        project.note_once(f"neighbours of {split} are left out: it has only one caption")
     for label in labels:
-        if _has(project, label, "neighbours"):
+        if not single and _has(project, label, "neighbours"):
             prepare = partial(stages.neighbours, project, label, split, "captions", split)
             yield Step(label, "neighbours", label, folder("neighbours", split, "captions", label), prepare)
         if _has(project, label, "lookup"):
@@ -196,12 +209,24 @@ def _has(project: Project, label: str, what: Capability) -> bool:
     return reason is None
 
 
+def _has_one_caption(project: Project, split: str) -> bool:
+    """Return whether a split is known to have only one caption."""
+    # A dry run lists steps before the captions are read.
+    with suppress(MissingError, CheckError):
+        return len(project.corpus.rows(project.splits(split))) == 1
+    return False
+
+
 def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
     """Return the steps that make the corpus; the last one ingests it."""
     config = project.config.ingest
     step = Step("ingest", "ingest", config.dataset, project.folder("corpus"), partial(stages.ingest, project))
     ingest = _planned(project, step, rows)
-    fetched = config.dataset in FETCHED and not config.has_location and ingest.state != "done"
+    if ingest.state == "done":
+        return [ingest]
+    note, counted = preview_captions(project)
+    ingest = replace(_planned(project, step, rows or counted), note=note)
+    fetched = config.dataset in FETCHED and not config.has_location and not note
     return [*(_fetch_steps(project, FETCHED[config.dataset]) if fetched else []), ingest]
 
 
@@ -218,7 +243,7 @@ def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
 
 
 def _planned(project: Project, step: Step, captions: int | None = None) -> PlannedStep:
-    """Return a step with its state; if it is not done, with its typical size and time.
+    """Return a step with its state; if it is not done, with its predicted size and time.
 
     `captions`: number of captions that it works on, where it is known.
     """
@@ -228,7 +253,7 @@ def _planned(project: Project, step: Step, captions: int | None = None) -> Plann
         # Its inputs may be missing or stale.
         with suppress(MissingError, CheckError):
             state = step.prepare().state()
-    rows = captions if step.stage == "ingest" or step.stage in _COSTS else None
+    rows = captions if step.stage in PREDICTED else None
     planned = PlannedStep(step.stage, step.name, str(step.out), state, rows)
     if state == "done":
         manifest = read_manifest(step.out)
@@ -236,15 +261,4 @@ def _planned(project: Project, step: Step, captions: int | None = None) -> Plann
         return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
     if rows is None:
         return planned
-    measured = _COSTS.get(step.stage)
-    cost = INGEST if measured is None else typical_cost(measured, project.config.params(step.name))
-    if cost is None:
-        return planned
-    neighbours = project.config.neighbours
-    # A row number and a score of 4 bytes each per neighbour.
-    lists = rows * 8 * min(neighbours.k, rows - 1)
-    more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(step.stage, 0)
-    size = None if cost.bytes is None else round(rows * cost.bytes) + more
-    # The time of an approximate search depends on its index.
-    unknown = step.stage == "neighbours" and neighbours.index is not None
-    return replace(planned, bytes=size, seconds=None if unknown else rows / 1000 * cost.seconds)
+    return replace(planned, **predict(project, step.stage, step.name, rows)._asdict())

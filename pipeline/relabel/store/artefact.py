@@ -157,6 +157,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
     recipe.check_inputs()
     work, spec, started = Work(folder, provenance=dict(record or {})), recipe.spec, time.monotonic()
     make_folder(folder)
+    resumed = any(folder.iterdir())
     try:
         recipe.fill(work)
     except Exception as error:
@@ -168,6 +169,8 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     provenance = {**work.provenance, "seconds": seconds, "libraries": versions, "machine": machine}
+    # The seconds are those of the last process only.
+    provenance |= {"resumed": True} if resumed else {}
     metadata, files = work.metadata, work.entries()
     manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.config, spec.inputs, metadata, provenance, files)
     write_text(folder / MANIFEST, manifest.to_json())

@@ -87,6 +87,11 @@ class Manifest:
         return int(self.metadata.get("failed", {}).get("rows", 0))
 
     @property
+    def warnings(self) -> list[str]:
+        """What a user must know of the artefact, such as captions that are cut."""
+        return list(self.metadata.get("warnings", ()))
+
+    @property
     def identity(self) -> str:
         """Identity of this artefact as an input of another one: the fingerprint and the set of failed rows."""
         return f"{self.fingerprint} without {self.metadata['failed']['sha256']}" if self.failed else self.fingerprint

@@ -40,6 +40,10 @@ class Work:
     excluded: set[str] = field(default_factory=set)
     prefix: str = ""
 
+    def warn(self, *texts: str) -> None:
+        """Add warnings to the metadata; what is known before the work on a step is said before it."""
+        self.metadata.setdefault("warnings", []).extend(texts)
+
     def done(self, name: str) -> bool:
         """Return whether a file is complete."""
         return (self.folder / name).exists()

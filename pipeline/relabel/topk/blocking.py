@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Work
-from relabel.topk.candidate_buffer import buffer_bytes
 from relabel.topk.merge import topk_bytes
+from relabel.topk.scan import buffer_bytes
 
 BLOCKING = "groups.json"
 _MAX_GROUP = 3 << 15  # candidates per group: an interrupted run loses the ten seconds or so of a pair of groups
@@ -25,9 +25,9 @@ _TASKS_PER_WORKER = 3  # enough for workers to finish together; more tasks would
 def buffer_capacity(keep: int, candidates: int) -> int:
     """Return the number of candidates that a query's buffer holds during the scan.
 
-    It is several times `keep`, so that a buffer seldom overflows and has to be pruned.
+    It is about twice `keep`: a larger one is cut less often, and a smaller one raises the floors earlier.
     """
-    return max(1, min(candidates, 3 * keep + 64))
+    return max(1, min(candidates, 2 * keep + 32))
 
 
 def group_bytes(rows: int, keep: int, width: int) -> int:
@@ -78,8 +78,8 @@ def choose_blocking(count: int, keep: int, width: int, runtime: Runtime) -> Grou
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if group_bytes(middle, keep, width) <= memory else (low, middle - 1)
-    # A small search is one task: sharing it would cost more than it saves.
-    tasks = _TASKS_PER_WORKER * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
+    # Fewer groups screen better: a search without workers, or a small one, is one task if it fits.
+    tasks = max(1, _TASKS_PER_WORKER * runtime.workers) if count > 8 * _MIN_GROUP else 1
     # G groups have G (G + 1) / 2 pairs, so G is the root of that quadratic, rounded up.
     enough_for_workers = math.ceil((math.sqrt(8 * tasks + 1) - 1) / 2)
     return GroupLayout(count, max(1, -(-count // low), enough_for_workers))

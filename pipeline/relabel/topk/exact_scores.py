@@ -23,21 +23,29 @@ LANES = 32
 CODES: dict[Pooling, int] = {"first": FIRST, "max": MAX, "mean": MEAN}
 
 
-class ExactOperands(NamedTuple):
-    """Query sets and candidates that can be scored by number.
+class Sets(NamedTuple):
+    """n sets of vectors that can be scored by number.
 
     `vectors`: (N, D) float32.
-    `indptr`, `members`: (Q + 1,) int64 and (indptr[-1],) int64; set i holds the vectors ``members[indptr[i]:indptr[i +
-        1]]``.
-    `candidates`: (C,) int64; candidate j is ``vectors[candidates[j]]``.
+    `indptr`, `members`: (n + 1,) int64 and (indptr[-1],) int64; set i holds the vectors ``members[indptr[i]:indptr[i +
+        1]]``. A candidate is a set of one vector.
     `pooling`: one of `CODES`.
     """
 
     vectors: F4
     indptr: I8
     members: I8
-    candidates: I8
     pooling: int
+
+    @classmethod
+    def single(cls, vectors: F4, members: I8) -> Sets:
+        """Return one set per vector."""
+        return cls(vectors, np.arange(len(members) + 1), members, FIRST)
+
+    def take(self, rows: I8) -> Sets:
+        """Return some of the sets."""
+        some = References(self.indptr, self.members).take(rows)  # type: ignore[arg-type]
+        return Sets(self.vectors, some.indptr, some.rows, self.pooling)  # type: ignore[arg-type]
 
 
 def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling) -> F8:
@@ -55,8 +63,7 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
             )
     out = np.empty(len(sets))
     numbers = np.asarray(candidates, np.int64)
-    exact = ExactOperands(np.ascontiguousarray(vectors), sets.indptr, members, numbers, CODES[pooling])
-    _score_pairs(exact, out)
+    _score_pairs(Sets(np.ascontiguousarray(vectors), sets.indptr, members, CODES[pooling]), numbers, out)
     return out
 
 
@@ -86,7 +93,7 @@ def dot(vectors: F4, a: int, b: int) -> float:
 def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: int) -> float:
     """Score the set ``members[lo:hi]`` against one vector; NaN where a vector that counts is not finite.
 
-    The function takes arrays rather than ExactOperands: counting the references of a tuple's arrays takes longer than
+    The function takes arrays rather than Sets: counting the references of a tuple's arrays takes longer than
     a score.
     """
     total: float = dot(vectors, members[lo], candidate)
@@ -99,8 +106,8 @@ def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: i
 
 
 @jit
-def _score_pairs(exact: ExactOperands, out: F8) -> None:
+def _score_pairs(sets: Sets, candidates: I8, out: F8) -> None:
     # Unpacked once, for the reason given at `score`.
-    vectors, indptr, members, candidates, pooling = exact
+    vectors, indptr, members, pooling = sets
     for i in range(len(out)):
         out[i] = score(vectors, members, indptr[i], indptr[i + 1], candidates[i], pooling)

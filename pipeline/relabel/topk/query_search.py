@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,10 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.topk.blocking import buffer_capacity
-from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
-from relabel.topk.candidate_buffer import buffer_bytes, make_buffer
-from relabel.topk.exact_scores import CODES, ExactOperands
+from relabel.topk.exact_scores import CODES, Sets, score
 from relabel.topk.merge import TopK, topk_bytes
-from relabel.topk.self_join import rescore_queries
-from relabel.topk.tiled_scan import TileOperand, raise_floors, scan_tiles
+from relabel.topk.scan import Buffers, Side, buffer_bytes, finish, make_side, raise_floors, scan_tiles, write_best
+from relabel.topk.screen import Screen, Screened, fastest_screen, screen
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -38,21 +36,6 @@ _MIN_SLAB = 1024  # candidates
 _QUERIES = 2048  # per product
 _CANDIDATES = 1 << 16  # per slab: the scores of 2048 queries are half a GiB
 _EXTRA = 64  # candidates picked beyond twice the results
-
-
-class QueryBatch(NamedTuple):
-    """q sets, prepared for the search.
-
-    `values`: tensor or array, (q, D); means of the sets in low precision.
-    `norm`: (q,) float64; upper bound of the mean norm of a set's vectors; 0 for a set of zero vectors.
-    `slack`: (q,) float64; bound of the error of a low-precision score; see BoundedMatmul.error_bound.
-    `exact`: operands for their exact scores.
-    """
-
-    values: Any
-    norm: F8
-    slack: F8
-    exact: ExactOperands
 
 
 @dataclass(eq=False)
@@ -66,7 +49,7 @@ class QuerySearch:
     `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
         candidate is its index in this array.
     `keep`: results per query.
-    `arithmetic`: changes the speed and no result; the fastest one on this machine by default.
+    `kind`: changes the speed and no result; the fastest screen on this machine by default.
     """
 
     vectors: F4
@@ -74,7 +57,7 @@ class QuerySearch:
     keep: int
     pooling: Pooling
     runtime: Runtime
-    arithmetic: Arithmetic | None = None
+    kind: Screen | None = None
 
     @property
     def batch_sets(self) -> int:
@@ -92,64 +75,63 @@ class QuerySearch:
         return lists
 
     def _search(self, sets: References, lists: TopK) -> None:
-        products, threads = self.products, self.runtime.threads
-        values, norm, slack, exact = self.prepare(sets)
-        no_floor = np.full(len(sets), -np.inf)
-        # All scores of a zero vector are 0. Its buffer stays empty, and `rescore_queries` takes the first candidates.
-        floor = np.where(norm > 0, no_floor, np.inf)
-        capacity = buffer_capacity(self.keep, len(self.positions))
-        buffer = make_buffer(slack, floor, capacity, products.tile, products.rounding)
-        queries = TileOperand(values, buffer, exact)
-        raise_floors(products, queries, self._quantized(self._slabs[0]).values, self.keep, threads)
-        for slab in self._slabs:
-            # In the mode "one way" the right operand's buffer is never touched; the left one stands in for it.
-            candidates = TileOperand(self._quantized(slab).values, buffer, exact)
-            scan_tiles(products, queries, candidates, "one way", slab.start, self.keep, threads)
-        rescore_queries(queries, norm, no_floor, range(len(sets)), lists, range(len(self.positions)), threads)
+        threads, count = self.runtime.threads, len(self.positions)
+        # The sum of the errors of a score is largest for the largest candidates of all slabs.
+        queries = self.prepare(sets, buffer_capacity(self.keep, count))
+        for first, slab in self._slabs():
+            if first == 0:
+                raise_floors(queries, slab.vectors, count, self.keep, threads)
+            scan_tiles(queries, slab, "one way", first, self.keep, threads)
+        known, rows = np.full(len(sets), -np.inf), range(len(sets))
+        write_best(queries, known, self._slabs, lists, rows, range(count), threads)
 
-    def prepare(self, sets: References) -> QueryBatch:
-        """Quantize the means of sets of positions and bound the errors of their scores."""
+    def prepare(self, sets: References, capacity: int) -> Side:
+        """Prepare sets of positions, each screened by its mean, with buffers of some candidates."""
         vectors, norm = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
         members = np.asarray(sets.rows, np.int64)
         _mean_vectors(self.vectors, sets.indptr[:-1], sizes, members, vectors, norm)
         # The exact score of a set is a sum over all its vectors, so its float64 error follows from their mean norm,
         # which may exceed the norm of the mean.
-        quantized, norm = self.products.quantize(vectors), norm * (1 + 1e-9)
-        queries = QuantizedVectors(quantized.values, norm, quantized.quantized_norm, quantized.error_norm)
+        screened = screen(vectors, self.screen)._replace(norm=norm * (1 + 1e-9))
         addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
-        exact = ExactOperands(self.vectors, sets.indptr, members, self.positions, CODES[self.pooling])
-        slack = self.products.error_bound(queries, self._max_norms, addends)
-        return QueryBatch(quantized.values, norm, slack, exact)
+        exact = Sets(self.vectors, sets.indptr, members, CODES[self.pooling])
+        return make_side(screened, exact, self.largest, np.full(len(sets), -np.inf), capacity, addends)
 
-    def _quantized(self, slab: range) -> QuantizedVectors:
-        """Quantize the candidates of a slab; a single slab is quantized only once."""
-        if slab == range(len(self.positions)):
-            return self._all_quantized
-        return self.products.quantize(self.vectors[self.positions[slab.start : slab.stop]])
+    def _slabs(self) -> Iterator[tuple[int, Side]]:
+        """Yield the candidates in ranges that fit into a quarter of the memory; a single slab is kept."""
+        if len(self._ranges) == 1:
+            yield 0, self._only
+            return
+        for slab in self._ranges:
+            yield slab.start, self._side(slab)
+
+    def _side(self, slab: range) -> Side:
+        positions = self.positions[slab.start : slab.stop]
+        vectors = screen(self.vectors[positions], self.screen)
+        sets = Sets.single(self.vectors, positions)
+        # Candidates have no lists.
+        return make_side(vectors, sets, vectors, np.full(len(slab), np.inf), 0, 0)
 
     @cached_property
-    def _all_quantized(self) -> QuantizedVectors:
-        return self.products.quantize(self.vectors[self.positions])
+    def _only(self) -> Side:
+        return self._side(self._ranges[0])
 
     @cached_property
-    def _slabs(self) -> list[range]:
-        """Ranges of candidates that fit into a quarter of the memory, one at a time."""
+    def _ranges(self) -> list[range]:
         fit = max(_MIN_SLAB, (self.runtime.memory - _FIXED_BYTES) // 4 // (8 * self.vectors.shape[1] + 24))
         return [range(a, min(a + fit, len(self.positions))) for a in range(0, len(self.positions), fit)]
 
     @cached_property
-    def _max_norms(self) -> MaxNorms:
-        """Largest norms of all candidates."""
-        largest = MaxNorms(0.0, 0.0, 0.0)
-        for slab in self._slabs:
-            largest = largest.join(MaxNorms.of(self._quantized(slab)))
-        return largest
+    def largest(self) -> Screened:
+        """Vectors that have the largest norms of all candidates."""
+        norms = [[column.max(initial=0.0) for column in slab.vectors[1:]] for _, slab in self._slabs()]
+        return Screened(self._only.vectors.values[:0], *np.max(norms, axis=0)[:, None])
 
     @cached_property
-    def products(self) -> BoundedMatmul:
-        """Low-precision matrix product that prefilters candidates."""
-        return BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
+    def screen(self) -> Screen:
+        """Screen that the search uses."""
+        return self.kind or fastest_screen()
 
 
 @jit
@@ -196,19 +178,24 @@ class GpuSearch:
     def _search(self, sets: References, lists: TopK) -> NDArray[np.bool_]:
         """Fill in the lists of queries that are decided; return a mask of the others, (q,) bool."""
         keep, candidates = self.processor.keep, len(self.processor.positions)
-        batch, no_floor = self.processor.prepare(sets), np.full(len(sets), -np.inf)
-        values, numbers = self._pick(batch.values)
+        queries, no_floor = self.processor.prepare(sets, self._count), np.full(len(sets), -np.inf)
+        values, numbers = self._pick(queries.vectors.values)
         # The exact k-th best is at least values[k - 1] - slack. A candidate below values[k - 1] - 2 * slack has an
         # exact score below that, and cannot be among the best.
-        lowest = values[:, keep - 1].astype(np.float64) - 2 * batch.slack
+        slack = queries.buffers.slack + queries.vectors.size * self.processor.largest.error
+        lowest = values[:, keep - 1].astype(np.float64) - 2 * slack
         # All candidates that were not picked score at most as high as the last one that was.
         decided: NDArray[np.bool_] = (values[:, -1] < lowest) | (values.shape[1] == candidates)
-        buffer = make_buffer(batch.slack, no_floor, values.shape[1], self.processor.products.tile, 0.0)
-        buffer.values[:], buffer.numbers[:] = values, numbers
-        buffer.sizes[:] = np.where(decided, (values >= lowest[:, None]).sum(axis=1), 0)
-        queries, threads = TileOperand(batch.values, buffer, batch.exact), self.processor.runtime.threads
-        rescore_queries(queries, batch.norm, no_floor, range(len(sets)), lists, range(candidates), threads)
+        queries.buffers.numbers[:] = numbers
+        queries.buffers.sizes[:] = np.where(decided, (values >= lowest[:, None]).sum(axis=1), 0)
+        _score_picked(queries.sets, self.processor.positions, queries.buffers)
+        finish(queries, no_floor, lists, range(len(sets)), range(candidates), self.processor.runtime.threads)
         return ~decided
+
+    @property
+    def _count(self) -> int:
+        """Candidates that are picked for each query."""
+        return min(2 * self.processor.keep + _EXTRA, len(self.processor.positions))
 
     def _pick(self, queries: Any) -> tuple[F4, NDArray[np.int32]]:
         """Return the best low-precision scores of each query, falling, and the numbers of their candidates."""
@@ -216,8 +203,7 @@ class GpuSearch:
 
         from relabel_train.tensors import full_float32
 
-        count = min(2 * self.processor.keep + _EXTRA, len(self.processor.positions))
-        queries = queries.to(self.device)
+        count, queries = self._count, queries.to(self.device)
         values = torch.empty((len(queries), 0), device=self.device)
         numbers = torch.empty((len(queries), 0), dtype=torch.int64, device=self.device)
         # The bound of the error does not hold for TF32.
@@ -253,3 +239,13 @@ class GpuSearch:
         import torch
 
         return 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0]
+
+
+@jit
+def _score_picked(sets: Sets, positions: I8, buffers: Buffers) -> None:
+    """Score the candidates in buffers exactly."""
+    vectors, indptr, members, pooling = sets
+    numbers, scores, sizes = buffers.numbers, buffers.scores, buffers.sizes
+    for i in range(len(sizes)):
+        for e in range(sizes[i]):
+            scores[i, e] = score(vectors, members, indptr[i], indptr[i + 1], positions[numbers[i, e]], pooling)

@@ -11,7 +11,6 @@ run at the same time leave out less, so that the bound is 12 * keep * G * C byte
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,16 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.numeric.kernels import FIRST, jit
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Step, Task, Work
-from relabel.topk import tiled_scan
+from relabel.topk import scan
 from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_blocking, read_blocking
-from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
-from relabel.topk.candidate_buffer import CandidateBuffer, make_buffer, rescore_and_truncate
-from relabel.topk.exact_scores import ExactOperands
+from relabel.topk.exact_scores import Sets
 from relabel.topk.merge import TopK, kth_scores, merge_sorted
-from relabel.topk.tiled_scan import Mode, TileOperand, raise_floors, scan_tiles
+from relabel.topk.scan import Mode, Side, make_side, raise_floors, scan_tiles, write_best
+from relabel.topk.screen import Screen, Screened, fastest_screen, screen
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -91,14 +88,14 @@ class SelfJoin:
     `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
         candidate is its index in this array.
     `keep`: results per candidate.
-    `arithmetic`: changes the speed and no result; the fastest one on this machine by default.
+    `kind`: changes the speed and no result; the fastest screen on this machine by default.
     """
 
     vectors: F4
     positions: I8
     keep: int
     runtime: Runtime
-    arithmetic: Arithmetic | None = None
+    kind: Screen | None = None
 
     def step(self, work: Work) -> Step:
         """Divide the candidates into groups; return one task per pair of groups."""
@@ -111,22 +108,19 @@ class SelfJoin:
 
     def _write(self, work: Work, blocking: GroupLayout, a: int, b: int, path: Path) -> None:
         """Write the file of one pair of groups."""
-        products = BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
-        quantized = {g: products.quantize(self.vectors[self._select(blocking[g])]) for g in {a, b}}
+        kind, keep, threads = self.kind or fastest_screen(), self.keep, self.runtime.threads
+        vectors = {g: screen(self.vectors[self._select(blocking[g])], kind) for g in {a, b}}
         # Scores that the finished files already guarantee: candidates below them are not written again.
-        floors = {g: kth_scores(self._merge_files(work, blocking, g, blocking[g])) for g in {a, b}}
-        sides = {g: self._operand(products, blocking, quantized, floors[g], g, b if g == a else a) for g in {a, b}}
+        known = {g: kth_scores(self._merge_files(work, blocking, g, blocking[g])) for g in {a, b}}
+        sides = {g: self._side(blocking, vectors, known[g], g, b if g == a else a) for g in {a, b}}
+        pairs = ((a, b), (b, a))[: 1 + (a != b)]
+        for g, other in pairs:
+            raise_floors(sides[g], vectors[other], len(blocking[other]), keep, threads)
         mode: Mode = "itself" if a == b else "both ways"
-        for g, other in ((a, b), (b, a)):
-            raise_floors(products, sides[g], quantized[other].values, self.keep, self.runtime.threads)
-        scan_tiles(
-            products, sides[a], sides[b], mode, 0, self.keep, self.runtime.threads, self.runtime.progress.advance
-        )
+        scan_tiles(sides[a], sides[b], mode, 0, keep, threads, self.runtime.progress.advance)
         # The rows of group a come first in the file, then those of b; a pair of a group with itself has one side.
         pieces = (
-            piece
-            for g, other in ((a, b), (b, a))[: 1 + (a != b)]
-            for piece in self._rescore(sides[g], quantized[g].norm, floors[g], blocking[other])
+            piece for g, other in pairs for piece in self._lists(sides[g], known[g], sides[other], blocking[other])
         )
         write_lists(path, pieces)
 
@@ -173,82 +167,19 @@ class SelfJoin:
         contiguous = len(positions) > 0 and positions[-1] - positions[0] == len(positions) - 1
         return slice(int(positions[0]), int(positions[-1]) + 1) if contiguous else positions
 
-    def _operand(
-        self,
-        products: BoundedMatmul,
-        blocking: GroupLayout,
-        quantized: dict[int, QuantizedVectors],
-        floors: F8,
-        g: int,
-        other: int,
-    ) -> TileOperand:
-        queries, candidates = (self.positions[blocking[x].start : blocking[x].stop] for x in (g, other))
-        exact = ExactOperands(self.vectors, np.arange(len(queries) + 1), queries, candidates, FIRST)
-        slack = products.error_bound(quantized[g], MaxNorms.of(quantized[other]), self.vectors.shape[1])
-        # All scores of a zero vector are 0: its buffer stays empty, and `_rescore_rows` takes the first candidates.
-        floor = np.where(quantized[g].norm > 0, floors, np.inf)
-        capacity = buffer_capacity(self.keep, len(candidates))
-        buffer = make_buffer(slack, floor, capacity, products.tile, products.rounding)
-        return TileOperand(quantized[g].values, buffer, exact)
+    def _side(self, blocking: GroupLayout, vectors: dict[int, Screened], known: F8, g: int, other: int) -> Side:
+        """Prepare the candidates of a group as queries among those of another."""
+        sets = Sets.single(self.vectors, self.positions[blocking[g].start : blocking[g].stop])
+        capacity = buffer_capacity(self.keep, len(blocking[other]))
+        return make_side(vectors[g], sets, vectors[other], known, capacity, self.vectors.shape[1])
 
-    def _rescore(self, side: TileOperand, norm: F8, floors: F8, candidates: range) -> Iterator[TopK]:
+    def _lists(self, side: Side, known: F8, other: Side, candidates: range) -> Iterator[TopK]:
         """Yield the final lists of a side, one record batch at a time."""
-        for start in range(0, len(norm), BATCH_LISTS):
-            rows = range(start, min(start + BATCH_LISTS, len(norm)))
+        for start in range(0, len(side), BATCH_LISTS):
+            rows = range(start, min(start + BATCH_LISTS, len(side)))
             lists = TopK.empty(len(rows), self.keep)
-            rescore_queries(side, norm, floors, rows, lists, candidates, self.runtime.threads)
+            write_best(side, known, lambda: [(0, other)], lists, rows, candidates, self.runtime.threads)
             yield lists
-
-
-def rescore_queries(
-    side: TileOperand, norm: F8, floors: F8, rows: range, lists: TopK, candidates: range, threads: int
-) -> None:
-    """Score the buffered candidates of some queries exactly; keep the k best that reach the k-th score already known.
-
-    `norm`: (n,) float64; 0 for a query with zero vectors only: all its scores are 0, and the first candidates are its
-    best. `floors`: (n,) float64; scores of which `keep` better or equal ones are known from elsewhere; -inf where none
-    are. `rows`: queries to score. `lists`: overwritten; one list per query. `candidates`: numbers of the candidates.
-    """
-    step = -(-len(rows) // (4 * threads))
-
-    def run(lo: int) -> None:
-        first, stop = candidates.start, candidates.stop
-        hi = min(lo + step, rows.stop)
-        _rescore_rows(side.buffer, side.exact, norm, floors, lo, hi, rows.start, lists, first, stop)
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run, range(rows.start, rows.stop, step)))
-
-
-@jit
-def _rescore_rows(
-    buffer: CandidateBuffer,
-    exact: ExactOperands,
-    norm: F8,
-    floors: F8,
-    lo: int,
-    hi: int,
-    start: int,
-    lists: TopK,
-    first: int,
-    stop: int,
-) -> None:
-    keep = lists.numbers.shape[1]
-    for i in range(lo, hi):
-        row, n = i - start, 0
-        if norm[i] == 0.0:
-            # Every candidate scores 0; ties go to the lowest numbers.
-            n = min(keep, stop - first)
-            for e in range(n):
-                lists.numbers[row, e], lists.scores[row, e] = first + e, 0.0
-        else:
-            scores = rescore_and_truncate(buffer, exact, i, keep)
-            # Sorted by falling score. A score equal to the floor is kept: it may win by its lower number.
-            while n < len(scores) and scores[n] >= floors[i]:
-                # Numbers in the buffer count from the group's first candidate.
-                lists.numbers[row, n], lists.scores[row, n] = first + buffer.numbers[i, n], scores[n]
-                n += 1
-        lists.sizes[row] = n
 
 
 def _count_products(blocking: GroupLayout, pair: tuple[int, int]) -> int:
@@ -259,7 +190,7 @@ def _count_products(blocking: GroupLayout, pair: tuple[int, int]) -> int:
     m, n = (len(blocking[g]) for g in pair)
     if pair[0] != pair[1]:
         return m * n
-    edge = tiled_scan.TILE_EDGE
+    edge = scan.TILE_EDGE
     full, rest = divmod(m, edge)
     # Full tiles on and above the diagonal, the column of tiles of width `rest`, and the last tile of the diagonal.
     return (full * (full + 1) // 2) * edge * edge + rest * (m - rest) + rest * rest

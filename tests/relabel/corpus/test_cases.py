@@ -169,6 +169,9 @@ def test_token_files(tmp_path: Path) -> None:
     path = write(tmp_path / "named.tsv", TOKENS.replace('"', ""))
     captions = read(path, columns=("image", "caption"))
     assert [caption.image_id for caption in captions] == ["d:1.jpg", "d:1.jpg", "d:2.jpg", "d:2.jpg"]
+    # Positions order the captions of an image, wherever they are in the file.
+    mixed = Corpus.from_captions(read(write(tmp_path / "mixed.token", "1.jpg#2\tc\n2.jpg#0\td\n1.jpg#0\ta\n")))
+    assert (mixed.caption_ids, mixed.texts) == (["d:1.jpg#0", "d:1.jpg#2", "d:2.jpg#0"], ["a", "c", "d"])
     chinese = write(tmp_path / "f8kcn.caption.txt", "1.jpg#zhc#0 一辆 手推车\n1.jpg#zhc#1 手推车\n")
     assert rows(chinese) == [("1.jpg#zhc#0", "一辆 手推车"), ("1.jpg#zhc#1", "手推车")]
 
@@ -570,6 +573,28 @@ def test_what_was_left_out_is_in_the_summary_the_manifest_and_json(
     assert left_out["empty caption"] == {"count": 1, "first": "a.csv:3"}
     code, output = invoke("ingest", "--dataset", "d", "--path", "a.csv", "--json")
     assert '"left_out"' in output
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "said", "ids"),
+    [
+        ("keep", "kept, .*ingest.duplicates=drop", ["d:1#0", "d:1#1", "d:1#2"]),
+        ("drop", "left out", ["d:1#0", "d:1#2"]),
+    ],
+)
+def test_repeated_rows_are_said_and_can_be_dropped(
+    duplicates: str, said: str, ids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.csv", "image,caption\n1,a dog\n1,a dog\n1,A dog\n")
+    command = ("ingest", "--dataset", "d", "--path", "a.csv", "--set", f"ingest.duplicates={duplicates}")
+    code, output = invoke(*command)
+    assert code == 0, output
+    assert re.search(rf"repeated +1 caption.* \(first: a.csv:3\); {said}", output), output
+    report = read_manifest(tmp_path / "labels/d/corpus", "corpus").metadata["report"]
+    assert report["repeated"] == {"count": 1, "first": "a.csv:3", "duplicates": duplicates}
+    assert Corpus.open(tmp_path / "labels/d/corpus").caption_ids == ids
+    assert '"repeated"' in invoke(*command, "--json")[1]
 
 
 # Bounded memory

@@ -1,5 +1,8 @@
-"""Contract: a corpus has one row per caption, sorted by split, image id and caption id in natural order. Invalid
-captions are refused with their position. The digest depends on the values only.
+"""Contract: a corpus has one row per caption, sorted by split and image id in natural order; the captions of an image
+are in the order of the file, or of their positions. Invalid captions are refused with their place. The digest depends
+on the values only.
+
+Contract: captions that repeat a text of their image are counted, and left out only where that is asked for.
 
 Contract: ranks sort as natural keys, for ids of any form and in any order.
 
@@ -39,10 +42,14 @@ def make(images: int = 13, seed: int = 0) -> list[Caption]:
     return captions
 
 
-def test_rows_are_in_natural_order() -> None:
+@pytest.mark.parametrize("positions", [False, True])
+def test_images_are_in_natural_order_and_their_captions_in_that_of_the_file(positions: bool) -> None:
     captions = make()
+    if positions:
+        captions = [c._replace(position=int(c.caption_id[2:]) % 3) for c in captions]
     corpus = Corpus.from_captions(captions)
-    expected = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), int(c.caption_id[2:])))
+    # The sort is stable.
+    expected = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), c.position))
     assert corpus.table.schema == SCHEMA
     assert corpus.caption_ids == [c.caption_id for c in expected]
     assert corpus.texts == [c.text for c in expected]
@@ -91,13 +98,31 @@ def test_digest_depends_on_values_and_not_on_chunks() -> None:
     corpus = Corpus.from_captions(make())
     pieces = [corpus.table.slice(a, 7) for a in range(0, len(corpus), 7)]
     assert Corpus.from_table(pa.concat_tables(pieces)).digest == corpus.digest
-    assert Corpus.from_captions(reversed(make())).digest == corpus.digest
+    by_image = sorted(make(), key=lambda c: c.image_id, reverse=True)
+    assert Corpus.from_captions(by_image).digest == corpus.digest
     digests = {corpus.digest}
     for field, value in (("text", "other"), ("image_id", "d:99"), ("caption_id", "d:99999"), ("split", "val")):
         captions = [c for c in make() if c.image_id != "d:0"] + [Caption("d:5000", "d:0", "train", "x")]
         captions[-1] = captions[-1]._replace(**{field: value})
         digests.add(Corpus.from_captions(captions).digest)
     assert len(digests) == 5
+
+
+def test_texts_that_an_image_has_already_are_found_and_dropped() -> None:
+    # Few texts, many images: equal texts of different images are no repeats.
+    captions = [c._replace(text=f"text {int(c.caption_id[2:]) % 3}") for c in make()]
+    kept, dropped = arrange(captions), arrange(captions, drop_repeats=True)
+    seen: set[tuple[str, str]] = set()
+    repeats = [n for n, c in enumerate(captions) if (c.image_id, c.text) in seen or seen.add((c.image_id, c.text))]
+    assert (kept.repeats.tolist(), dropped.repeats.tolist()) == (repeats, repeats) != ([], [])
+    assert len(kept) == len(captions)
+    without = Corpus.from_captions(c for n, c in enumerate(captions) if n not in repeats)
+    assert Corpus.from_table(dropped.table(range(len(dropped)))).digest == without.digest
+    # A row that is there twice, with its id, is refused or dropped.
+    twice = [Caption("d:1", "d:1", "test", "x", "f:1"), Caption("d:1", "d:1", "test", "x", "f:2")]
+    assert len(arrange(twice, drop_repeats=True)) == 1
+    with pytest.raises(CheckError, match="f:2: caption id d:1 appears twice"):
+        arrange(twice)
 
 
 def test_splits_are_ranges_of_rows() -> None:

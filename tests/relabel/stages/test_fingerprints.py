@@ -89,7 +89,7 @@ def _make() -> None:
     # With the columns of img2dataset's metadata as well.
     row = {"caption_id": "1", "image_id": "1", "split": "val", "text": "a dog", "key": "2", "status": "success"}
     pq.write_table(pa.Table.from_pylist([row]), "captions.parquet")
-    Path("captions.json").write_text(json.dumps({"data": [row | {"text2": "x", "other": "y"}]}))
+    Path("captions.json").write_text(json.dumps({"data": [row | {"noise": "x", "other": "y"}]}))
     Path("scan").mkdir()
     Path("scan/train_caps.txt").write_text("a dog\nthe dog\n")
     Path("scan/train_ids.txt").write_text("7\n8\n")
@@ -131,7 +131,7 @@ def write_captions(file: str, texts: tuple[str, ...], **last_line: str) -> None:
     for i, text in enumerate(texts):
         split = ("train", "train", "train", "val", "test")[i // 2]
         line = {"caption_id": str(i), "image_id": str(i // 2), "split": split, "text": text}
-        line |= {"text2": "unused"} | (last_line if i == len(texts) - 1 else {})
+        line |= {"noise": "unused"} | (last_line if i == len(texts) - 1 else {})
         lines.append(json.dumps(line | {"other": line["text"] + "!"}) + "\n")
     Path(file).write_text("".join(lines), encoding="utf-8")
 

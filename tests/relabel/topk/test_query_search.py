@@ -19,22 +19,22 @@ from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.store.workdir import Work, make_step
 from relabel.topk import query_search
-from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.merge import TopK
 from relabel.topk.query_search import GpuSearch, QuerySearch
+from relabel.topk.screen import Screen
 
 
-@pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
+@pytest.mark.parametrize("kind", ["int8", "float32"])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize("memory", [1 << 15, 1 << 26])
 def test_lists_equal_those_of_the_reference(
-    arithmetic: Arithmetic, pooling: Pooling, memory: int, monkeypatch: pytest.MonkeyPatch
+    kind: Screen, pooling: Pooling, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_search, "_FIXED_BYTES", 0)
     monkeypatch.setattr(query_search, "_MIN_SLAB", 50)
     vectors, positions = draw(300, 17, copies=3, zeros=0.05), np.arange(0, 300, 2)
     sets = References.of([np.arange(a, a + 1 + a % 5) for a in range(0, 290, 11)])
-    search = QuerySearch(vectors, positions, 8, pooling, Runtime(threads=2, memory=memory), arithmetic)
+    search = QuerySearch(vectors, positions, 8, pooling, Runtime(threads=2, memory=memory), kind)
     assert_equal(search.search(sets), search_by_sorting(vectors, sets, positions, 8, pooling))
 
 

@@ -14,22 +14,22 @@ from tests.relabel.topk.by_sorting import assert_equal, draw, search_by_sorting
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.store.workdir import Work
-from relabel.topk import blocking, tiled_scan
-from relabel.topk.bounded_matmul import Arithmetic
+from relabel.topk import blocking, scan
+from relabel.topk.screen import Screen
 from relabel.topk.self_join import SelfJoin
 
 
-@pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
+@pytest.mark.parametrize("kind", ["int8", "float32"])
 @pytest.mark.parametrize(("copies", "zeros"), [(1, 0.0), (40, 0.1)])
 def test_lists_equal_those_of_the_reference(
-    arithmetic: Arithmetic, copies: int, zeros: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Screen, copies: int, zeros: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiled_scan, "TILE_EDGE", 48)
+    monkeypatch.setattr(scan, "TILE_EDGE", 48)
     for name, value in (("_MIN_GROUP", 32), ("_FIXED_BYTES", 0), ("_THREAD_BYTES", 0)):
         monkeypatch.setattr(blocking, name, value)
     vectors, positions = draw(260, 19, copies, zeros), np.arange(3, 260)
     progress, work = Counted(), Work(tmp_path)
-    join = SelfJoin(vectors, positions, 9, Runtime(threads=2, memory=1 << 17, progress=progress), arithmetic)
+    join = SelfJoin(vectors, positions, 9, Runtime(threads=2, memory=1 << 17, progress=progress), kind)
     tasks = join.step(work).tasks
     assert len(tasks) > 5
     for task in reversed(tasks):

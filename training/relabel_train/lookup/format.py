@@ -6,12 +6,15 @@ N captions, M images; *positions* are rows counted from the first row covered.
 `image`                     (N,) int32; image number of each position, from 0
 `indptr`                    (M + 1,) int64; image m has the positions ``indptr[m]:indptr[m + 1]``
 `failed`                    int32; positions without an encoding, ascending
+`texts`                     (N,) uint64; 8-byte BLAKE2b of each text without white space around it
 `caption_ids.*`             ids of the captions, `image_ids.*` of the images: the arrays of `relabel_train.ids.Ids`
 `neighbours.indptr`         CSR over the rows that have neighbours, by (-score, row), with `neighbours.rows` (int32)
                             and `neighbours.scores` (float32); only if they were computed before the export
 ==========================  ====================================================================================
 
-The kind decides the others: `vectors` (N, D), and `image_vectors` (M, D) for the pooling `set`, are read by
+`captions.csv` has caption id, image id, position and text of each caption, for a join in any language.
+
+The kind decides the other arrays: `vectors` (N, D), and `image_vectors` (M, D) for the pooling `set`, are read by
 `VectorBlocks`; `features.*` and `siblings.*` by `CiderBlocks`, `scene_graphs.*` by `SpiceBlocks`. The kind `others` has
 the arrays of part i of a fused label after ``part{i}.``, and its curves in `params`. `scores.*` are read by
 `ScoreBlocks`, with the arrays of the label of missing pairs after ``gate.``. `baseline` needs none.
@@ -27,6 +30,7 @@ from relabel_train.files import ExportDescription
 Pooling = Literal["first", "max", "mean", "set"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 DESCRIPTION = "lookup.json"
+CAPTIONS = "captions.csv"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Description(ExportDescription):
     `params`: of the source and its inputs: for a methods section, and to reproduce it.
     """
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     kind: str
     source: str

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.files import map_array, naming, read_description, verify_files
-from relabel_train.ids import Ids
+from relabel_train.ids import Ids, UnknownIdError, hash_ids
 from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
-from relabel_train.lookup.format import DESCRIPTION, Description, Pooling
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description, Pooling
 from relabel_train.lookup.fuse import FuseBlocks
 from relabel_train.lookup.scores import ScoreBlocks
 from relabel_train.lookup.spice import SpiceBlocks
@@ -22,10 +23,13 @@ from relabel_train.lookup.vectors import VectorBlocks
 from relabel_train.samplers import Captions, Missing, mark_usable
 
 if TYPE_CHECKING:
+    import pyarrow
     import torch
 
     from relabel_train.lookup.device import DeviceLookup
 
+CaptionName = str | bytes | tuple[str | bytes, SupportsIndex | str]
+"""A caption id, or an image id with the position or the text of the caption."""
 _CELLS = 1 << 23
 """Largest number of scores of single references in memory; larger blocks are filled in pieces."""
 
@@ -61,7 +65,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     # First the sizes, which end a wrong file before it is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     if verify:
-        verify_files(folder, [f"{name}.npy" for name in arrays])
+        verify_files(folder, [CAPTIONS, *(f"{name}.npy" for name in arrays)])
     with naming(folder / DESCRIPTION):
         if wrong := _find_contradictions(about, arrays):
             raise ValueError(f"wrong values of {wrong}")
@@ -184,10 +188,11 @@ class Lookup:
         Parameters
         ----------
         rows : (B_images,) int
-            One caption of each image. "first": that caption stands for the image; else its references do
+            One caption of each image: its row, or what `rows_of` takes. "first": that caption stands for the image;
+            otherwise its references do
             (``about.references`` first captions).
         columns : (B_captions,) int, optional
-            The captions; `rows` by default.
+            The captions, as `rows`; `rows` by default.
         pooling : "first", "max", "mean" or "set", optional
             The label's default if omitted.
         out : (B_images, B_captions) float32 or float64, optional
@@ -363,10 +368,82 @@ class Lookup:
         """Return the image ids of rows."""
         return self._image_ids.names(self.image_of(rows))
 
-    def rows_of(self, caption_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
-        """Return the rows of caption ids, as text or UTF-8 bytes; KeyError names the ids that are not covered."""
-        positions = self._caption_ids.find(caption_ids, "caption")
+    def rows_of(self, captions: Iterable[CaptionName]) -> NDArray[np.int32]:
+        """Return the rows of captions.
+
+        Parameters
+        ----------
+        captions : (B,) iterable
+            Caption ids; or pairs of an image id and the caption's position among the captions of the image, from 0; or
+            pairs of an image id and the caption's text. Ids are str or UTF-8 bytes, with or without the prefix of the
+            dataset. If an image has a text twice, the first one counts.
+
+        Returns
+        -------
+        (B,) int32
+
+        Raises
+        ------
+        KeyError
+            Naming captions that are not covered.
+
+        Examples
+        --------
+        >>> from relabel_train.examples import write_lookup
+        >>> lookup = open_lookup(write_lookup("example"))
+        >>> lookup.rows_of(["coco:21", "31"])
+        array([2, 4], dtype=int32)
+        >>> lookup.rows_of([("coco:2", 0), ("3", "a red bus")])
+        array([2, 5], dtype=int32)
+        """
+        names = list(captions)
+        if any(isinstance(name, tuple | list) for name in names):
+            positions = self._of_images(names)  # type: ignore[arg-type]
+        else:
+            positions = self._caption_ids.find(names, "caption")  # type: ignore[arg-type]
         return (positions + self.rows.start).astype(np.int32)
+
+    def _of_images(self, pairs: Sequence[tuple[str | bytes, SupportsIndex | str]]) -> NDArray[np.int64]:
+        """Return the positions of captions that are named by their image."""
+        images = self._image_ids.find([image for image, _ in pairs], "image")
+        hashes = hash_ids([caption.strip().encode() if isinstance(caption, str) else b"" for _, caption in pairs])
+        positions = np.empty(len(pairs), np.int64)
+        for i, (m, (name, caption)) in enumerate(zip(images.tolist(), pairs, strict=True)):
+            start, stop = self._indptr[m : m + 2].tolist()
+            if isinstance(caption, str):
+                found = start + np.flatnonzero(self.arrays["texts"][start:stop] == hashes[i])
+            elif self._ids_have_positions:
+                # Numbers go on where a caption was left out.
+                made = f"{self._image_ids.names([m])[0]}#{operator.index(caption)}"
+                found = self._caption_ids.positions([made])
+                found = found[found >= 0]
+            else:
+                found = np.arange(start, stop)[operator.index(caption) :][:1] if operator.index(caption) >= 0 else ()
+            if not len(found):
+                what = "text" if isinstance(caption, str) else "position"
+                raise UnknownIdError(f"image {name!r} has no caption of {what} {caption!r} in {self.about.split!r}")
+            positions[i] = found[0]
+        return positions
+
+    @cached_property
+    def _ids_have_positions(self) -> bool:
+        """Whether caption ids are made of image and position."""
+        return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
+
+    def table(self) -> pyarrow.Table:
+        """Return caption_id, image_id, position and text of all captions, by row: a table of Arrow.
+
+        `position` counts the captions of an image from 0. The same table is the file `captions.csv` of the lookup.
+        """
+        import pyarrow as pa
+        from pyarrow import csv
+
+        kinds = {"caption_id": pa.string(), "image_id": pa.string(), "position": pa.int32(), "text": pa.string()}
+        return csv.read_csv(
+            self.folder / CAPTIONS,
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),
+        )
 
     def at_lines(self, index: ArrayLike, captions_per_image: int) -> NDArray[np.int32]:
         """Return the rows of lines of `SPLIT_caps.txt`, as `relabel export scan` writes them.
@@ -410,6 +487,8 @@ class Lookup:
 
     def _positions(self, rows: ArrayLike) -> NDArray[np.int64]:
         """Return positions of corpus rows, after a check that all are covered."""
+        if isinstance(rows, list | tuple) and len(rows) and isinstance(rows[0], str | bytes | tuple):
+            rows = self.rows_of(rows)
         array = np.asarray(rows)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise ValueError(f"expected a list of corpus rows, found {array.dtype} {array.shape}")

@@ -12,6 +12,9 @@ from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.lookup import Lookup
 from relabel_train.samplers import Missing
 
+Key = str | int | Callable[[Any], Any]
+"""Key of a sample, or a function of it."""
+
 
 @dataclass(frozen=True)
 class RelevanceCollate:
@@ -26,13 +29,16 @@ class RelevanceCollate:
     collate : callable, optional
         The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their
         names, a tuple or list at its end.
-    key : str, int or callable
+    caption_id : str, int or callable
         Key of a sample's caption id (a string, `coco:770337`, or its UTF-8 bytes, as h5py gives them) or corpus row (an
-        int), or a function of the sample.
+        int), or a function of the sample. Not read if `image_id` is given.
+    image_id, position, text : str, int or callable, optional
+        Keys of a sample's image id, and of the position of its caption among those of the image or of its text. Ids may
+        lack the prefix of the dataset.
     pooling : Pooling, optional
         The label's default if omitted.
     keep : bool
-        Keep the key in samples that are mappings; False hides it from a `collate` that accepts only numbers.
+        Keep the ids in samples that are mappings; False hides them from a `collate` that accepts only numbers.
     missing : "raise" or "nan"
         Raise for captions without an encoding, or give them NaN.
 
@@ -44,39 +50,59 @@ class RelevanceCollate:
     >>> batch = collate([{"caption_id": "coco:11", "image": 0.5}, {"caption_id": "coco:12", "image": 0.7}])
     >>> sorted(batch), batch["same_image"].tolist()
     (['caption_id', 'image', 'relevance', 'same_image'], [[True, True], [True, True]])
+    >>> collate = RelevanceCollate(collate.lookup, image_id="image", text="caption")
+    >>> collate([{"image": "1", "caption": "a dog runs"}])["relevance"]
+    tensor([[1.]])
     """
 
     lookup: Lookup
     collate: Callable[[list[Any]], Any] | None = None
-    key: str | int | Callable[[Any], str | bytes | int] = "caption_id"
+    caption_id: Key = "caption_id"
+    image_id: Key | None = None
+    position: Key | None = None
+    text: Key | None = None
     pooling: Pooling | None = None
     keep: bool = True
     missing: Missing = "raise"
+
+    def __post_init__(self) -> None:
+        if (self.image_id is None) != (self.position is None and self.text is None):
+            raise ValueError("image_id needs position or text, the keys that tell its captions apart, and the reverse")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do.
 
         ValueError if there are no samples, or some have an id and others a row.
         """
-        key = self.key
-        # Before the trainer's collate, which may drop ids or stack them into tensors.
-        try:
-            names: list[Any] = [key(sample) if callable(key) else sample[key] for sample in samples]
-        except (KeyError, IndexError, TypeError) as error:
-            first, like = samples[0], self.lookup.caption_ids(self.lookup.rows[:1])[0]
-            found = f"keys {', '.join(map(str, first))}" if isinstance(first, Mapping) else type(first).__name__
-            todo = f"Give `key`, where a sample has its caption id, as in {like}"
-            raise KeyError(f"no {key!r} in a sample of {found}. {todo}") from error
-        by_id = {isinstance(name, str | bytes) for name in names}
-        if len(by_id) != 1:
-            kinds = ", ".join(sorted({type(name).__name__ for name in names})) or "none, since the batch is empty"
-            raise ValueError(f"values of {key!r}: {kinds}. All samples need a caption id (str) or a corpus row (int)")
-        rows = self.lookup.rows_of(names) if by_id == {True} else names
+        rows = self._rows(samples)
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
         labels = {"relevance": relevance, "same_image": self.lookup.same_image(rows)}
         if not self.keep:
-            samples = [{k: v for k, v in s.items() if k != key} if isinstance(s, Mapping) else s for s in samples]
+            keys = (self.caption_id, self.image_id, self.position, self.text)
+            samples = [{k: v for k, v in s.items() if k not in keys} if isinstance(s, Mapping) else s for s in samples]
         return collate_with_labels(self.collate, list(samples), labels)
+
+    def _rows(self, samples: Sequence[Any]) -> Any:
+        """Return the rows of samples, before the trainer's collate drops ids or stacks them into tensors."""
+        if self.image_id is not None:
+            captions = self._values(samples, self.text if self.position is None else self.position)
+            return self.lookup.rows_of(zip(self._values(samples, self.image_id), captions, strict=True))
+        names = self._values(samples, self.caption_id)
+        by_id = {isinstance(name, str | bytes) for name in names}
+        if len(by_id) != 1:
+            kinds = ", ".join(sorted({type(name).__name__ for name in names})) or "none, since the batch is empty"
+            todo = "All samples need a caption id (str) or a corpus row (int)"
+            raise ValueError(f"values of {self.caption_id!r}: {kinds}. {todo}")
+        return self.lookup.rows_of(names) if by_id == {True} else names
+
+    def _values(self, samples: Sequence[Any], key: Any) -> list[Any]:
+        try:
+            return [key(sample) if callable(key) else sample[key] for sample in samples]
+        except (KeyError, IndexError, TypeError) as error:
+            first, like = samples[0], self.lookup.caption_ids(self.lookup.rows[:1])[0]
+            found = f"keys {', '.join(map(str, first))}" if isinstance(first, Mapping) else type(first).__name__
+            todo = f"Give caption_id=KEY, with ids like {like}, or image_id=KEY with position=KEY or text=KEY"
+            raise KeyError(f"no {key!r} in a sample of {found}. {todo}") from error
 
 
 def collate_with_labels(

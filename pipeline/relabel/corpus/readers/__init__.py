@@ -17,7 +17,7 @@ from typing import Any, get_args
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
-from relabel.corpus.build import Caption
+from relabel.corpus.build import Caption, RowIds
 from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
 from relabel.corpus.readers import containers
 from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow, read_lines
@@ -58,6 +58,7 @@ _SIGNS: dict[str, Format] = {
     "*_caps.txt": "scan",
 }
 """Names that tell the format of a folder, the surest first: such folders hold files of other formats as well."""
+_ROWS = ("parquet", "arrow", "img2dataset")  # formats in which every row is a record
 _LOOKED_AT = 50  # files of text or JSON beside others
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
@@ -91,8 +92,11 @@ class Input:
     warnings: list[str] = field(default_factory=list)
 
 
-def open_input(params: IngestParams, runtime: Runtime) -> Input:
-    """Find the files that `params` name and recognise their layout, without reading the captions."""
+def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | None = None) -> Input:
+    """Find the files that `params` name and recognise their layout, without reading the captions.
+
+    `row_ids`: gets the caption ids of each row while the captions of a table are read.
+    """
     path, form = params.path, params.format
     if form is None:
         form = PUBLISHED_FORMATS.get(params.dataset) if path is None else guess_format(path, params.encoding)
@@ -107,8 +111,14 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
         # A parameter that has no effect is a mistake of the user.
         if getattr(params, key) and form != wanted:
             raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
+    if row_ids is not None and (path is None or not path.is_file() or form not in _ROWS):
+        todo = "Read the captions with pandas, for example, and give the table to relabel.label or relabel.ingest."
+        problem = "ids by row exist only for a table in memory, or for one Parquet or Arrow file"
+        raise UsageError(problem, where=str(path or params.dataset), todo=todo)
     params = params.model_copy(update={"format": form})
-    return _open_coco(params, runtime) if path is None or form == "coco" else _open_files(params, path, runtime)
+    if path is None or form == "coco":
+        return _open_coco(params, runtime)
+    return _open_files(params, path, runtime, row_ids)
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
@@ -137,10 +147,11 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     return Input(files, _config(params), read, left_out=rules.left_out)
 
 
-def _open_files(params: IngestParams, path: Path, runtime: Runtime) -> Input:
+def _open_files(params: IngestParams, path: Path, runtime: Runtime, row_ids: list[RowIds] | None) -> Input:
     form = str(params.format)
     files, listed = _files_of(form, path), list[Path]()
     rules, given = Rules(params, files, runtime.memory), Columns.given(params)
+    rules.row_ids = row_ids
     sha256: Callable[[Path], str] = input_sha256
     config = _config(params, *_READ.get(form, ("ids", "delimiter", "quotes", "columns", "records")))
     if form == "scan":

@@ -12,7 +12,7 @@ from typing import Any
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import identifier, namespaced
-from relabel.corpus.build import Caption, is_unicode
+from relabel.corpus.build import Caption, RowIds, is_unicode
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Container
 from relabel.corpus.readers.layouts import Columns, as_list, listed
@@ -36,12 +36,13 @@ class Rules:
     """The captions that records become, and what was left out.
 
     `left_out`: reason to the number of records and the place of the first. `warnings`: once all are read. `note`: the
-    layout, for messages.
+    layout, for messages. `row_ids`: takes the caption ids of every record, if they are wanted.
     """
 
     def __init__(self, params: IngestParams, files: Sequence[Path], memory: int) -> None:
         self.params, self.files, self.memory = params, files, memory
         self.left_out: dict[str, tuple[int, str]] = {}
+        self.row_ids: list[RowIds] | None = None
         self.warnings: list[str] = []
         self.note = ""
         self._file, self._record, self._records, self._bad = 0, 0, 0, 0
@@ -123,6 +124,7 @@ class Rules:
         if status not in (SUCCESS, None):
             # The fault of the web, and not of the file.
             self._count(f"image not downloaded: {status}", where)
+            self._end_row([None], False)
             return
         split = self._split(split, where) if columns.split else columns.in_split or "train"
         # A field without a text is no caption where the captions of an image fill several columns.
@@ -140,6 +142,7 @@ class Rules:
         given = (
             self._caption_ids(caption_id, value, len(captions), named, columns, where) if columns.caption_id else None
         )
+        ids = list[str | None]()
         for name, position in named:
             image = namespaced(self.params.prefix, self._prefix + name if name else name)
             start = self._counts.get(image, 0) if position is None else position
@@ -147,6 +150,7 @@ class Rules:
             if columns.unique or self._several:
                 self._meet(image, name, columns, number, where)
             for k, text in enumerate(captions):
+                ids.append(None)
                 if type(text) is not str or not text.strip() or text in EMPTY:
                     self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
                 # JSON can hold a lone surrogate, which UTF-8 cannot.
@@ -155,7 +159,13 @@ class Rules:
                 else:
                     self._weigh(text, where)
                     caption = (f"{image}#{start + k}" if image else "") if given is None else given[k]
-                    yield Caption(caption, image, split, text, where)
+                    ids[-1] = caption
+                    yield Caption(caption, image, split, text, where, start + k)
+        self._end_row(ids, value is captions or len(named) != 1)
+
+    def _end_row(self, ids: list[str | None], several: bool) -> None:
+        if self.row_ids is not None:
+            self.row_ids.append(ids if several else ids[0])
 
     def _weigh(self, text: str, where: str) -> None:
         """Count a caption; raise if it is too long, or if all captions are too many for the memory."""

@@ -29,6 +29,7 @@ from relabel.sources.bert_sts.gate import read_threshold, threshold_recipe
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance, image_files
 from relabel.sources.models.files import ModelFiles, find_model
+from relabel.sources.shards import Shards
 from relabel.store.artefact import Recipe
 from relabel.store.files import input_sha256
 from relabel.store.manifest import MANIFEST, Manifest
@@ -99,6 +100,9 @@ class BertSts(Source[BertStsParams]):
         work.provenance["model"] = files.record()
         work.metadata |= self.params.model_dump(include={"gate", "below", "orders", "dtype"})
         work.metadata["threshold"] = self._threshold(runtime)
+        if self.params.images is None:
+            reading, label = scorer.read(Shards(corpus, rows, rows_per_shard).sample()), work.metadata.get("label")
+            work.warn(*reading.warnings(files.name, label or self.spec.name, scorer.limit, len(rows)))
         return iter(())
 
     @override

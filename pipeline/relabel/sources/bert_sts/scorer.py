@@ -24,6 +24,7 @@ from relabel.sources.bert_sts.params import BertStsParams, Output
 from relabel.sources.models.checks import read_modules
 from relabel.sources.models.forward import PROBES, Features, Forward, pick_forward, products
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
+from relabel.sources.models.reading import Reading, Vocabulary
 
 _CHUNK = 1 << 14  # pairs that are tokenized and divided into batches at once
 _NO_LIMIT = 1_000_000  # tokenizers have 1e30, which they cannot truncate to
@@ -87,6 +88,14 @@ class PairScorer:
             raise CheckError(message, where=str(self.folder), todo="Use dtype float32, or name another `model`.")
         relevance: NDArray[np.float64] = expit(outputs) if self.output == "sigmoid" else outputs
         return np.clip(relevance / self.scale, 0.0, 1.0)
+
+    def read(self, texts: Sequence[str]) -> Reading:
+        """Return what the model would read of single texts."""
+        tokenizer: Any = self._model.tokenizer
+        with quiet():
+            empty, *tokens = tokenizer(["", *texts], verbose=False)["input_ids"]
+        truncated = np.array([len(ids) > (self.limit or _NO_LIMIT) for ids in tokens])
+        return Vocabulary(tokenizer, empty).read(tokens, truncated)
 
     def _outputs(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
         """Return the outputs of the model for P pairs, (P, 1)."""

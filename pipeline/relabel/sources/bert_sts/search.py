@@ -140,7 +140,7 @@ class GatedFinder(Finder):
             scores = coarse.block(self.relevance.gate_sets(queries, self.pooling), texts, self.pooling)
             return scores >= threshold - coarse.block_error
         left, right = (vectors[self.relevance.positions(rows)] for rows in (queries, texts))
-        # Twice the error of a float32 product of two vectors (as in `relabel.topk.bounded_matmul`).
+        # Twice the error of a float32 product of two vectors (as in `relabel.topk.screen`).
         slack = 8.2 * (left.shape[1] + 8) * 2.0**-24
         return np.asarray(left @ right.T >= threshold - slack)
 

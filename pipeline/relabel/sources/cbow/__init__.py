@@ -38,13 +38,14 @@ from relabel.sources.cosine import (
     read_vectors,
     vectors_from_table,
 )
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.sources.words.params import VECTORS, WordVectorParams
 from relabel.sources.words.shards import (
     VECTORS_FILE,
     WordBags,
     count_words,
-    coverage,
+    record_oov,
     record_vectors,
     vectors_of_words,
     vectors_step,
@@ -94,6 +95,7 @@ class Cbow(VectorSource[CbowParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of unit vectors (see `make_vector_table`); zeros for a caption without a known word."""
         shards, file = Shards(corpus, rows, rows_per_shard), self.params.find_file(runtime.data)
+        warn_unspaced(shards, work)
 
         @cache
         def vectors() -> tuple[dict[str, int], NDArray[np.float32]]:
@@ -125,7 +127,7 @@ class Cbow(VectorSource[CbowParams]):
             # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         table = record_vectors(work, file, self.params.tokenizer if self.params.weighting == "mean" else "spacy")
-        work.metadata |= coverage(counts(), set(table["word"].to_pylist()), zeros)
+        record_oov(work, counts(), set(table["word"].to_pylist()), zeros)
         # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 

@@ -25,6 +25,7 @@ from typing_extensions import override
 from relabel.core.errors import UsageError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Runtime
+from relabel.core.tables import plural
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
@@ -32,6 +33,7 @@ from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.cider.features import BOUNDS, I4, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.store.manifest import read_columns, read_parts, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task
@@ -101,6 +103,9 @@ class Cider(Source[CiderParams]):
         documents = self._documents(corpus, rows) if background is None else References.of([])
         count = len(documents) if background is None else background[2]
         shards = Shards(corpus, rows, rows_per_shard)
+        warn_unspaced(shards, work)
+        if count == 1:
+            work.warn("document frequencies come from one image: every idf and every relevance is 0")
         vocabulary = cache(lambda: Vocabulary.read(work.folder / VOCABULARY))
 
         def count_documents() -> pa.Table:
@@ -135,8 +140,9 @@ class Cider(Source[CiderParams]):
             "variant": p.variant,
             "documents": count,
             "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
-            "warnings": _warnings(count, empty),
         }
+        if empty:
+            work.warn(f"{plural(empty, 'caption has', 'captions have')} no words under this tokenizer: relevance 0")
 
     @override
     def open(self, encoding: Encoding) -> CiderRelevance:
@@ -190,13 +196,3 @@ class Cider(Source[CiderParams]):
         else:
             images = corpus.images([self.params.df])
         return corpus.references(images)
-
-
-def _warnings(documents: int, empty: int) -> list[str]:
-    """Return the warnings that the manifest carries."""
-    warnings = []
-    if documents == 1:
-        warnings.append("document frequencies come from one image: every idf and every relevance is 0")
-    if empty:
-        warnings.append(f"{empty} captions have no words under this tokenizer: their relevance is 0")
-    return warnings

@@ -29,6 +29,7 @@ from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.meteor.jar import normalise, paraphrase_file, stem
 from relabel.sources.meteor.relevance import LONGEST, MeteorRelevance
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import input_sha256
@@ -92,6 +93,7 @@ class Meteor(Source[MeteorParams]):
         def texts() -> list[str]:
             return [text for column in shards.read_column(work, "words") for text in column.to_pylist()]
 
+        warn_unspaced(shards, work)
         yield shards.step("METEOR's words", make_shard, last=False)
         tables = make_tables(texts, partial(stem, runtime=runtime))
         yield Step("METEOR's tables", "files", [table_task(name, make) for name, make in tables.items()], last=True)

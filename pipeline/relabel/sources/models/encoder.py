@@ -20,17 +20,18 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.models.forward import PROBES, Features, Outputs, convert, pick_forward, products
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
+from relabel.sources.models.reading import Reading, Vocabulary
 
 
 class Embeddings(NamedTuple):
     """Vectors of N texts.
 
     `vectors`: (N, D) float32; task vectors; not finite if the model's output is not.
-    `truncated`: (N,) bool; True if the model saw only the beginning of the text.
+    `reading`: what the model read of the texts.
     """
 
     vectors: Outputs
-    truncated: NDArray[np.bool_]
+    reading: Reading
 
 
 class SentenceEncoder:
@@ -53,6 +54,8 @@ class SentenceEncoder:
         self._model = load_model(folder, self.device, max_length)
         self.prompt = default_prompt(self._model) if prompt is None else prompt
         self.max_length = length_limit(self._model)
+        empty, _ = self.tokens([""])
+        self._vocabulary = Vocabulary(self._model.tokenizer, empty[0]) if empty else None
         with quiet():
             # A few probes need no threads, which would wait for each other on a busy machine.
             expected = self._encode_plain(PROBES, "float32", 1)
@@ -73,7 +76,7 @@ class SentenceEncoder:
         # Copies of a text are done at once.
         advance(len(texts) - len(number))
         with quiet():
-            tokens, truncated = self.tokens(list(number))
+            tokens, reading = self.read(list(number))
             if self._forward:
                 vectors = self._forward({"input_ids": tokens}, advance)
             else:
@@ -81,7 +84,16 @@ class SentenceEncoder:
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
         # Norms in float64; a zero vector stays zero.
         unit = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
-        return Embeddings(unit[inverse], truncated[inverse])
+        return Embeddings(unit[inverse], Reading._make(column[inverse] for column in reading))
+
+    def read(self, texts: Sequence[str]) -> tuple[list[list[int]], Reading]:
+        """Return the tokens of each text (see `tokens`), and what the model reads of it."""
+        with quiet():
+            tokens, truncated = self.tokens(texts)
+        if self._vocabulary is None:
+            none = np.zeros(len(texts), np.int32)
+            return tokens, Reading(none, none, truncated, truncated)
+        return tokens, self._vocabulary.read(tokens, truncated)
 
     def tokens(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
         """Return the token ids of each text, truncated to `max_length`, and a mask of the truncated ones."""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -31,6 +33,7 @@ from relabel.sources.cosine import (
     read_vectors,
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
+from relabel.sources.models.reading import MULTILINGUAL, Reading
 from relabel.sources.sbert.quantize import KIND, MODEL, WEIGHTS, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe
@@ -41,8 +44,18 @@ if TYPE_CHECKING:
     from relabel.sources.models.encoder import SentenceEncoder
 
 
+_NOT_FINITE, _UNREADABLE = "the model gives no finite vector", "the model knows no word of it"
 TUNED = "tuned"
 """Name of the model that `relabel tune sbert` makes."""
+
+
+def _encode_text(encoder: SentenceEncoder, text: str) -> NDArray[np.float32]:
+    """Return the (D,) unit vector of a new text; raise UsageError if the model cannot read it."""
+    vectors, reading = encoder.encode([text])
+    if reading.unreadable[0]:
+        raise UsageError(f"{_UNREADABLE}: {text!r}", todo=f"Set `model` to one that reads it, such as {MULTILINGUAL}.")
+    vector: NDArray[np.float32] = vectors[0]
+    return vector
 
 
 class SbertParams(SourceParams):
@@ -83,28 +96,39 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
+        """Make shards of unit vectors (see `make_vector_table`), with the columns of `Reading`.
 
-        A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
+        A caption that the model cannot read, or for which it returns no finite vector, is a failed row, with a vector
+        of NaN.
         """
         p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
         # A faulty model is reported before any other work.
         encoder = self._encoder(files, runtime)
+        about = files.name, str(work.metadata.get("label", self.spec.name)), encoder.max_length, len(rows)
+        sample = encoder.read(shards.sample())[1]
+        if sample.unreadable.all():
+            todo = f"Set `model` to one that reads these captions, such as {MULTILINGUAL}; see docs/sources/sbert.md."
+            raise UsageError(f"{files.name} knows no word of the captions", todo=todo)
+        work.warn(*sample.warnings(*about))
 
         def make_shard(part: range) -> pa.Table:
-            vectors, truncated = encoder.encode(corpus.read("text", part), runtime.progress.advance)
-            broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            vectors, reading = encoder.encode(corpus.read("text", part), runtime.progress.advance)
+            reasons = dict.fromkeys(np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist(), _NOT_FINITE)
+            reasons |= dict.fromkeys(np.flatnonzero(reading.unreadable).tolist(), _UNREADABLE)
             # A vector with one infinite component would otherwise have a cosine with other vectors.
-            vectors[broken] = np.nan
-            table = make_vector_table(part, vectors, p.stored).append_column("truncated", pa.array(truncated))
-            return mark_failed(table, dict.fromkeys(broken.tolist(), "the model gives no finite vector"))
+            vectors[list(reasons)] = np.nan
+            table = make_vector_table(part, vectors, p.stored)
+            for name, column in reading._asdict().items():
+                table = table.append_column(name, pa.array(column))
+            return mark_failed(table, reasons)
 
         yield shards.step(f"sentence embeddings ({files.name})", make_shard, plain=True)
         shards.record_failed(work)
-        cut = sum(int(column.to_numpy().sum()) for column in shards.read_column(work, "truncated"))
-        warning = f"{cut} captions are longer than {encoder.max_length} tokens: the rest is not seen"
+        columns = (shards.read_column(work, name) for name in Reading._fields)
+        reading = Reading._make(np.concatenate([part.to_numpy() for part in parts]) for parts in columns)
         work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
-        work.metadata |= {"model": files.name, "truncated": cut, "warnings": [warning] if cut else []}
+        work.metadata |= {name: int(getattr(reading, name).sum()) for name in ("tokens", "unknown", "truncated")}
+        work.metadata |= {"model": files.name, "warnings": [*reading.warnings(*about)]}
         work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
         work.provenance["model"] = files.record()
 
@@ -118,7 +142,7 @@ class Sbert(VectorSource[SbertParams]):
             encoding.rows,
             self.params.pooling,
             read_vectors(encoding.folder, encoding.manifest),
-            lambda text: encoder().encode([text]).vectors[0],
+            lambda text: _encode_text(encoder(), text),
             read_failed_rows(encoding.folder, encoding.manifest),
         )
 

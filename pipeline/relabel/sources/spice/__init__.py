@@ -25,6 +25,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards, read_failed_rows
 from relabel.sources.spice.encode import SHARD, WORDS, collapsed, encoding_steps, spelled, words_table
 from relabel.sources.spice.parse_cache import cached_parser
@@ -79,6 +80,7 @@ class Spice(Source[SpiceParams]):
         p = self.params
         parser = cached_parser(runtime, p.heap, p.silence)
         shards = Shards(corpus, rows, min(rows_per_shard, SHARD))
+        warn_unspaced(shards, work)
 
         def texts() -> list[str]:
             return corpus.tokens if p.text == "ptb" else corpus.texts

@@ -41,11 +41,12 @@ from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, split_words
 from relabel.sources.base import Encoding, Paths, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
+from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS_FILE, WordBags, count_words, coverage, record_vectors, vectors_step
+from relabel.sources.words.shards import VECTORS_FILE, WordBags, count_words, record_oov, record_vectors, vectors_step
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile, look_up
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.workdir import Steps, Work
@@ -113,6 +114,7 @@ class Wmd(Source[WmdParams]):
         """
         p, shards, stop_words = self.params, Shards(corpus, rows, rows_per_shard), StopWords.of(self.params.stop_words)
         file = p.find_file(runtime.data)
+        warn_unspaced(shards, work)
         numbers = cache(partial(_read_word_numbers, work.folder))
 
         def split(part: range) -> WordBags:
@@ -154,8 +156,8 @@ class Wmd(Source[WmdParams]):
             "reach": reach_of(vectors_from_table(table)),
             "vocabulary": len(table),
             "stop_words": {"list": stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
-            **coverage(kept, set(table["word"].to_pylist()), empty),
         }
+        record_oov(work, kept, set(table["word"].to_pylist()), empty)
 
     @override
     def open(self, encoding: Encoding) -> WmdRelevance:

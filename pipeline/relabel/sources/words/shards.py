@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of
+from relabel.core.tables import plural
 from relabel.sources.shards import Shards
 from relabel.sources.words.vectors import WordVectors, WordVectorsFile
 from relabel.store.workdir import Step, Work, table_task
@@ -141,21 +142,20 @@ def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabu
     return out
 
 
-def coverage(counts: Counter[str], known: set[str], zeros: int) -> dict[str, Any]:
-    """Return the facts of a manifest about words without a vector.
+def record_oov(work: Work, counts: Counter[str], known: set[str], zeros: int) -> None:
+    """Record words without a vector in the manifest, and warn of them.
 
     `counts`: number of times each word occurs. `known`: words with a vector. `zeros`: number of captions without any
     known word.
     """
     missing = {word: count for word, count in counts.items() if word not in known}
     tokens, lost = counts.total(), sum(missing.values())
-    warnings = []
     if zeros:
-        warnings.append(f"{zeros} captions have no known word: their relevance is 0")
+        work.warn(f"{plural(zeros, 'caption has', 'captions have')} no known word: relevance 0")
     # Out-of-vocabulary tokens above 5% are worth a warning.
     if lost > 0.05 * tokens:
-        warnings.append(f"{lost / tokens:.1%} of the tokens have no vector")
-    return {
+        work.warn(f"{lost / tokens:.1%} of the tokens have no vector")
+    work.metadata |= {
         "oov": {
             "tokens": lost,
             "of_tokens": tokens,
@@ -165,5 +165,4 @@ def coverage(counts: Counter[str], known: set[str], zeros: int) -> dict[str, Any
             "most_frequent": [list(item) for item in sorted(missing.items(), key=lambda m: -m[1])[:_SHOWN]],
         },
         "without_vector": zeros,
-        "warnings": warnings,
     }

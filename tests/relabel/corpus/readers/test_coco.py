@@ -1,5 +1,6 @@
 """Contract: the official annotations and Karpathy's JSON give the same rows with COCO's ids. Karpathy's image ids are
-cocoid or the stem of the filename, his caption ids are sentid, and restval is train.
+cocoid or the stem of the filename, his caption ids are sentid, and restval is train. The published files have the
+captions of an image by ascending id, so the first five are those of papers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def test_reads_both_files_as_written(tmp_path: Path) -> None:
     first, second = coco_files(tmp_path)
     assert list(read_coco([first, second], splitter)) == [
         Caption("coco:10", "coco:1", "train", "A dog.\n", f"{first}: annotations[0]"),
-        Caption("coco:9", "coco:1", "train", " two\u2028 ", f"{first}: annotations[1]"),
+        Caption("coco:9", "coco:1", "train", " two\u2028 ", f"{first}: annotations[1]", 1),
         Caption("coco:11", "coco:3", "test", "x", f"{second}: annotations[0]"),
     ]
 
@@ -48,6 +49,8 @@ def test_karpathy_gives_the_same_rows(mirror: Path, coco_folder: Path, coco_spli
     captions = read_coco(coco_files(coco_folder)[1:], coco_splitter)
     coco = Corpus.from_captions(caption for caption in captions if caption.split == "test")
     ours = coco.table.take(coco.references(coco.images(["test"])).rows)
+    numbers = [(image, int(name[5:])) for image, name in zip(coco.image, coco.caption_ids, strict=True)]
+    assert numbers == sorted(numbers)
     for column in ("caption_id", "image_id", "split", "position", "text"):
         assert theirs.table[column].to_pylist() == ours[column].to_pylist()
     assert len(theirs) == 25_000
@@ -64,6 +67,6 @@ def test_karpathy_ids_of_filename_cocoid_and_sentid(tmp_path: Path, name: str) -
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
     assert read(path, dataset="flickr8k") == [
         Caption("flickr8k:30", "flickr8k:1_a.b", "train", "one ", f"{path}: images[0]"),
-        Caption("flickr8k:31", "flickr8k:1_a.b", "train", "two", f"{path}: images[0]"),
+        Caption("flickr8k:31", "flickr8k:1_a.b", "train", "two", f"{path}: images[0]", 1),
         Caption("flickr8k:5", "flickr8k:7", "test", "x", f"{path}: images[1]"),
     ]

@@ -110,6 +110,7 @@ def test_a_language_model_scores_two_texts(judge: Path) -> None:
     expected = CrossEncoder(str(judge), device="cpu").predict(pairs, show_progress_bar=False)
     np.testing.assert_allclose(scorer.score(*zip(*pairs, strict=True)), expected, atol=1e-5)
     assert scorer.backend == "sentence-transformers"
+    assert scorer.read(["a dog", "🐕 a dog"]).unknown.tolist() == [0, 1]
 
 
 def test_a_model_of_texts_reads_no_images(make_cross: Any) -> None:

@@ -45,6 +45,7 @@ def test_equals_sentence_transformers(make_cross: Any, multiplies_bfloat16: bool
     assert subject.backend == "openvino", subject.left_out
     assert subject.output == "sigmoid"
     expected = expected_scores(folder, max_length=subject.limit)
+    assert np.flatnonzero(subject.read(TEXTS).unknown).tolist() == [2, 3]
     assert np.ptp(expected) > 0.05, "all pairs score alike: nothing is tested"
     np.testing.assert_allclose(scores(subject), expected, atol=1e-5)
     half = load(folder, dtype="bfloat16")

@@ -164,14 +164,14 @@ def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected:
     table = pq.read_table(tmp_path / "e" / "vocabulary.parquet")
     assert table["id"].to_pylist() == list(range(table.num_rows))
     frequencies = dict(zip(table["ngram"].to_pylist(), table["df"].to_pylist(), strict=True))
-    assert (manifest.metadata["documents"], manifest.metadata["warnings"]) == (documents, [])
+    assert (manifest.metadata["documents"], manifest.warnings) == (documents, [])
     assert {word: frequencies.get(word) for word in expected} == expected
 
 
 def test_captions_without_words_are_counted(tmp_path: Path) -> None:
     tokens = ["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"]
     relevance, manifest = encoded(tmp_path / "e", range(12), tokens)
-    assert manifest.metadata["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
+    assert manifest.warnings == ["2 captions have no words under this tokenizer: relevance 0"]
     assert relevance.block(relevance.corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
 
 

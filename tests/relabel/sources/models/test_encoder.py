@@ -93,7 +93,7 @@ def test_prompts(make_model: Any) -> None:
 def test_long_texts_are_truncated_and_counted(make_model: Any) -> None:
     texts = ["two " * count for count in (1, 6, 7, 2000)]
     for max_length, cut in ((8, [False, False, True, True]), (None, [False, False, False, True])):
-        assert encoder(make_model(), max_length=max_length).encode(texts).truncated.tolist() == cut
+        assert encoder(make_model(), max_length=max_length).encode(texts).reading.truncated.tolist() == cut
     cut_to_eight = encoder(make_model(), max_length=8).encode(texts[1:]).vectors  # six words and two special tokens
     np.testing.assert_allclose(cut_to_eight, cut_to_eight[[0, 0, 0]], atol=1e-6)
     # RoBERTa reserves two of its 66 positions.

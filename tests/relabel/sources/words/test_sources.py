@@ -15,6 +15,7 @@ from tests.relabel.sources.encodings import corpus_of, encode, in_images, write_
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
+from relabel.core.tables import plural
 from relabel.corpus import References
 from relabel.sources.base import Encoding
 from relabel.sources.cbow import Cbow, CbowParams
@@ -49,8 +50,7 @@ def test_words_without_a_vector_are_counted_and_change_nothing(label: str, unkno
     expected |= {"words": len(lost), "of_words": len(set(words))}
     assert manifest.metadata["oov"] == expected | {"most_frequent": [list(item) for item in lost.most_common()]}
     assert manifest.metadata["without_vector"] == len(unknown)
-    warning = f"{len(unknown)} captions have no known word: their relevance is 0"
-    assert manifest.metadata["warnings"][0] == warning
+    assert manifest.warnings[0] == f"{plural(len(unknown), 'caption has', 'captions have')} no known word: relevance 0"
     if label == "wmd":
         left_out = sum(text.lower().split().count(word) for text in TEXTS for word in STOP_WORDS[label])
         assert manifest.metadata["stop_words"] == {"list": "english", "tokens": left_out, "words": 4}

@@ -1,0 +1,41 @@
+"""Preview of captions that are not read yet: their layout, and how much there is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers import open_input
+
+
+def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
+    """Return facts about captions, separated by semicolons, and the number of rows of Parquet and Arrow files.
+
+    The facts are format, columns, splits and size. The number is None if a file is of another format. Raises as
+    `open_input`.
+    """
+    source = open_input(params, runtime)
+    paths = [*source.files.values()]
+    counts = [count for path in paths if (count := _count_rows(path)) is not None]
+    rows = sum(counts) if len(counts) == len(paths) else None
+    size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
+    layout = source.note or f"format {source.config['format']}"
+    return f"{layout}; size: {'' if rows is None else f'{rows:,} rows, '}{size}", rows
+
+
+def _count_rows(path: Path) -> int | None:
+    """Return the number of rows of a Parquet file or Arrow stream by its metadata; None for any other file."""
+    # A damaged file fails when it is read.
+    with suppress(pa.ArrowException, OSError), pa.memory_map(str(path)) as file:
+        head = file.read(4)
+        file.seek(0)
+        if head == b"PAR1":
+            return int(pq.read_metadata(file).num_rows)
+        if head == b"\xff" * 4:
+            return int(sum(batch.num_rows for batch in pa.ipc.open_stream(file)))
+    return None

@@ -1,0 +1,86 @@
+"""Predicted size and time of an artefact: from artefacts that this machine has finished, otherwise typical costs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
+from relabel.stages.job import label_values, section_values
+from relabel.stages.project import Project
+from relabel.store.artefact import PARAMETERS
+from relabel.store.manifest import MANIFEST, read_manifest
+
+_TYPICAL = {"encode": ENCODE, "neighbours": NEIGHBOURS, "export": LOOKUP, "export faiss": FAISS}
+"""Stage to the typical costs of its artefacts by source."""
+PREDICTED = frozenset({"ingest", *_TYPICAL})
+"""Stages with a number of captions, on which size and time depend."""
+_FOLDERS = {
+    "ingest": "*/corpus",
+    "encode": "*/encodings/*/{}",
+    "neighbours": "*/neighbours/*/captions/{}",
+    "export": "*/exports/*/lookup/{}",
+    "export faiss": "*/exports/*/faiss/{}",
+}
+"""Stage to the folders of a label's artefacts in all datasets."""
+_ID_BYTES = 50  # ids and offsets of a caption in a lookup
+_START = {"encode": 5, "neighbours": 5}  # seconds to load models and compiled functions
+_FEWEST = 5_000  # captions; with fewer, most of the time is that of the start
+Basis = Literal["measured here", "typical"]
+
+
+class Prediction(NamedTuple):
+    """Size in bytes and time in seconds, None if unknown; `basis`: where the time comes from."""
+
+    bytes: int | None = None
+    seconds: float | None = None
+    basis: Basis | None = None
+
+
+def predict(project: Project, stage: str, label: str, rows: int) -> Prediction:
+    """Predict the size and time of an artefact of `rows` captions. `stage`: one of `PREDICTED`."""
+    params = project.config.neighbours
+    typical = INGEST if stage == "ingest" else typical_cost(_TYPICAL[stage], project.config.params(label))
+    size = None
+    if typical is not None and typical.bytes is not None:
+        # A row number and a score of 4 bytes each per neighbour.
+        lists = rows * 8 * max(0, min(params.k, rows - 1))
+        more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(stage, 0)
+        size = round(rows * typical.bytes) + more
+    approximate = stage == "neighbours" and params.index is not None
+    if (measured := _measured(project, stage, label)) is not None:
+        captions, seconds = measured
+        # Any exact search compares all pairs.
+        usual = NEIGHBOURS["sbert"] if stage == "neighbours" else Cost(1)
+        cost = Cost(1) if approximate else typical or usual
+        start = _START.get(stage, 0)
+        growth = (start + cost.time(rows)) / (start + cost.time(captions))
+        return Prediction(size, seconds * growth, "measured here")
+    # The time of an approximate search depends on its index.
+    if typical is None or approximate:
+        return Prediction(size)
+    return Prediction(size, typical.time(rows), "typical")
+
+
+def _measured(project: Project, stage: str, label: str) -> tuple[int, float] | None:
+    """Return captions and seconds of the largest finished artefact of a stage with the same label; None without one.
+
+    All datasets of the folder of labels count.
+    """
+    now = section_values(project.config, "neighbours") | section_values(project.config, "export.faiss")
+    now |= {} if stage == "ingest" else label_values(project.config, label)
+    found = []
+    for path in project.labels.glob(f"{_FOLDERS[stage].format(label)}/{MANIFEST}"):
+        # One that another version wrote, or that is damaged, tells nothing.
+        with suppress(MissingError, CheckError):
+            manifest = read_manifest(path.parent)
+            first, last = manifest.metadata["rows"]
+            made = manifest.provenance
+            alike = all(now.get(name, value) == value for name, value in made.get(PARAMETERS, {}).items())
+            alike = alike and made["machine"]["cpus"] == os.cpu_count()
+            # The seconds of resumed work are not those of all of it.
+            if alike and last - first >= _FEWEST and not made.get("resumed", False):
+                found.append((last - first, made["seconds"]))
+    return max(found, default=None)
