@@ -95,9 +95,9 @@ def score_pairs(references: I4, captions: I4, tables: Tables, buffers: Buffers, 
         if _list_matches(words, others, phrases, other_phrases, tables, buffers) > len(buffers.matches):
             return p
         slot, chunks = _align(len(words), len(others), buffers)
-        precision, recall, matched = _count_words(words, others, slot, tables.share, buffers)
+        mass, own_mass, matched = _count_words(words, others, slot, tables.share, buffers)
         chunks = 0 if chunks == 1 and matched == len(words) + len(others) else chunks
-        out[p] = 0.0 if matched == 0 else _score(precision / tables.mass[c], recall / tables.mass[r], chunks / matched)
+        out[p] = 0.0 if matched == 0 else _score(mass / tables.mass[c], own_mass / tables.mass[r], chunks / matched)
     return len(captions)
 
 
@@ -219,8 +219,7 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
                     for j in range(start, stop):
                         used[new, s, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
         size = kept
-    last = words & 1
-    best, slot = _WORST, 0
+    last, best, slot = words & 1, _WORST, 0
     for place in range(size):
         rank = _close(ranks[last, place], ends[last, slots[last, place]], -1)
         if rank < best or place == 0:
