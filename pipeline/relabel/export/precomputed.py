@@ -41,7 +41,7 @@ from relabel_train.samplers import (
 )
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
-_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
+_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
 DEPTH = 100
 """Default number of nearest captions per item of graded batches and of batches of images."""

@@ -41,7 +41,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("tune", partial(_extra, "tune"), "`relabel tune word2vec` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
-        ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),
+        ("java", _java, "no PTB tokens, and `meteor` encodes no captions; `lower_split` works"),
         ("corenlp", partial(_corenlp, runtime.data), "spice cannot parse captions; existing encodings can be used"),
     ]
     results = []

@@ -71,8 +71,6 @@ def page(project: Project, split: str, names: Sequence[str], against: Sequence[A
         if listed is not None and limit is not None:
             found = find_false_negatives(project, [listed], split, limit).table(_LISTED)
         text = make_page(title, captions, opened, scores, report, found, project.runtime, work)
-        for one in opened.values():
-            one.relevance.close()
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 
