@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
+from relabel.export.base import ArtefactRef
+from relabel.export.neighbours import COLUMNS, matrix
 from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work, make_step
@@ -77,8 +79,10 @@ def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int
 
 def positions_in(ascending: Rows, values: Rows) -> Numbers:
     """Return the positions of corpus rows or images among those of the page; -1 where the page lacks one."""
-    index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.where(ascending[index] == values, index, -1)
+    # The last place holds -1, for values of -1 and those above the last one of the page.
+    position = np.full(int(ascending[-1]) + 2, -1)
+    position[ascending] = np.arange(len(ascending))
+    return position[np.minimum(values, len(position) - 1)]
 
 
 class Nearest(NamedTuple):
@@ -94,25 +98,61 @@ class Nearest(NamedTuple):
     reranked: bool = False
 
 
-def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
-    """Return neighbours given by corpus rows, (N, w) each; of a score of NaN, and of rows outside the page, none."""
-    candidate, scores = positions_in(captions.rows, rows[:, :NEAREST]), scores[:, :NEAREST]
-    reference, rank = np.nonzero(~np.isnan(scores) & (candidate >= 0))
-    return Nearest(reference, candidate[reference, rank], np.asarray(scores[reference, rank], np.float64).round(3))
+def from_rows(
+    captions: PageCaptions, numbers: Numbers, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]
+) -> Nearest:
+    """Return the first `NEAREST` captions of the page in lists of corpus rows, best first; none with a score of NaN.
 
-
-def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Runtime, work: Work) -> Nearest:
-    """Find the nearest captions exactly, among all captions of the page.
-
-    `relevance`: with exact neighbours (`Relevance.finder`). `label`: name of the label, for the bar. `work`: a folder
-    for the files of the search.
+    `numbers`: (Q,) captions that the lists belong to, ascending. `rows`, `scores`: (Q, w).
     """
-    rows = captions.rows
-    finder = relevance.finder(Search(References.single(rows), rows, rows, NEAREST), relevance.pooling, runtime)
+    candidate = positions_in(captions.rows, rows)
+    listed = ~np.isnan(scores) & (candidate >= 0)
+    index = np.nonzero(listed & (np.cumsum(listed, axis=1) <= NEAREST))
+    # Tables hold float32. A search gives the same three decimals only if it is rounded in the same way.
+    score = np.asarray(scores[index], np.float32).astype(np.float64)
+    return Nearest(numbers[index[0]], candidate[index], score.round(3))
+
+
+def read_table(table: ArtefactRef | None, captions: PageCaptions) -> tuple[list[Nearest], Numbers]:
+    """Read the nearest captions from a table of all captions of the split.
+
+    Returns parts of the captions, and those that the table lacks: their lists have too few captions of the page.
+    """
+    parts, complete = list[Nearest](), np.zeros(len(captions), np.bool_)
+    for part in table.tables(captions.chosen_from, COLUMNS[:2]) if table else ():
+        numbers = positions_in(captions.rows, part["row"].to_numpy())
+        shown = numbers >= 0
+        rows, scores = (matrix(part, name)[shown] for name in COLUMNS[:2])
+        # A list with a score of NaN has all captions that have a score.
+        enough = (positions_in(captions.rows, rows) >= 0).sum(axis=1) >= min(NEAREST, len(captions) - 1)
+        enough |= np.isnan(scores[:, -1])
+        listed = numbers[shown][enough]
+        parts.append(from_rows(captions, listed, rows[enough], scores[enough]))
+        complete[listed] = True
+    return parts, np.flatnonzero(~complete)
+
+
+def merge(parts: Sequence[Nearest]) -> Nearest:
+    """Return the pairs of parts, which have no reference in common."""
+    columns = [np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    return Nearest(*(column[order] for column in columns))
+
+
+def search(
+    relevance: Relevance, captions: PageCaptions, numbers: Numbers, label: str, runtime: Runtime, work: Work
+) -> Nearest:
+    """Find the nearest captions of some captions exactly, among all captions of the page.
+
+    `relevance`: with exact neighbours (`Relevance.finder`). `numbers`: captions to search for, ascending. `label`: name
+    of the label, for the bar. `work`: a folder for the files of the search.
+    """
+    rows = captions.rows[numbers]
+    finder = relevance.finder(Search(References.single(rows), rows, captions.rows, NEAREST), relevance.pooling, runtime)
     if step := finder.build(work):
         make_step(step, work, SILENT)
     with runtime.progress.bar(f"nearest captions ({label})", len(rows), "captions") as bar:
-        return from_rows(captions, *finder.find(work, range(len(rows)), bar.advance))
+        return from_rows(captions, numbers, *finder.find(work, range(len(rows)), bar.advance))
 
 
 def rerank(

@@ -20,10 +20,9 @@ import numpy as np
 from relabel.core.runtime import Runtime
 from relabel.core.tables import Table
 from relabel.export.base import ArtefactRef
-from relabel.export.neighbours import read_neighbours
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
-from relabel.page.captions import NEAREST, Nearest, PageCaptions, draw_scores, from_rows, rerank, search
+from relabel.page.captions import Nearest, PageCaptions, draw_scores, merge, read_table, rerank, search
 from relabel.page.charts import TASKS, JudgedPairs, distribution, headline
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -96,11 +95,11 @@ def _nearest(
     if len(captions) == 1:
         return found
     for name, one in labels.items():
-        if one.table is not None and len(captions) == len(captions.chosen_from):
-            table = read_neighbours(one.table, captions.chosen_from, NEAREST, 1)
-            found[name] = from_rows(captions, table.rows, table.scores)
-        elif one.source.spec.fast:
-            found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
+        parts, remaining = read_table(one.table, captions)
+        if len(remaining) and one.source.spec.fast:
+            parts.append(search(one.relevance, captions, remaining, name, runtime, work.subfolder(f".{name}")))
+        if one.source.spec.fast or not len(remaining):
+            found[name] = merge(parts)
     fast = list(found.values())
     for name, one in labels.items():
         if name not in found and fast and one.source.supports("neighbours") is not None:
@@ -140,8 +139,8 @@ def render_page(
 
 
 def _pack(text: str) -> str:
-    # As a browser's `DecompressionStream("deflate")` reads it.
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    # As a browser's `DecompressionStream("deflate")` reads it. Level 9 takes six times as long for 3% fewer bytes.
+    return base64.b64encode(zlib.compress(text.encode(), 6)).decode()
 
 
 def _asset(name: str) -> str:
