@@ -1,4 +1,4 @@
-"""Contract: the nearest captions of a page equal a sort of all its pairs by (-score, row)."""
+"""Contract: the nearest captions of a page equal a sort of all its pairs by (-score, row), searched or from a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from relabel import stages
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.page.captions import NEAREST, choose_captions, search
+from relabel.export.base import ArtefactRef
+from relabel.page.captions import NEAREST, choose_captions, merge, read_table, search
 from relabel.stages import Project
 from relabel.store.workdir import Work
 
@@ -22,7 +23,7 @@ def test_a_search_equals_a_sort_of_all_pairs(
     corpus = small_project.corpus
     captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
     relevance, count = stages.open_label(small_project, label, "all"), len(captions)
-    nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
+    nearest = search(relevance, captions, np.arange(count), label, Runtime(threads=1), Work(tmp_path))
     left, right = (captions.rows[numbers.ravel()] for numbers in np.mgrid[:count, :count])
     scores = relevance.pairs(References.single(left), right, "first").reshape(count, count)
     np.fill_diagonal(scores, -np.inf)  # no caption is its own neighbour
@@ -31,3 +32,21 @@ def test_a_search_equals_a_sort_of_all_pairs(
     assert nearest.candidate.tolist() == order.ravel().tolist()
     expected = np.take_along_axis(scores, order, axis=1).ravel()
     assert nearest.score == pytest.approx(expected, abs=1.1e-3)  # searches return float32, and pages three decimals
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+@pytest.mark.parametrize(("most", "lacks_some"), [(1_000, False), (100, True)])
+def test_a_table_gives_what_a_search_finds(
+    label: str, most: int, lacks_some: bool, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relabel.page.captions.NEAREST", 3)  # the tables of the project list eight
+    corpus, relevance = small_project.corpus, stages.open_label(small_project, label, "all")
+    captions = choose_captions(corpus, range(len(corpus)), most)
+    parts, remaining = read_table(ArtefactRef.of(stages.neighbours(small_project, label, "all")), captions)
+    assert len(parts[0].reference)
+    assert (len(remaining) > 0) == lacks_some
+    numbers = [remaining, np.arange(len(captions))]
+    works = [Work(tmp_path / name) for name in ("remaining", "all")]
+    found = [search(relevance, captions, n, label, Runtime(threads=1), w) for n, w in zip(numbers, works, strict=True)]
+    for column, expected in zip(merge([*parts, found[0]]), found[1], strict=True):
+        assert np.array_equal(column, expected)
