@@ -62,8 +62,10 @@ def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -
         # Nothing to merge, or the list is full and its last entry beats the first new one.
         if new == stop or (count == keep and scores[new] < best.scores[row, keep - 1]):
             continue
-        # Copy the old entries, since their row is overwritten from its beginning.
-        old_numbers[:count], old_scores[:count] = best.numbers[row, :count], best.scores[row, :count]
+        # Copy the old entries, since their row is overwritten from its beginning. A loop compiles faster than slices:
+        # numba compiles a message for shapes that differ.
+        for n in range(count):
+            old_numbers[n], old_scores[n] = best.numbers[row, n], best.scores[row, n]
         n = 0
         while n < keep and (old < count or new < stop):
             # The next entry is the better of the two heads by (-score, number).
