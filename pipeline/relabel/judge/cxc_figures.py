@@ -114,7 +114,7 @@ def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams,
 
 def _sampled(scored: PairScores, task: Task, subset: str, params: JudgeParams) -> Record:
     # It takes numba, and figures that exist need none of it.
-    from relabel.judge.sampled_spearman import SampledSpearman, sampled_spearman
+    from relabel.judge.rank_bootstrap import SampledSpearman, sampled_spearman
 
     pairs = scored.tasks[task]
     chosen = pairs.subset(subset) & pairs.scored

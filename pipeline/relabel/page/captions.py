@@ -27,6 +27,7 @@ RERANKED = 5
 """Nearest captions of each other label that a label re-ranks if it scores pair by pair."""
 PAIRS = 5_000
 """Pairs of each kind in a distribution of relevance."""
+_LISTED = 100  # neighbours in a table among which the nearest ones of the page are looked for
 _BATCH = 1 << 14  # pairs that a label re-ranks between two advances of the bar
 Numbers = NDArray[np.int64]
 """Numbers of captions or images on the page."""
@@ -98,61 +99,41 @@ class Nearest(NamedTuple):
     reranked: bool = False
 
 
-def from_rows(
-    captions: PageCaptions, numbers: Numbers, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]
-) -> Nearest:
-    """Return the first `NEAREST` captions of the page in lists of corpus rows, best first; none with a score of NaN.
-
-    `numbers`: (Q,) captions that the lists belong to, ascending. `rows`, `scores`: (Q, w).
-    """
+def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
+    """Return the first neighbours on the page, given by corpus rows, (N, w) each; of a score of NaN, none."""
     candidate = positions_in(captions.rows, rows)
     listed = ~np.isnan(scores) & (candidate >= 0)
-    index = np.nonzero(listed & (np.cumsum(listed, axis=1) <= NEAREST))
-    # Tables hold float32. A search gives the same three decimals only if it is rounded in the same way.
-    score = np.asarray(scores[index], np.float32).astype(np.float64)
-    return Nearest(numbers[index[0]], candidate[index], score.round(3))
+    reference, rank = np.nonzero(listed & (np.cumsum(listed, axis=1) <= NEAREST))
+    # As tables hold them: a search must give the same three decimals.
+    score = scores[reference, rank].astype(np.float32).astype(np.float64)
+    return Nearest(reference, candidate[reference, rank], score.round(3))
 
 
-def read_table(table: ArtefactRef | None, captions: PageCaptions) -> tuple[list[Nearest], Numbers]:
-    """Read the nearest captions from a table of all captions of the split.
+def read_table(table: ArtefactRef, captions: PageCaptions) -> Nearest | None:
+    """Read the nearest captions from a table of all captions of the split; None if a list has too few of the page."""
+    parts = []
+    for part in table.tables(captions.chosen_from, COLUMNS[:2]):
+        shown = positions_in(captions.rows, part["row"].to_numpy()) >= 0
+        parts.append([matrix(part, name)[shown, :_LISTED] for name in COLUMNS[:2]])
+    rows, scores = map(np.concatenate, zip(*parts, strict=True))
+    found = from_rows(captions, rows, scores)
+    short = np.bincount(found.reference, minlength=len(captions)) < min(NEAREST, len(captions) - 1)
+    # A list that ends with NaN has all captions with a score.
+    return None if (short & ~np.isnan(scores[:, -1])).any() else found
 
-    Returns parts of the captions, and those that the table lacks: their lists have too few captions of the page.
+
+def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Runtime, work: Work) -> Nearest:
+    """Find the nearest captions exactly, among all captions of the page.
+
+    `relevance`: with exact neighbours (`Relevance.finder`). `label`: name of the label, for the bar. `work`: a folder
+    for the files of the search.
     """
-    parts, complete = list[Nearest](), np.zeros(len(captions), np.bool_)
-    for part in table.tables(captions.chosen_from, COLUMNS[:2]) if table else ():
-        numbers = positions_in(captions.rows, part["row"].to_numpy())
-        shown = numbers >= 0
-        rows, scores = (matrix(part, name)[shown] for name in COLUMNS[:2])
-        # A list with a score of NaN has all captions that have a score.
-        enough = (positions_in(captions.rows, rows) >= 0).sum(axis=1) >= min(NEAREST, len(captions) - 1)
-        enough |= np.isnan(scores[:, -1])
-        listed = numbers[shown][enough]
-        parts.append(from_rows(captions, listed, rows[enough], scores[enough]))
-        complete[listed] = True
-    return parts, np.flatnonzero(~complete)
-
-
-def merge(parts: Sequence[Nearest]) -> Nearest:
-    """Return the pairs of parts, which have no reference in common."""
-    columns = [np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    return Nearest(*(column[order] for column in columns))
-
-
-def search(
-    relevance: Relevance, captions: PageCaptions, numbers: Numbers, label: str, runtime: Runtime, work: Work
-) -> Nearest:
-    """Find the nearest captions of some captions exactly, among all captions of the page.
-
-    `relevance`: with exact neighbours (`Relevance.finder`). `numbers`: captions to search for, ascending. `label`: name
-    of the label, for the bar. `work`: a folder for the files of the search.
-    """
-    rows = captions.rows[numbers]
-    finder = relevance.finder(Search(References.single(rows), rows, captions.rows, NEAREST), relevance.pooling, runtime)
+    rows = captions.rows
+    finder = relevance.finder(Search(References.single(rows), rows, rows, NEAREST), relevance.pooling, runtime)
     if step := finder.build(work):
         make_step(step, work, SILENT)
     with runtime.progress.bar(f"nearest captions ({label})", len(rows), "captions") as bar:
-        return from_rows(captions, numbers, *finder.find(work, range(len(rows)), bar.advance))
+        return from_rows(captions, *finder.find(work, range(len(rows)), bar.advance))
 
 
 def rerank(

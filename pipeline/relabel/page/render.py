@@ -22,7 +22,7 @@ from relabel.core.tables import Table
 from relabel.export.base import ArtefactRef
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
-from relabel.page.captions import Nearest, PageCaptions, draw_scores, merge, read_table, rerank, search
+from relabel.page.captions import Nearest, PageCaptions, draw_scores, read_table, rerank, search
 from relabel.page.charts import TASKS, JudgedPairs, distribution, headline
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -95,11 +95,11 @@ def _nearest(
     if len(captions) == 1:
         return found
     for name, one in labels.items():
-        parts, remaining = read_table(one.table, captions)
-        if len(remaining) and one.source.spec.fast:
-            parts.append(search(one.relevance, captions, remaining, name, runtime, work.subfolder(f".{name}")))
-        if one.source.spec.fast or not len(remaining):
-            found[name] = merge(parts)
+        nearest = read_table(one.table, captions) if one.table else None
+        if nearest is None and one.source.spec.fast:
+            nearest = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
+        if nearest is not None:
+            found[name] = nearest
     fast = list(found.values())
     for name, one in labels.items():
         if name not in found and fast and one.source.supports("neighbours") is not None:

@@ -11,7 +11,7 @@ from relabel import stages
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.export.base import ArtefactRef
-from relabel.page.captions import NEAREST, choose_captions, merge, read_table, search
+from relabel.page.captions import NEAREST, choose_captions, read_table, search
 from relabel.stages import Project
 from relabel.store.workdir import Work
 
@@ -23,7 +23,7 @@ def test_a_search_equals_a_sort_of_all_pairs(
     corpus = small_project.corpus
     captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
     relevance, count = stages.open_label(small_project, label, "all"), len(captions)
-    nearest = search(relevance, captions, np.arange(count), label, Runtime(threads=1), Work(tmp_path))
+    nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
     left, right = (captions.rows[numbers.ravel()] for numbers in np.mgrid[:count, :count])
     scores = relevance.pairs(References.single(left), right, "first").reshape(count, count)
     np.fill_diagonal(scores, -np.inf)  # no caption is its own neighbour
@@ -35,18 +35,15 @@ def test_a_search_equals_a_sort_of_all_pairs(
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-@pytest.mark.parametrize(("most", "lacks_some"), [(1_000, False), (100, True)])
+@pytest.mark.parametrize(("most", "nearest"), [(1_000, 3), (200, 1), (200, 8)])
 def test_a_table_gives_what_a_search_finds(
-    label: str, most: int, lacks_some: bool, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    label: str, most: int, nearest: int, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relabel.page.captions.NEAREST", 3)  # the tables of the project list eight
+    monkeypatch.setattr("relabel.page.captions.NEAREST", nearest)  # the tables of the project list eight
     corpus, relevance = small_project.corpus, stages.open_label(small_project, label, "all")
     captions = choose_captions(corpus, range(len(corpus)), most)
-    parts, remaining = read_table(ArtefactRef.of(stages.neighbours(small_project, label, "all")), captions)
-    assert len(parts[0].reference)
-    assert (len(remaining) > 0) == lacks_some
-    numbers = [remaining, np.arange(len(captions))]
-    works = [Work(tmp_path / name) for name in ("remaining", "all")]
-    found = [search(relevance, captions, n, label, Runtime(threads=1), w) for n, w in zip(numbers, works, strict=True)]
-    for column, expected in zip(merge([*parts, found[0]]), found[1], strict=True):
-        assert np.array_equal(column, expected)
+    found = read_table(ArtefactRef.of(stages.neighbours(small_project, label, "all")), captions)
+    assert (found is None) == (nearest == 8)
+    expected = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
+    for column, values in zip(found or expected, expected, strict=True):
+        assert np.array_equal(column, values)
