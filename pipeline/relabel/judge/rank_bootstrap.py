@@ -45,11 +45,9 @@ def rank_intervals(
     constant, there are fewer than two clusters, or no resample is asked for.
     """
     names, index = np.unique(cluster, return_inverse=True)
-    if len(names) < 2 or not resamples:
-        return RankIntervals(None, None, None)
     x = np.unique(round_relative(relevance), return_inverse=True)[1]
     y = np.unique(human, return_inverse=True)[1]
-    if not x.any() or not y.any():
+    if len(names) < 2 or not resamples or not x.any() or not y.any():
         return RankIntervals(None, None, None)
     # The kernel walks up the relevance, one group of equal values after the other.
     order = np.argsort(x, kind="stable")
@@ -199,19 +197,17 @@ def draw_pairs(sizes: bytes, pairs: int, draws: int, seed: int) -> NDArray[np.in
     `sizes`: bytes of (Q,) int64; pairs of each unit. `pairs`: P, which decides how many draws are made at once. The
     array is cached: labels that have scored the same pairs share their draws.
     """
-    indptr, generator = indptr_of(np.frombuffer(sizes, np.int64)), np.random.default_rng(seed)
-    count = len(indptr) - 1
-    half = count // 2
-    step = max(1, _CELLS // max(count, pairs))
+    width, generator = np.frombuffer(sizes, np.int64), np.random.default_rng(seed)
+    indptr, half = indptr_of(width), len(width) // 2
+    step = max(1, _CELLS // max(len(width), pairs))
     drawn = np.empty((draws, half), np.int32)
     for a in range(0, draws, step):
         # The `half` smallest of independent random keys are a sample without replacement.
-        keys = generator.random((min(step, draws - a), count))
+        keys = generator.random((min(step, draws - a), len(width)))
         bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
         # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
         units = np.nonzero(keys <= bound)[1].reshape(len(keys), half)
-        width = indptr[units + 1] - indptr[units]
-        drawn[a : a + step] = indptr[units] + (generator.random(units.shape) * width).astype(np.int64)
+        drawn[a : a + step] = indptr[units] + (generator.random(units.shape) * width[units]).astype(np.int64)
     return drawn
 
 
@@ -221,17 +217,14 @@ def _correlate_draws(drawn: NDArray[np.int32], x: NDArray[np.int64], y: NDArray[
 
     `x`, `y`: relevance and human score of each pair, as numbers of their distinct values in ascending order.
     """
-    levels_x, levels_y = x.max() + 1, y.max() + 1
     for r in range(len(drawn)):
-        a, b = _centred_ranks(x[drawn[r]], levels_x), _centred_ranks(y[drawn[r]], levels_y)
+        a, b = _centred_ranks(x[drawn[r]]), _centred_ranks(y[drawn[r]])
         # Ranks are multiples of 0.5, so that no order of these sums changes them.
         rho[r] = np.divide((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))
 
 
 @jit
-def _centred_ranks(values: NDArray[np.int64], levels: int) -> Vector:
-    """Return the mean ranks of values below `levels`, less the mean of all ranks."""
-    counts = np.zeros(levels)
-    for value in values:
-        counts[value] += 1.0
+def _centred_ranks(values: NDArray[np.int64]) -> Vector:
+    """Return the mean ranks of values from 0 on, less the mean of all ranks."""
+    counts = np.bincount(values)
     return (np.cumsum(counts) - (counts + len(values)) / 2.0)[values]

@@ -35,7 +35,7 @@ class OpenLabel:
 
     `uses`: its model or word vectors.
     `warnings`: those of its encoding.
-    `table`: its exact neighbours among all captions of the split, at least `NEAREST`, where they have been found.
+    `table`: its exact neighbours among all captions of the split, where they have been found.
     """
 
     source: Source[Any]
@@ -95,11 +95,10 @@ def _nearest(
     if len(captions) == 1:
         return found
     for name, one in labels.items():
-        nearest = read_table(one.table, captions) if one.table else None
-        if nearest is None and one.source.spec.fast:
-            nearest = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
-        if nearest is not None:
+        if one.table is not None and (nearest := read_table(one.table, captions)) is not None:
             found[name] = nearest
+        elif one.source.spec.fast:
+            found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
     fast = list(found.values())
     for name, one in labels.items():
         if name not in found and fast and one.source.supports("neighbours") is not None:

@@ -124,12 +124,13 @@ def find_false_negatives(
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
-    cut = _ends_above(table, rows, limit.relevance)
+    ends = np.concatenate([matrix(near, "scores")[:, -1:] for near in table.tables(rows, ["scores"])])
+    # A list of all other captions lacks none.
+    cut = (ends >= limit.relevance).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
     # The relevance of an image is that of one of its captions, and exact lists that end below the limit have all
     # captions that reach it. Elsewhere, any neighbour may reach it.
-    vectors = project.config.source(names[0]).spec.kind == "vectors"
-    bounded = vectors and first.pooling == "max" and not table.manifest.config["index"]
-    every = np.full(len(corpus.image_ids), not bounded)
+    exact = project.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
+    every = np.full(len(corpus.image_ids), not exact or first.pooling != "max")
     every[corpus.image[rows][cut]] = True
     found, worth = [np.empty(0, np.int64)], [np.empty(0)]
     with project.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
@@ -150,13 +151,6 @@ def find_false_negatives(
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
     return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], int(cut.sum()))
-
-
-def _ends_above(table: ArtefactRef, rows: range, relevance: float) -> NDArray[np.bool_]:
-    """Return which lists of neighbours end at or above a relevance, so that they may lack candidates: (N,) bool."""
-    scores = (matrix(near, "scores") for near in table.tables(rows, ["scores"]))
-    # A list of all other captions lacks none.
-    return np.concatenate([(s[:, -1:] >= relevance).any(axis=1) & (s.shape[1] < len(rows) - 1) for s in scores])
 
 
 def find_threshold(project: Project, label: str) -> Threshold:
