@@ -100,11 +100,14 @@ class Nearest(NamedTuple):
 
 
 def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
-    """Return the first neighbours on the page, given by corpus rows, (N, w) each; of a score of NaN, none."""
+    """Return the first `NEAREST` neighbours of each caption that are on the page and have a score.
+
+    `rows`, `scores`: (N, w); corpus rows, best first, and scores, NaN where there is none.
+    """
     candidate = positions_in(captions.rows, rows)
     listed = ~np.isnan(scores) & (candidate >= 0)
     reference, rank = np.nonzero(listed & (np.cumsum(listed, axis=1) <= NEAREST))
-    # As tables hold them: a search must give the same three decimals.
+    # Tables hold float32, and a search has to give the same three decimals.
     score = scores[reference, rank].astype(np.float32).astype(np.float64)
     return Nearest(reference, candidate[reference, rank], score.round(3))
 
