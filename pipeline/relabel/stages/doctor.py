@@ -41,6 +41,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("tune", partial(_extra, "tune"), "`relabel tune word2vec` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
+        ("dtype", _dtype, ""),
         ("java", _java, "no PTB tokens, and `meteor` encodes no captions; `lower_split` works"),
         ("corenlp", partial(_corenlp, runtime.data), "spice cannot parse captions; existing encodings can be used"),
     ]
@@ -97,6 +98,12 @@ def _gpu() -> str:
     import torch
 
     return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else "none: the CPU is used"
+
+
+def _dtype() -> str:
+    from relabel.sources.models.forward import fast_types
+
+    return f"faster than float32 on this CPU: {', '.join(fast_types()) or 'none'}"
 
 
 def _java() -> str:

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
-from relabel.sources.models.forward import PROBES, Features, Outputs, convert, pick_forward, products
+from relabel.sources.models.forward import PROBES, Features, Outputs, convert, pick_forward, product_type, products
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
 from relabel.sources.models.reading import Reading, Vocabulary
 
@@ -39,8 +39,8 @@ class SentenceEncoder:
 
     `folder`: folder of the model's files. `prompt`: text before every input; None uses the model's default prompt, ""
     uses none. `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
-    `dtype`: type of matrix products; sums and norms stay in float32. `runtime`: threads and device. `int8`: the model
-    of OpenVINO for this type (see `relabel.sources.sbert.quantize`).
+    `dtype`: type of matrix products (see `product_type`); sums and norms stay in float32. `runtime`: threads and
+    device. `int8`: the model of OpenVINO for this type (see `relabel.sources.sbert.quantize`).
 
     `width`: dimension D of the vectors.
     `backend`: name of the computation in use.
@@ -50,7 +50,8 @@ class SentenceEncoder:
     def __init__(
         self, folder: Path, prompt: str | None, max_length: int | None, dtype: str, runtime: Runtime, int8: Any = None
     ) -> None:
-        self.device, self.dtype, self._threads = pick_device(runtime.device), dtype, runtime.threads
+        self.device, self._threads = pick_device(runtime.device), runtime.threads
+        self.dtype = product_type(dtype, self.device)
         self._model = load_model(folder, self.device, max_length)
         self.prompt = default_prompt(self._model) if prompt is None else prompt
         self.max_length = length_limit(self._model)
@@ -62,7 +63,7 @@ class SentenceEncoder:
             if not np.isfinite(expected).any():
                 raise CheckError("this model gives no finite vector", where=str(folder), todo="Name another model.")
             self._forward, self.backend, self.left_out = pick_forward(
-                lambda: _WithoutMask(self._model), ["input_ids"], self._probes, expected, dtype, runtime, int8
+                lambda: _WithoutMask(self._model), ["input_ids"], self._probes, expected, self.dtype, runtime, int8
             )
         self.width = expected.shape[1]
         if dtype == "int8" and self._forward is None:

@@ -11,8 +11,9 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,25 @@ def pick_forward(
             return forward, name, left_out
         left_out.append(f"{name}: an output is off by {difference:.2g}")
     return None, "sentence-transformers", left_out
+
+
+def product_type(dtype: str, device: str) -> str:
+    """Return the type in which products are computed: float32 instead of a bfloat16 that is not faster."""
+    return "float32" if dtype == "bfloat16" and device == "cpu" and dtype not in fast_types() else dtype
+
+
+@cache
+def fast_types() -> list[str]:
+    """Return the types that this processor multiplies faster than float32.
+
+    bfloat16 is one with AMX, and on AMD with AVX-512 bf16: without AMX, Intel processors multiply it at half the rate
+    of float32. int8 is one with VNNI.
+    """
+    text = ""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    bfloat16 = "amx_bf16" in text or ("AuthenticAMD" in text and "avx512_bf16" in text)
+    return ["bfloat16"] * bfloat16 + ["int8"] * ("vnni" in text)
 
 
 def torch_forward(model: nn.Module, device: str, dtype: str, threads: int) -> Forward:

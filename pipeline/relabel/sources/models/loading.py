@@ -106,17 +106,6 @@ def positions_of(model: SentenceTransformer) -> int | None:
     return None
 
 
-def fast_type(device: str) -> Literal["float32", "bfloat16"]:
-    """Return the type of products in training: bfloat16 if the hardware multiplies it."""
-    import torch
-
-    if device == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    # A private function of torch, which other versions may lack.
-    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return "bfloat16" if supported() else "float32"
-
-
 def save_model(save: Callable[[Path], object], work: Work) -> None:
     """Let a library save a model to a temporary folder, and add its files one by one."""
     make_folder(work.folder)

@@ -129,7 +129,7 @@ class Sbert(VectorSource[SbertParams]):
         work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
         work.metadata |= {name: int(getattr(reading, name).sum()) for name in ("tokens", "unknown", "truncated")}
         work.metadata |= {"model": files.name, "warnings": [*reading.warnings(*about)]}
-        work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
+        work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "dtype", "left_out")}
         work.provenance["model"] = files.record()
 
     @override

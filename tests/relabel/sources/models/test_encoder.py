@@ -81,6 +81,25 @@ def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_model: Any, mo
         encoder(make_model(), "int8")
 
 
+@pytest.mark.parametrize(
+    ("processor", "dtype"),
+    [
+        ("vendor_id: GenuineIntel\nflags: avx512f avx512_bf16", "float32"),
+        ("vendor_id: GenuineIntel\nflags: avx512f avx512_bf16 amx_bf16", "bfloat16"),
+        ("vendor_id: AuthenticAMD\nflags: avx512f avx512_bf16", "bfloat16"),
+        ("vendor_id: AuthenticAMD\nflags: avx2", "float32"),
+    ],
+)
+def test_bfloat16_is_computed_where_it_is_faster(
+    processor: str, dtype: str, make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: processor)
+    fast = forward.fast_types.__wrapped__()
+    monkeypatch.undo()
+    monkeypatch.setattr(forward, "fast_types", lambda: fast)
+    assert encoder(make_model(), "bfloat16").dtype == dtype
+
+
 def test_prompts(make_model: Any) -> None:
     folder = make_model("bert", prompts={"short": "caption: "}, default_prompt_name="short")
     for prompt, used in ((None, "caption: "), ("query: ", "query: "), ("", "")):
