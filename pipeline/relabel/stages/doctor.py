@@ -12,7 +12,7 @@ from importlib.metadata import distributions, requires
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, pick_device
 from relabel.core.tables import align
 
 
@@ -95,9 +95,11 @@ def _faiss() -> str:
 
 
 def _gpu() -> str:
+    if pick_device("auto") == "cpu":
+        return "none: the CPU is used"
     import torch
 
-    return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else "none: the CPU is used"
+    return str(torch.cuda.get_device_name(0))
 
 
 def _dtype() -> str:
