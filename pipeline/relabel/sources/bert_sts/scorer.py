@@ -96,7 +96,7 @@ class PairScorer:
         with quiet():
             empty, *tokens = tokenizer(["", *texts], verbose=False)["input_ids"]
         truncated = np.array([len(ids) > (self.limit or _NO_LIMIT) for ids in tokens])
-        return Vocabulary(tokenizer, empty).read(tokens, truncated)
+        return Vocabulary(tokenizer.backend_tokenizer, tokenizer.unk_token_id, empty).read(tokens, truncated)
 
     def _outputs(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
         """Return the outputs of the model for P pairs, (P, 1)."""

@@ -18,6 +18,7 @@ from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from tokenizers import Tokenizer
 
 
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
@@ -57,6 +58,21 @@ def length_limit(model: SentenceTransformer) -> int | None:
     limit = model.max_seq_length
     # Some tokenizers have 1e30, which means none.
     return int(limit) if limit is not None and limit < 1e6 else None
+
+
+def copy_tokenizer(model: SentenceTransformer) -> Tokenizer | None:
+    """Return a copy of a model's tokenizer that truncates as the model does; None if it is not of `tokenizers`."""
+    from tokenizers import Tokenizer
+
+    own: Any = model.tokenizer
+    if not getattr(own, "is_fast", False):
+        return None
+    tokenizer = Tokenizer.from_str(own.backend_tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if limit := length_limit(model):
+        tokenizer.enable_truncation(limit, direction=own.truncation_side)
+    return tokenizer
 
 
 def default_prompt(model: SentenceTransformer) -> str:
