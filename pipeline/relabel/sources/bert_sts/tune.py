@@ -26,7 +26,8 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets import locate
 from relabel.datasets.evaluation_sets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.models.loading import fast_type, load_from_folder, quiet, save_model
+from relabel.sources.models.forward import product_type
+from relabel.sources.models.loading import load_from_folder, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
@@ -51,7 +52,7 @@ class TuneBertStsParams(Parameters):
     weight_decay: float = Field(0.01, ge=0, le=1000, description="Weight decay of AdamW.")
     max_length: int = Field(128, ge=8, le=1_000_000, description="Tokens a pair is truncated to in training.")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Type of products in training; auto: bfloat16 if the processor supports it."
+        "auto", description="Type of products in training; auto: bfloat16 where it is faster."
     )
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
@@ -91,7 +92,7 @@ def train(
     from transformers import get_linear_schedule_with_warmup
 
     device = pick_device(runtime.device)
-    precision = fast_type(device) if params.precision == "auto" else params.precision
+    precision = product_type("bfloat16", device) if params.precision == "auto" else params.precision
     # The layers of the head are drawn when the model is loaded.
     torch.manual_seed(params.seed)
     # In bfloat16, torch's fused attention runs backward several times slower on a CPU.
