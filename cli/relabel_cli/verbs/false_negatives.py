@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from relabel.core.tables import align, csv_text
-from relabel.stages.encode import label_warnings
 from relabel.stages.false_negatives import Threshold, find_false_negatives
 from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, verb
@@ -32,9 +31,8 @@ def false_negatives(
     """List captions of other images that describe an image as well as people find right."""
     project = common.project()
     found = find_false_negatives(project, label, split, None if threshold is None else Threshold(threshold))
-    for name in found.labels:
-        for text in label_warnings(project, name, found.split):
-            project.note_once(f"warning: {name}: {text}")
+    for text in found.warnings:
+        project.note_once(f"warning: {text}")
     if out is not None:
         write_text(out, csv_text([*found.records()]) + "\n")
     rows = [("rank", *found.labels, "image", "own caption", "caption id", "caption of another image")]
