@@ -17,7 +17,7 @@ from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import COLUMNS, matrix
 from relabel.judge.cxc_figures import NON_GT
 from relabel.sources.relevance import Relevance
-from relabel.stages.encode import open_label
+from relabel.stages.encode import label_warnings, open_label
 from relabel.stages.judged import judge, open_scores
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
@@ -56,6 +56,7 @@ class FalseNegatives:
     `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
     `scores`: (P,) float64; relevance by the first label.
     `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
+    `warnings`: those of the labels, each with its name.
     """
 
     corpus: Corpus
@@ -66,6 +67,7 @@ class FalseNegatives:
     keys: NDArray[np.int64]
     scores: Scores
     cut: int
+    warnings: Sequence[str]
 
     @property
     def described(self) -> int:
@@ -150,7 +152,10 @@ def find_false_negatives(
     scores = np.concatenate(worth)[places]
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
-    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], int(cut.sum()))
+    encoded = table.manifest.metadata["split"]
+    warnings = [f"{name}: {text}" for name in names for text in label_warnings(project, name, encoded)]
+    missing = int(cut.sum())
+    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], missing, warnings)
 
 
 def find_threshold(project: Project, label: str) -> Threshold:
