@@ -18,9 +18,11 @@ from harness import Table, alternate, coco_captions, options
 from sentence_transformers import SentenceTransformer
 
 from relabel.core.runtime import Runtime
+from relabel.sources.models.embeddings import Encoder, SavedEncoder
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.sbert.quantize import quantize_model
+from relabel.store.files import temporary_folder
 
 PEER = "sentence-transformers"
 
@@ -35,9 +37,12 @@ def main() -> None:
     works: dict[str, Callable[..., Any]] = {PEER: lambda some: peer.encode(some, normalize_embeddings=True)}
     plain = SentenceEncoder(folder, None, None, "float32", runtime)
     # The first captions of a random order calibrate the int8 model, as those of a dataset do.
-    int8 = quantize_model(plain.convert(), plain.tokens(texts[:300])[0])
-    for dtype in ("float32", "bfloat16", "int8"):
-        encoder = SentenceEncoder(folder, None, None, dtype, runtime, int8 if dtype == "int8" else None)
+    dtypes = ("float32", "bfloat16")
+    encoders: dict[str, Encoder] = {dtype: SentenceEncoder(folder, None, None, dtype, runtime) for dtype in dtypes}
+    with temporary_folder() as int8:
+        plain.save(int8, quantize_model(plain.convert(), plain.tokens(texts[:300])[0]))
+        encoders["int8"] = SavedEncoder(int8, "int8", runtime)
+    for dtype, encoder in encoders.items():
         works[dtype] = lambda some, encoder=encoder: encoder.encode(some).vectors
     for work in works.values():
         work(texts[:200])

@@ -29,13 +29,13 @@ LABELS: dict[str, dict[str, Any]] = {
     "cider_lower_split": {"source": "cider", "tokenizer": "lower_split"},
     "cider_plain": {"source": "cider", "variant": "cider", "df": "corpus"},
     "spice": {"source": "spice"},
-    "meteor": {"source": "meteor", "processes": 1},
+    "meteor": {"source": "meteor"},
     "bert_sts": {"source": "bert_sts", "model": "pairs", "gate": "cbow", "threshold": 0.6},
     "wmd": {"source": "wmd", "vectors": "words.txt", "tokenizer": "lower_split"},
     "fuse": {"source": "fuse", "model": "fuse"},
     "scores": {"source": "scores", "file": "scores.csv", "missing": "cbow"},
 }
-# Labels of the quick part: METEOR takes ten seconds to read its tables.
+# Labels of the quick part.
 QUICK = [label for label in LABELS if label != "meteor"]
 # Labels of every kind, whose figures on CxC are frozen.
 JUDGED = ("same_image", "cbow", "clip", "cider", "spice", "bert_sts", "wmd", "fuse")
@@ -101,7 +101,7 @@ def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
     left, right = random.integers(opened.images[-1] + 1, size=pairs), random.integers(len(opened.images), size=pairs)
     left[::5] = opened.images[right[::5]]  # a fifth of the pairs are an image's own captions
     if name == "meteor":
-        left, right = left[::4], right[::4]  # a process in Java that scores a thousand pairs per second
+        left, right = left[::4], right[::4]
     for pooling in opened.poolings:
         scores = opened.pairs(left, right, pooling)
         values[f"pairs/{pooling}"] = scores if name in EXACT else scores.astype(np.float32)
@@ -116,7 +116,6 @@ def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
     lookup = folder.lookup(name)
     if lookup is not None:
         values |= lookup_values(lookup)
-    opened.relevance.close()
     return values
 
 

@@ -22,7 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "correlate --cxc": ("correlate --cxc --label LABEL", "judgements/val/LABEL"),
 }
 PAIRS = "it scores pair by pair; precomputed batches have its labels."
-ALL_PAIRS = "it scores pair by pair, and all pairs are too many."
+ALL_PAIRS = "it scores pair by pair, and all pairs are too many; set `gate`."
 IDS = "it knows image ids alone."
 # Verb to label to what the one line says; every other cell works.
 REFUSED: dict[str, dict[str, str]] = {

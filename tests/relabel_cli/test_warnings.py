@@ -77,3 +77,28 @@ def test_warnings_are_seen(
         opened = [relabel.load(f"labels/{name}", label, settings=settings) for _ in range(2)]
     assert [told in text for text in opened[0].warnings] == [True]
     assert [(one.category, told in str(one.message), one.filename) for one in noted] == [(UserWarning, True, __file__)]
+
+
+def test_what_was_left_out_is_said_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a run that finds everything finished, and in Python."""
+    monkeypatch.chdir(tmp_path)
+    write("odd.csv", {"a": ["a dog", "", "a dog"], "b": ["a cat"]})
+    for _ in range(2):
+        code, output = invoke("run", "odd.csv", "--label", "cider_lower_split")
+        assert code == 0, output
+        assert "left out: 1 empty caption (first: odd.csv:3)" in output
+        assert "repeated: 1 caption that repeats a text of its image (first: odd.csv:4)" in output
+    build._warn_once.cache_clear()
+    with pytest.warns(UserWarning, match="left out: 1 empty caption"):
+        label = relabel.load("labels/odd", "cider_lower_split")
+    # Ids without the prefix of the dataset.
+    np.testing.assert_array_equal(label.block(["a"], ["b#0"]), label.block(["odd:a"], ["odd:b#0"]))
+    code, output = invoke("nearest", "--id", "b#0", "--label", "cider_lower_split", "-k", "1")
+    assert (code, "odd:" in output) == (0, True), output
+
+
+def test_parameters_of_captions_beside_those_of_a_source() -> None:
+    columns = {"file": ["1.jpg", "2.jpg"], "words": ["a dog", "a cat"]}
+    given = {"text_column": "words", "image_id_column": "file"}
+    label = relabel.label(columns, "cider", tokenizer="lower_split", **given)
+    assert label.ids == ["captions:1.jpg#0", "captions:2.jpg#0"]

@@ -80,7 +80,8 @@ class Ids:
         unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise UnknownIdError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
+            like = f"; ids look like {self.names([0])[0]}" if len(self) else ""
+            raise UnknownIdError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}{like}")
         return positions
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from relabel_train.lookup import RelevanceCollate, open_lookup
 from relabel_train.losses import BCLSLoss
 
 lookup = open_lookup("{}")
-dataset = lookup.table().to_pylist()  # or your own: dicts with image_id and text, or caption_id
+dataset = lookup.samples()  # or your own: dicts with image_id and text, or caption_id
 collate = RelevanceCollate(lookup, image_id="image_id", text="text")
 loader = DataLoader(dataset, batch_size=128, shuffle=True, collate_fn=collate)
 criterion = BCLSLoss(reduction="mean")

@@ -21,7 +21,7 @@ from relabel.config import load_config, params_file
 from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.params import captions_at
+from relabel.corpus.params import IngestParams, captions_at
 from relabel.stages import Project
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
@@ -151,7 +151,8 @@ def label(
         Parameters of `ingest`, such as ``{"text_column": "title"}``.
     runtime : Runtime, optional
     **parameters
-        Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ...
+        Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ... Those of
+        `ingest` may be given here as well: ``text_column="title"``.
 
     Returns
     -------
@@ -175,10 +176,12 @@ def label(
     >>> labels.block(images=["captions:a", "captions:b"], captions=labels.caption_ids).shape
     (2, 3)
     """
+    # The parameters of captions may be given among those of the source, which has none of these names.
+    of_captions = {name: parameters.pop(name) for name in [*parameters] if name in IngestParams.model_fields}
     settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
-    ingest(folder, captions, runtime=runtime, **(reading or {}))
+    ingest(folder, captions, runtime=runtime, **of_captions, **(reading or {}))
     opened = encode(folder, source, "all", settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
 

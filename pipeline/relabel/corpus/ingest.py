@@ -110,8 +110,13 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     sizes = {split: report["splits"][split] for split in SPLITS if split in report["splits"]} | {"all": report}
     lines = [(name, f"{size['captions']:,} captions of {size['images']:,} images") for name, size in sizes.items()]
     lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
-    for reason, found in sorted(report.get("left_out", {}).items()):
-        lines.append(("left out", f"{found['count']:,} {reason} (first: {found['first']})"))
+    return lines + losses(report)
+
+
+def losses(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a report says of records that were left out or repeat others, as `report_lines` does."""
+    left_out = sorted(report.get("left_out", {}).items())
+    lines = [("left out", f"{found['count']:,} {reason} (first: {found['first']})") for reason, found in left_out]
     if repeated := report.get("repeated"):
         count = f"{repeated['count']:,} caption that repeats a text of its image (first: {repeated['first']})"
         keep = "kept, which raises the consensus of cider; --set ingest.duplicates=drop leaves them out"

@@ -187,7 +187,9 @@ class Corpus:
 
     def find_row(self, caption_id: str, encoded: range) -> int:
         """Return the row of an encoded caption, without the dictionary `row_of`."""
-        row: int = pc.index(self.table["caption_id"], caption_id).as_py()
+        column = self.table["caption_id"]
+        row: int = pc.index(column, caption_id).as_py()
+        row = row if row >= 0 else pc.index(column, f"{self.namespace}:{caption_id}").as_py()
         if row not in encoded:
             todo = f"Ids read like {self.caption(encoded.start).caption_id}."
             raise UsageError("no such caption in what is encoded", where=caption_id, todo=todo)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,15 +138,15 @@ class SamplesExport(Export[S]):
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         params, near = self.params, inputs.neighbours
-        with closing(inputs.open_relevance()) as relevance:
-            for number, (split, rows) in enumerate(inputs.splits.items()):
-                nearest = None if near is None else read_neighbours(near, rows, _DEPTH, 1)
-                pool = CandidatePool(inputs.corpus, relevance, rows, nearest)
-                order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
-                for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), self.rows_per_file)):
-                    anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
-                    rng = np.random.default_rng((params.seed, number, i))
-                    self.write_file(work, name, pool, anchors, rng)
+        relevance = inputs.open_relevance()
+        for number, (split, rows) in enumerate(inputs.splits.items()):
+            nearest = None if near is None else read_neighbours(near, rows, _DEPTH, 1)
+            pool = CandidatePool(inputs.corpus, relevance, rows, nearest)
+            order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
+            for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), self.rows_per_file)):
+                anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
+                rng = np.random.default_rng((params.seed, number, i))
+                self.write_file(work, name, pool, anchors, rng)
         written = {split: sum(map(_rows_of, (work.folder / "data").glob(f"{split}-*"))) for split in inputs.splits}
         if not any(written.values()):
             todo = "Use more --candidates, fewer negatives, smaller margins, or a label with neighbours."

@@ -41,7 +41,7 @@ from relabel_train.samplers import (
 )
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks
-_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair, a quarter of an hour of METEOR
+_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair
 _SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
 _SHARES = (0.1, 0.5, 0.9)  # of all neighbours: those that reach each threshold of graded batches
 MAX_BYTES = 100 << 30

@@ -7,7 +7,6 @@ identify a caption by its line number. An image has five consecutive lines, unle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -102,8 +101,8 @@ def _write_lines(work: Work, name: str, lines: list[str]) -> None:
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
     """Yield the rows of a block, some images at a time."""
-    bar_of = inputs.runtime.progress.bar(f"block of {inputs.label}", len(images), "images")
-    with closing(inputs.open_relevance()) as relevance, bar_of as bar:
+    relevance = inputs.open_relevance()
+    with inputs.runtime.progress.bar(f"block of {inputs.label}", len(images), "images") as bar:
         for part in part_ranges(images, max(1, _CELLS // len(lines))):
             yield relevance.block(inputs.corpus.references(part), lines)
             bar.advance(len(part))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.csr import indptr_of
-from relabel.core.numeric.statistics import Vector, round_relative
+from relabel.core.numeric.statistics import round_relative
 from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Split, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL, Statistic
@@ -40,7 +39,6 @@ _NAMES: dict[Statistic, tuple[str, str]] = {
 """Statistic to the name of its figure in records, and what the names of the ends of its interval begin with."""
 _SHOWN = 5  # pairs without a score that a record names
 _BINS = 20
-_CELLS = 1 << 20  # array elements of a batch of draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +113,9 @@ def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams,
 
 
 def _sampled(scored: PairScores, task: Task, subset: str, params: JudgeParams) -> Record:
+    # It takes numba, and figures that exist need none of it.
+    from relabel.judge.rank_bootstrap import SampledSpearman, sampled_spearman
+
     pairs = scored.tasks[task]
     chosen = pairs.subset(subset) & pairs.scored
     units = [unit[chosen] for unit in pair_units(human_scores(task, scored.split), params)]
@@ -149,78 +150,6 @@ def _image_of(split: Split) -> dict[str, str]:
     """Image of every caption of a split: SITS judges each caption with its own image."""
     sits = human_scores("sits", split)
     return {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method != NON_GT}
-
-
-class SampledSpearman(NamedTuple):
-    """Sampled Spearman correlation, the protocol of CxC's authors (Parekh et al., EACL 2021, section 5).
-
-    Pairs that share an item are correlated, and CxC rates some items far more often than others. A draw therefore takes
-    half of the items and one rated pair of each; the figure is the mean of Spearman's rho over many draws.
-
-    `sampled_spearman`, `sampled_deviation`: mean and standard deviation of Spearman's rho over the draws, -1..1.
-    `units`: Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
-    `draws`: draws whose rho is defined.
-    """
-
-    sampled_spearman: float
-    sampled_deviation: float
-    units: int
-    draws: int
-
-
-def sampled_spearman(
-    relevance: Vector, human: Vector, units: Sequence[NDArray[np.integer]], draws: int = 1000, seed: int = 0
-) -> SampledSpearman | None:
-    """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
-
-    Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
-    their mean rank.
-
-    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
-    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
-    if rho is undefined in every draw: fewer than four units, or a constant.
-    """
-    from scipy.stats import rankdata
-
-    # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
-    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
-    names, unit = np.unique(member[0], return_inverse=True)
-    # The columns of `member` are sorted, so the pairs of a unit are a run.
-    pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))
-    x, y = round_relative(relevance), human
-    half = len(names) // 2
-    if half < 2:
-        return None
-    generator = np.random.default_rng(seed)
-    step = max(1, _CELLS // max(len(names), len(human)))
-    rho = np.empty(draws)
-    for a in range(0, draws, step):
-        batch = slice(a, min(a + step, draws))
-        picked = _draw_pairs(generator, batch.stop - a, half, indptr, pairs_of)
-        # Ranks less their mean, (half + 1) / 2.
-        rho[batch] = _correlate_rows(*(rankdata(values[picked], axis=1) - (half + 1) / 2 for values in (x, y)))
-    # A draw whose relevance or human scores are all equal has no rho.
-    rho = rho[np.isfinite(rho)]
-    return SampledSpearman(float(rho.mean()), float(rho.std()), len(names), len(rho)) if len(rho) else None
-
-
-def _draw_pairs(
-    generator: np.random.Generator, draws: int, half: int, indptr: NDArray[np.int64], pairs_of: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the pairs of a batch of draws, (draws, half) int64."""
-    # The `half` smallest of independent random keys are a sample without replacement.
-    keys = generator.random((draws, len(indptr) - 1))
-    bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
-    # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
-    units = np.nonzero(keys <= bound)[1].reshape(draws, half)
-    sizes = indptr[units + 1] - indptr[units]
-    return pairs_of[indptr[units] + (generator.random(units.shape) * sizes).astype(np.int64)]
-
-
-def _correlate_rows(a: Vector, b: Vector) -> Vector:
-    """Return Pearson's r of each row of two centred matrices, (rows,) float64; NaN where a row is constant."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1)), np.float64)
 
 
 class Bins(NamedTuple):

@@ -1,16 +1,20 @@
-"""Bootstrap intervals of Spearman's rho and Kendall's tau, over the same resamples as those of Pearson's r."""
+"""Rank correlations of resamples: bootstrap intervals, as of Pearson's r, and CxC's sampled Spearman correlation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, percentile_interval, round_relative
 from relabel.core.numeric.threads import run_chunks
 
+_CELLS = 1 << 20  # random numbers of a batch of draws
 _TOGETHER = 32  # resamples per piece of work: a tree of CxC's 501 human scores is 128 KiB
 
 
@@ -41,11 +45,9 @@ def rank_intervals(
     constant, there are fewer than two clusters, or no resample is asked for.
     """
     names, index = np.unique(cluster, return_inverse=True)
-    if len(names) < 2 or not resamples:
-        return RankIntervals(None, None, None)
     x = np.unique(round_relative(relevance), return_inverse=True)[1]
     y = np.unique(human, return_inverse=True)[1]
-    if not x.any() or not y.any():
+    if len(names) < 2 or not resamples or not x.any() or not y.any():
         return RankIntervals(None, None, None)
     # The kernel walks up the relevance, one group of equal values after the other.
     order = np.argsort(x, kind="stable")
@@ -143,3 +145,86 @@ def _rank_correlations(
         shorter = min(distinct_x[r], distinct_y[r])
         largest = total[r] * total[r] * (shorter - 1.0) / (2.0 * shorter) if shorter > 1.0 else 0.0
         out[r, 2] = balance[r] / largest if largest > 0.0 else np.nan
+
+
+class SampledSpearman(NamedTuple):
+    """Sampled Spearman correlation, the protocol of CxC's authors (Parekh et al., EACL 2021, section 5).
+
+    Pairs that share an item are correlated, and CxC rates some items far more often than others. A draw therefore takes
+    half of the items and one rated pair of each; the figure is the mean of Spearman's rho over many draws.
+
+    `sampled_spearman`, `sampled_deviation`: mean and standard deviation of Spearman's rho over the draws, -1..1.
+    `units`: Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
+    `draws`: draws whose rho is defined.
+    """
+
+    sampled_spearman: float
+    sampled_deviation: float
+    units: int
+    draws: int
+
+
+def sampled_spearman(
+    relevance: Vector, human: Vector, units: Sequence[NDArray[np.integer]], draws: int = 1000, seed: int = 0
+) -> SampledSpearman | None:
+    """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
+
+    Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
+    their mean rank.
+
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
+    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
+    if rho is undefined in every draw: fewer than four units, or a constant.
+    """
+    # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
+    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
+    # The columns of `member` are sorted, so the pairs of a unit are a run.
+    sizes = np.unique(member[0], return_counts=True)[1]
+    if len(sizes) < 4:
+        return None
+    x, y = (np.unique(values, return_inverse=True)[1] for values in (round_relative(relevance), human))
+    rho = np.empty(draws)
+    _correlate_draws(draw_pairs(sizes.tobytes(), len(human), draws, seed), x[member[1]], y[member[1]], rho)
+    # A draw whose relevance or human scores are all equal has no rho.
+    rho = rho[np.isfinite(rho)]
+    return SampledSpearman(float(rho.mean()), float(rho.std()), len(sizes), len(rho)) if len(rho) else None
+
+
+@lru_cache(maxsize=4)
+def draw_pairs(sizes: bytes, pairs: int, draws: int, seed: int) -> NDArray[np.int32]:
+    """Return the pairs of each draw, (draws, Q // 2) int32, as positions in the list of all pairs of unit after unit.
+
+    `sizes`: bytes of (Q,) int64; pairs of each unit. `pairs`: P, which decides how many draws are made at once. The
+    array is cached: labels that have scored the same pairs share their draws.
+    """
+    width, generator = np.frombuffer(sizes, np.int64), np.random.default_rng(seed)
+    indptr, half = indptr_of(width), len(width) // 2
+    step = max(1, _CELLS // max(len(width), pairs))
+    drawn = np.empty((draws, half), np.int32)
+    for a in range(0, draws, step):
+        # The `half` smallest of independent random keys are a sample without replacement.
+        keys = generator.random((min(step, draws - a), len(width)))
+        bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
+        # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
+        units = np.nonzero(keys <= bound)[1].reshape(len(keys), half)
+        drawn[a : a + step] = indptr[units] + (generator.random(units.shape) * width[units]).astype(np.int64)
+    return drawn
+
+
+@jit
+def _correlate_draws(drawn: NDArray[np.int32], x: NDArray[np.int64], y: NDArray[np.int64], rho: Vector) -> None:
+    """Write Spearman's rho of each draw; NaN where all of its relevance or all of its human scores are equal.
+
+    `x`, `y`: relevance and human score of each pair, as numbers of their distinct values in ascending order.
+    """
+    for r in range(len(drawn)):
+        a, b = _centred_ranks(x[drawn[r]]), _centred_ranks(y[drawn[r]])
+        # Ranks are multiples of 0.5, so that no order of these sums changes them.
+        rho[r] = np.divide((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))
+
+
+@jit
+def _centred_ranks(values: NDArray[np.int64]) -> Vector:
+    """Return the mean ranks of values from 0 on, less the mean of all ranks."""
+    counts = np.bincount(values)
+    return (np.cumsum(counts) - (counts + len(values)) / 2.0)[values]

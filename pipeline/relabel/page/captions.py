@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
+from relabel.export.base import ArtefactRef
+from relabel.export.neighbours import COLUMNS, matrix
 from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work, make_step
@@ -25,6 +27,7 @@ RERANKED = 5
 """Nearest captions of each other label that a label re-ranks if it scores pair by pair."""
 PAIRS = 5_000
 """Pairs of each kind in a distribution of relevance."""
+_LISTED = 100  # neighbours in a table among which the nearest ones of the page are looked for
 _BATCH = 1 << 14  # pairs that a label re-ranks between two advances of the bar
 Numbers = NDArray[np.int64]
 """Numbers of captions or images on the page."""
@@ -77,8 +80,10 @@ def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int
 
 def positions_in(ascending: Rows, values: Rows) -> Numbers:
     """Return the positions of corpus rows or images among those of the page; -1 where the page lacks one."""
-    index = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.where(ascending[index] == values, index, -1)
+    # The last place holds -1, for values of -1 and those above the last one of the page.
+    position = np.full(int(ascending[-1]) + 2, -1)
+    position[ascending] = np.arange(len(ascending))
+    return position[np.minimum(values, len(position) - 1)]
 
 
 class Nearest(NamedTuple):
@@ -95,10 +100,29 @@ class Nearest(NamedTuple):
 
 
 def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
-    """Return neighbours given by corpus rows, (N, w) each; of a score of NaN, and of rows outside the page, none."""
-    candidate, scores = positions_in(captions.rows, rows[:, :NEAREST]), scores[:, :NEAREST]
-    reference, rank = np.nonzero(~np.isnan(scores) & (candidate >= 0))
-    return Nearest(reference, candidate[reference, rank], np.asarray(scores[reference, rank], np.float64).round(3))
+    """Return the first `NEAREST` neighbours of each caption that are on the page and have a score.
+
+    `rows`, `scores`: (N, w); corpus rows, best first, and scores, NaN where there is none.
+    """
+    candidate = positions_in(captions.rows, rows)
+    listed = ~np.isnan(scores) & (candidate >= 0)
+    reference, rank = np.nonzero(listed & (np.cumsum(listed, axis=1) <= NEAREST))
+    # Tables hold float32, and a search has to give the same three decimals.
+    score = scores[reference, rank].astype(np.float32).astype(np.float64)
+    return Nearest(reference, candidate[reference, rank], score.round(3))
+
+
+def read_table(table: ArtefactRef, captions: PageCaptions) -> Nearest | None:
+    """Read the nearest captions from a table of all captions of the split; None if a list has too few of the page."""
+    parts = []
+    for part in table.tables(captions.chosen_from, COLUMNS[:2]):
+        shown = positions_in(captions.rows, part["row"].to_numpy()) >= 0
+        parts.append([matrix(part, name)[shown, :_LISTED] for name in COLUMNS[:2]])
+    rows, scores = map(np.concatenate, zip(*parts, strict=True))
+    found = from_rows(captions, rows, scores)
+    short = np.bincount(found.reference, minlength=len(captions)) < min(NEAREST, len(captions) - 1)
+    # A list that ends with NaN has all captions with a score.
+    return None if (short & ~np.isnan(scores[:, -1])).any() else found
 
 
 def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Runtime, work: Work) -> Nearest:

@@ -190,9 +190,6 @@ class Relevance(ABC):
         """Estimate how many of `total` pairs like the given P are scored one by one; UsageError above a limit."""
         return total
 
-    def close(self) -> None:  # noqa: B027
-        """Stop helper processes. They start again when needed."""
-
 
 def block_of_pairs(relevance: Relevance, references: References, captions: Rows, pooling: Pooling | None) -> Scores:
     """Score each of M reference sets against each of N captions by `pairs`: (M, N) float64."""

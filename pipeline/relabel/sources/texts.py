@@ -129,12 +129,8 @@ def score_texts(
     with temporary_folder() if folder is None else nullcontext(folder) as place:
         opened: dict[str, _Opened] = {}
         top = _open(label, corpus, place, runtime, sources, opened)
-        try:
-            scores, given = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
-            scores[given] = top.relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
-        finally:
-            for encoding in opened.values() if runtime.kept is None else ():
-                encoding.relevance.close()
+        scores, given = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
+        scores[given] = top.relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
         seconds = time.perf_counter() - started
         # The cost of a label is the same whether its encodings were made now, or by an earlier call.
         seconds += sum(encoding.manifest.provenance["seconds"] for encoding in opened.values() if not encoding.built)

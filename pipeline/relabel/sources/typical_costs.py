@@ -30,7 +30,7 @@ ENCODE = {
     "same_image": Cost(0, 0),
     "cbow": Cost(0.104, 409),
     "cider": Cost(0.028, 197),
-    "meteor": Cost(0.24, 24),
+    "meteor": Cost(0.2, 87),
     "sbert": Cost(0.986, 1_565),
     "spice": Cost(31.6, 65),
 }
@@ -38,7 +38,7 @@ ENCODE = {
 NEIGHBOURS = {"cider": Cost(0.187, 0, 3.5e-4), "sbert": Cost(0.12, 0, 1.2e-3)}
 LOOKUP = {"cbow": Cost(0.008, 400), "cider": Cost(0.023, 678), "sbert": Cost(0.019, 1_536)}
 FAISS = {"cbow": Cost(0.008, 416), "sbert": Cost(0.019, 1_552)}
-PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.127), "bert_sts": Cost(3.5)}
+PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.01), "bert_sts": Cost(3.5)}
 
 _MEASURED_AT_DEFAULT = ("model", "vectors", "weighting")  # parameters on which the cost depends
 _SAME_COST = ("word2vec",)  # GloVe's default width is word2vec's

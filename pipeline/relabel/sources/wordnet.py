@@ -1,4 +1,4 @@
-"""WordNet's synonym sets, read from METEOR's jar. SPICE matches words by them."""
+"""WordNet's synonym sets, read from METEOR's jar. METEOR and SPICE match words by them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]
         for form in forms.split():
             bases[form].append(base)
     return {word: sets.split() for word, sets in zip(synsets[::2], synsets[1::2], strict=True)}, bases
+
+
+def find_synsets(word: str, synsets: dict[str, list[str]], bases: dict[str, list[str]]) -> set[str]:
+    """Return the ids of the synonym sets of a word in lower case and of its base forms.
+
+    Base forms are listed as exceptions, or else derived from the word's ending. `synsets`, `bases`: of `read_wordnet`.
+    """
+    forms = (word, *(bases.get(word) or [find_base_form(word, synsets)]))
+    return {each for form in forms for each in synsets.get(form, ())}
 
 
 def find_base_form(word: str, words: dict[str, list[str]]) -> str:

@@ -12,7 +12,7 @@ from importlib.metadata import distributions, requires
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, pick_device
 from relabel.core.tables import align
 
 
@@ -41,7 +41,8 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
         ("tune", partial(_extra, "tune"), "`relabel tune word2vec` cannot run"),
         ("spice", partial(_extra, "spice"), "spice cannot parse captions"),
         ("gpu", _gpu, ""),
-        ("java", _java, "no PTB tokens and no meteor; `lower_split` works"),
+        ("dtype", _dtype, ""),
+        ("java", _java, "no PTB tokens, and `meteor` encodes no captions; `lower_split` works"),
         ("corenlp", partial(_corenlp, runtime.data), "spice cannot parse captions; existing encodings can be used"),
     ]
     results = []
@@ -94,9 +95,17 @@ def _faiss() -> str:
 
 
 def _gpu() -> str:
+    if pick_device("auto") == "cpu":
+        return "none: the CPU is used"
     import torch
 
-    return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else "none: the CPU is used"
+    return str(torch.cuda.get_device_name(0))
+
+
+def _dtype() -> str:
+    from relabel.sources.models.forward import fast_types
+
+    return f"faster than float32 on this CPU: {', '.join(fast_types()) or 'none'}"
 
 
 def _java() -> str:

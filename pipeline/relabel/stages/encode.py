@@ -12,6 +12,7 @@ from relabel.core.errors import CheckError, MissingError, PartialError, UsageErr
 from relabel.core.tables import plural
 from relabel.sources.base import GATE, INT8, Encoding
 from relabel.sources.relevance import Relevance
+from relabel.stages.ingest import corpus_warnings
 from relabel.stages.job import Job, Step, Values, label_values, make_steps
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, model_folder, tuned_model
@@ -128,15 +129,16 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
                 captions = plural(manifest.failed, "caption", "captions")
                 message = f"{captions} could not be encoded; first {row}: {reason}"
                 command = project.command("encode", label=label, split=split)
-                todo = f"Their labels are NaN. Run {command} with --retry-failed to try again, or set other parameters."
+                todo = f"Their labels are NaN. Run {command} with --retry-failed if the reason is gone."
                 errors.append((label, PartialError(message, where=str(folder), todo=todo)))
     return errors
 
 
 def label_warnings(project: Project, label: str, split: str) -> tuple[str, ...]:
-    """Return the warnings of an encoding, and of those that it is made of or gated by, each once."""
+    """Return the warnings of the captions, of an encoding, and of those that it is made of or gated by, each once."""
     folders = [project.folder("encodings", split, part) for part in project.config.with_parts(label)]
-    return tuple(dict.fromkeys(text for folder in folders for text in read_manifest(folder, "encoding").warnings))
+    found = [text for folder in folders for text in read_manifest(folder, "encoding").warnings]
+    return tuple(dict.fromkeys([*corpus_warnings(project), *found]))
 
 
 def open_label(project: Project, label: str, split: str, opened: dict[str, Relevance] | None = None) -> Relevance:

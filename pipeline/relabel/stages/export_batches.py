@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import cache, partial
 
 from relabel.core.types import Pooling
@@ -65,8 +64,7 @@ def export_batches(
     def fill(work: Work) -> None:
         size = batches().describe(typical_cost(PLAN, project.config.params(label)))
         project.runtime.progress.note(f"batches {name}: {size}")
-        with closing(batches().relevance):
-            make_steps(job, work, export_batches, label, split, name)
+        make_steps(job, work, export_batches, label, split, name)
 
     recipe = Recipe("batches", name, lambda: config, inputs, fill)
     job = export_job(project, label, split, recipe, lambda work: batches().steps(work))

@@ -17,7 +17,7 @@ from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import COLUMNS, matrix
 from relabel.judge.cxc_figures import NON_GT
 from relabel.sources.relevance import Relevance
-from relabel.stages.encode import open_label
+from relabel.stages.encode import label_warnings, open_label
 from relabel.stages.judged import judge, open_scores
 from relabel.stages.neighbours import neighbours
 from relabel.stages.project import Project
@@ -56,6 +56,7 @@ class FalseNegatives:
     `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
     `scores`: (P,) float64; relevance by the first label.
     `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
+    `warnings`: those of the labels, each with its name.
     """
 
     corpus: Corpus
@@ -66,6 +67,7 @@ class FalseNegatives:
     keys: NDArray[np.int64]
     scores: Scores
     cut: int
+    warnings: Sequence[str]
 
     @property
     def described(self) -> int:
@@ -123,27 +125,37 @@ def find_false_negatives(
     limit = threshold or find_threshold(project, names[0])
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
-    first, size, cut = relevance[names[0]], len(corpus), 0
+    first, size = relevance[names[0]], len(corpus)
+    ends = np.concatenate([matrix(near, "scores")[:, -1:] for near in table.tables(rows, ["scores"])])
+    # A list of all other captions lacks none.
+    cut = (ends >= limit.relevance).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
+    # The relevance of an image is that of one of its captions, and exact lists that end below the limit have all
+    # captions that reach it. Elsewhere, any neighbour may reach it.
+    exact = project.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
+    every = np.full(len(corpus.image_ids), not exact or first.pooling != "max")
+    every[corpus.image[rows][cut]] = True
     found, worth = [np.empty(0, np.int64)], [np.empty(0)]
     with project.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
         for near in table.tables(rows, COLUMNS):
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
             image = corpus.image[near["row"].to_numpy()].astype(np.int64)
             # One number per pair: several captions of an image may have a neighbour in common.
-            pairs = np.unique((image[:, None] * size + candidates)[~same])
+            possible = ~same & ((scores >= limit.relevance) | every[image][:, None])
+            pairs = np.unique((image[:, None] * size + candidates)[possible])
             relevances = first.pairs(*_sets(corpus, pairs))
             reached = relevances >= limit.relevance
             found.append(pairs[reached])
             worth.append(relevances[reached])
-            if scores.shape[1] < len(rows) - 1:
-                cut += int((scores[:, -1] >= limit.relevance).sum())
             bar.advance(len(near))
     # The captions of an image may lie in two tables.
     keys, places = np.unique(np.concatenate(found), return_index=True)
     scores = np.concatenate(worth)[places]
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
-    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], cut)
+    encoded = table.manifest.metadata["split"]
+    warnings = [f"{name}: {text}" for name in names for text in label_warnings(project, name, encoded)]
+    missing = int(cut.sum())
+    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], missing, warnings)
 
 
 def find_threshold(project: Project, label: str) -> Threshold:

@@ -7,12 +7,13 @@ from pathlib import Path
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import Corpus
 from relabel.corpus.build import RowIds
-from relabel.corpus.params import IngestParams
+from relabel.corpus.ingest import losses
+from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.corpus.preview import preview
 from relabel.corpus.readers import open_input
 from relabel.stages.job import Job
 from relabel.stages.project import Project
-from relabel.store.manifest import MANIFEST, Manifest
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 """Dataset to the files that are fetched for it if no path is given."""
@@ -61,6 +62,13 @@ def row_ids(project: Project, corpus: Corpus) -> list[RowIds]:
             "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
         )
     return corpus_ingest.row_ids(project.captions(), project.runtime, corpus)
+
+
+def corpus_warnings(project: Project) -> list[str]:
+    """Return the warnings of a corpus, and what was left out of captions that nobody has published."""
+    manifest = read_manifest(project.folder("corpus"), "corpus")
+    found = [] if project.namespace in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
+    return [*manifest.warnings, *(f"{title}: {text}" for title, text in found)]
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> Manifest:

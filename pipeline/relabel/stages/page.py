@@ -10,7 +10,7 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.evaluation_sets import set_names
 from relabel.export.base import ArtefactRef
-from relabel.page.captions import NEAREST, choose_captions
+from relabel.page.captions import choose_captions
 from relabel.page.render import OpenLabel, make_page
 from relabel.stages.correlate import Against, EvaluationResult
 from relabel.stages.encode import label_warnings
@@ -71,8 +71,6 @@ def page(project: Project, split: str, names: Sequence[str], against: Sequence[A
         if listed is not None and limit is not None:
             found = find_false_negatives(project, [listed], split, limit).table(_LISTED)
         text = make_page(title, captions, opened, scores, report, found, project.runtime, work)
-        for one in opened.values():
-            one.relevance.close()
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 
@@ -82,11 +80,9 @@ def page(project: Project, split: str, names: Sequence[str], against: Sequence[A
 
 def _neighbours(project: Project, label: str, split: str) -> Job | None:
     """Return the job of a label's exact neighbours of the split's captions, if they are there and up to date."""
-    params = project.config.neighbours
-    if params.index is not None or params.k < NEAREST:
-        return None
     with suppress(MissingError, CheckError):
-        if (job := existing_neighbours(project, label, split)) is not None:
+        job = existing_neighbours(project, label, split)
+        if job is not None and project.config.neighbours.index is None:
             job.open()
             return job
     return None

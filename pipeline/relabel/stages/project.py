@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import MissingError, UsageError, choices
+from relabel.core.errors import MissingError, UsageError
 from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
@@ -106,7 +106,7 @@ class Project:
         if not (folder / MANIFEST).exists():
             todo = f"Make it with {command}."
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
-                todo = f"{choices(dataset, ingested)} {todo}"
+                todo = f"Name a dataset with --dataset: {', '.join(ingested)}. {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
         from relabel.stages.ingest import check_captions, row_ids
 

@@ -17,7 +17,7 @@ from relabel.sources.base import Capability
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
 from relabel.stages.costs import PREDICTED, Basis, predict
-from relabel.stages.ingest import FETCHED, preview_captions
+from relabel.stages.ingest import FETCHED, corpus_warnings, preview_captions
 from relabel.stages.job import Step
 from relabel.stages.judged import label_steps
 from relabel.stages.page import FILE, page
@@ -48,14 +48,17 @@ def run(
     """
     project.check_labels(labels)
     stages.fetch_and_ingest(project, mirror)
+    of_captions = [(project.config.ingest.dataset, text) for text in corpus_warnings(project)]
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
     results = {}
     for part in project.label_splits(split):
         with project.runtime.progress.artefacts(len(_split_steps(project, part, labels, exports))):
             results[part] = _run_split(project, part, labels, exports)
     if len(results) == 1:
-        return next(iter(results.values()))
-    merged = EvaluationResult(project)
+        result = next(iter(results.values()))
+        result.warnings[:0] = of_captions
+        return result
+    merged = EvaluationResult(project, warnings=of_captions)
     for part, result in results.items():
         # One split at most is judged, and has tables and rates of its labels: val, where the captions have no test.
         if result.report.tables:

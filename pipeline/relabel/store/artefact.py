@@ -38,7 +38,7 @@ WORK = ".work"
 GITIGNORE = ".gitignore"
 """Name of a file that DVC writes beside artefacts."""
 _OLD = ".old"
-_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence_transformers", "faiss", "numba")
+_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence_transformers", "openvino", "faiss", "numba")
 """Libraries whose versions a manifest records, if the process that collected the files had them loaded."""
 # torch's writer reports the position in the archive and drops the reason of the system.
 _FULL_DISK = (*map(os.strerror, FULL), "PytorchStreamWriter failed", "inline_container.cc")

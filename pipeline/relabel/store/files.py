@@ -32,8 +32,8 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
 
     The file is read again if its size, or the time of its last change, is another.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / "sha256"
-    known = cache / hashlib.sha256(f"{path.absolute()} {name}".encode(errors="surrogateescape")).hexdigest()
+    key = f"{path.absolute()} {name}".encode(errors="surrogateescape")
+    known = cache_folder("sha256") / hashlib.sha256(key).hexdigest()
     with suppress(OSError, ValueError):
         recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
         if recorded == _state(path.stat()) and len(bytes.fromhex(sha256)) == 32:
@@ -50,6 +50,11 @@ def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name:
         with suppress(OSError):
             write_text(known, f"{_state(now)} {sha256}")
     return sha256
+
+
+def cache_folder(name: str) -> Path:
+    """Return a folder of the user's cache; what it holds can be computed again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / name
 
 
 def _state(now: os.stat_result) -> str:

@@ -55,7 +55,6 @@ def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -
     number).
     """
     keep = best.numbers.shape[1]
-    old_numbers, old_scores = np.empty(keep, np.int32), np.empty(keep)
     for i in range(len(offsets) - 1):
         row, new, stop = first + i, offsets[i], offsets[i + 1]
         count, old = best.sizes[row], 0
@@ -63,7 +62,7 @@ def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -
         if new == stop or (count == keep and scores[new] < best.scores[row, keep - 1]):
             continue
         # Copy the old entries, since their row is overwritten from its beginning.
-        old_numbers[:count], old_scores[:count] = best.numbers[row, :count], best.scores[row, :count]
+        old_numbers, old_scores = best.numbers[row, :count].copy(), best.scores[row, :count].copy()
         n = 0
         while n < keep and (old < count or new < stop):
             # The next entry is the better of the two heads by (-score, number).

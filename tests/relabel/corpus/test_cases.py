@@ -217,6 +217,15 @@ def test_other_names_of_splits_are_listed_and_can_be_mapped(tmp_path: Path) -> N
     refused(path, "unknown split ''", "'train' 1, '' 1", """ingest.split_names={"": val}'""")
 
 
+def test_splits_that_datasets_names_are_mapped_or_named(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    parts = {name: datasets.Dataset.from_dict({"image": [name], "text": ["x"]}) for name in ("learn", "exam")}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "d")
+    refused(tmp_path / "d", "unknown splits: exam, learn", "ingest.split_names={exam: val}")
+    found = read(tmp_path / "d", split_names={"learn": "train", "exam": "test"})
+    assert {caption.image_id: caption.split for caption in found} == {"d:learn": "train", "d:exam": "test"}
+
+
 # 09
 
 

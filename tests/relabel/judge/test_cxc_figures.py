@@ -18,7 +18,8 @@ from relabel.core.numeric.statistics import kendall, pearson, round_relative, sp
 from relabel.corpus import Corpus
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import score_cxc
-from relabel.judge.cxc_figures import PairScores, compare, sampled_spearman
+from relabel.judge.cxc_figures import PairScores, compare
+from relabel.judge.rank_bootstrap import sampled_spearman
 from relabel.judge.report import Judged, JudgedLabel
 from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImageRelevance

@@ -54,7 +54,7 @@ def label_of(source: str, name: str | None = None, own_model: bool = False, **ch
         ("cider", {"df": "train"}, "all", None),
         ("cider", {"sigma": 5.0}, "all", None),
         ("cider", {"pooling": "max"}, "all", None),
-        ("meteor", {"heap": "1G", "processes": 1}, "all", 0.757),
+        ("meteor", {}, "all", 0.757),
         ("spice", {}, "all", 0.729),
         ("spice", {}, "c2i_intrasim", 0.536),
         ("spice", {"text": "ptb"}, "all", 0.728),

@@ -1,4 +1,4 @@
-"""Contract: the nearest captions of a page equal a sort of all its pairs by (-score, row)."""
+"""Contract: the nearest captions of a page equal a sort of all its pairs by (-score, row), searched or from a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from relabel import stages
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.page.captions import NEAREST, choose_captions, search
+from relabel.export.base import ArtefactRef
+from relabel.page.captions import NEAREST, choose_captions, read_table, search
 from relabel.stages import Project
 from relabel.store.workdir import Work
 
@@ -31,3 +32,18 @@ def test_a_search_equals_a_sort_of_all_pairs(
     assert nearest.candidate.tolist() == order.ravel().tolist()
     expected = np.take_along_axis(scores, order, axis=1).ravel()
     assert nearest.score == pytest.approx(expected, abs=1.1e-3)  # searches return float32, and pages three decimals
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+@pytest.mark.parametrize(("most", "nearest"), [(1_000, 3), (200, 1), (200, 8)])
+def test_a_table_gives_what_a_search_finds(
+    label: str, most: int, nearest: int, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relabel.page.captions.NEAREST", nearest)  # the tables of the project list eight
+    corpus, relevance = small_project.corpus, stages.open_label(small_project, label, "all")
+    captions = choose_captions(corpus, range(len(corpus)), most)
+    found = read_table(ArtefactRef.of(stages.neighbours(small_project, label, "all")), captions)
+    assert (found is None) == (nearest == 8)
+    expected = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
+    for column, values in zip(found or expected, expected, strict=True):
+        assert np.array_equal(column, values)

@@ -430,6 +430,11 @@ class Lookup:
         """Whether caption ids are made of image and position."""
         return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
 
+    def samples(self, pooling: Pooling | None = None) -> list[dict[str, Any]]:
+        """Return caption_id, image_id, position and text of each caption that has labels (see `captions`)."""
+        found: list[dict[str, Any]] = self.table().take(self.captions(pooling).rows - self.rows.start).to_pylist()
+        return found
+
     def table(self) -> pyarrow.Table:
         """Return caption_id, image_id, position and text of all captions, by row: a table of Arrow.
 

@@ -61,6 +61,8 @@ _KARPATHY: dict[str, tuple[str, str | None]] = {
     "flickr30k": ("flickr30k", None),
 }
 """Dataset to the dataset manifest and file of its captions. None takes the first alternative that exists."""
+_SPLITS = "dataset_dict.json"
+"""File of Hugging Face `datasets` beside a folder per split."""
 _FIXED = {"karpathy": KARPATHY, "scan": SCAN}
 _READ: dict[str, tuple[str, ...]] = {"karpathy": (), "scan": ("ids", "captions_per_image")}
 """Format to its columns, and to its parameters. Its files are opened when captions are read, and not by every stage."""
@@ -360,7 +362,12 @@ def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Sp
 def _splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) -> dict[Path, Split]:
     """Return the split in the name of each file; none if no name tells one."""
     splits = {file: split for file in files if (split := split_of_name(file, root, params.split_names)) is not None}
-    if splits and (without := [file for file in files if file not in splits]):
+    without = [file for file in files if file not in splits]
+    if without and (root / _SPLITS).is_file():
+        names = sorted({file.relative_to(root).parts[0] for file in without})
+        todo = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or all to one split with --in-split."
+        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), todo=todo)
+    if splits and without:
         message = f"{_name(without[0], root)} names no split, and {_name(next(iter(splits)), root)} does"
         todo = "Give --in-split, or map the names of others, as in --set 'ingest.split_names={NAME: val}'."
         raise UsageError(message, where=str(root), todo=todo)

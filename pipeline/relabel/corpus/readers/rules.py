@@ -119,7 +119,7 @@ class Rules:
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
             name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
-            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or give --in-split for all."
+            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or all to one split with --in-split."
             raise CheckError(
                 f"unknown split {unknown[0]!r}; there are {there}",
                 where=str(self.params.path or self.params.dataset),

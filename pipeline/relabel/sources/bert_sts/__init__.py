@@ -96,7 +96,7 @@ class BertSts(Source[BertStsParams]):
         scorer = self._scorer(files, runtime)
         work.metadata |= {"model": files.name, "max_length": scorer.limit}
         work.metadata |= {"output": scorer.output, "scale": scorer.scale}
-        work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "left_out")}
+        work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "dtype", "left_out")}
         work.provenance["model"] = files.record()
         work.metadata |= self.params.model_dump(include={"gate", "orders", "dtype"})
         work.metadata["threshold"] = self._threshold(runtime)

@@ -22,7 +22,7 @@ from relabel.core.parsing import read_json
 from relabel.core.runtime import Runtime, ignore_progress, pick_device
 from relabel.sources.bert_sts.params import BertStsParams, Output
 from relabel.sources.models.checks import read_modules
-from relabel.sources.models.forward import PROBES, Features, Forward, pick_forward, products
+from relabel.sources.models.forward import PROBES, Features, Forward, pick_forward, product_type, products
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
 from relabel.sources.models.reading import Reading, Vocabulary
 
@@ -42,7 +42,8 @@ class PairScorer:
     def __init__(self, folder: Path, params: BertStsParams, runtime: Runtime) -> None:
         classifier = _check_labels(folder)
         self._images = params.images is not None
-        self.device, self.dtype, self.folder = pick_device(runtime.device), params.dtype, folder
+        self.device, self.folder = pick_device(runtime.device), folder
+        self.dtype = product_type(params.dtype, self.device)
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
         # Older versions of sentence-transformers read texts alone, and have no such property.
@@ -95,7 +96,7 @@ class PairScorer:
         with quiet():
             empty, *tokens = tokenizer(["", *texts], verbose=False)["input_ids"]
         truncated = np.array([len(ids) > (self.limit or _NO_LIMIT) for ids in tokens])
-        return Vocabulary(tokenizer, empty).read(tokens, truncated)
+        return Vocabulary(tokenizer.backend_tokenizer, tokenizer.unk_token_id, empty).read(tokens, truncated)
 
     def _outputs(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float32]:
         """Return the outputs of the model for P pairs, (P, 1)."""

@@ -26,7 +26,8 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets import locate
 from relabel.datasets.evaluation_sets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.models.loading import fast_type, load_from_folder, positions_of, quiet, save_model
+from relabel.sources.models.forward import product_type
+from relabel.sources.models.loading import load_from_folder, positions_of, quiet, save_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
@@ -85,7 +86,7 @@ def train(
     from transformers import get_linear_schedule_with_warmup
 
     device = pick_device(runtime.device)
-    precision = fast_type(device)
+    precision = product_type("bfloat16", device)
     # The layers of the head are drawn when the model is loaded.
     torch.manual_seed(params.seed)
     # In bfloat16, torch's fused attention runs backward several times slower on a CPU.

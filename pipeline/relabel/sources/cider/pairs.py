@@ -66,7 +66,10 @@ def enter_set(rows: I4, refs: Features, table: SetTable) -> None:
     table.bucket[:] = -1
     slot = 0
     for r in range(len(rows)):
-        table.bigrams[r], table.inverse[r] = refs.bigrams[rows[r]], refs.inverse[rows[r]]
+        table.bigrams[r] = refs.bigrams[rows[r]]
+        # A loop compiles faster than rows: numba compiles a message for shapes that differ.
+        for order in range(table.inverse.shape[1]):
+            table.inverse[r, order] = refs.inverse[rows[r], order]
         for e in range(refs.indptr[rows[r]], refs.indptr[rows[r] + 1]):
             at = refs.ids[e] & (len(table.bucket) - 1)
             table.ids[slot], table.counts[slot], table.reference[slot] = refs.ids[e], refs.counts[e], r

@@ -239,7 +239,8 @@ def search(
             if rest >= cut:
                 # Candidates that hold only remaining terms, or none, may be among the k best.
                 count = len(sums.value)
-                sums.met[:count] = np.arange(count)
+                for p in range(count):
+                    sums.met[p] = p
             found = _find(cut, above, rest, count, itself, index, sums)
             scores = np.empty(len(found))
             score_candidates(len(rows), table, index.positions[found], refs, weighting, pooling, scores)

@@ -132,8 +132,3 @@ class FuseRelevance(Relevance):
             for name, head in self.model.heads.items()
         }
         return LookupArrays("others", "float64", self.failed, params={"fuse": {"parts": parts, "heads": heads}})
-
-    @override
-    def close(self) -> None:
-        for part in self.parts.values():
-            part.close()

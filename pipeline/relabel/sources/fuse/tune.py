@@ -158,7 +158,6 @@ def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, run
                 columns = compute_features({label: relevance}, own, references, captions, block=False)
                 found.append(np.stack(list(columns), axis=1))
                 bar.advance(len(human))
-        relevance.close()
         values.append(np.stack(found, axis=1))
     return Sample(tuple(features), np.concatenate(values, axis=2), human.score / 5, images, np.array(human.method))
 

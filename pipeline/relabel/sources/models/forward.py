@@ -11,19 +11,21 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
+from relabel.core.errors import CheckError
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.models.loading import first_line
-from relabel_train.tensors import full_float32
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Features = Mapping[str, Sequence[Sequence[int]]]
 """Inputs of a transformer by name, such as `input_ids`: the tokens of each text."""
@@ -52,7 +54,6 @@ def pick_forward(
     expected: Outputs,
     dtype: str,
     runtime: Runtime,
-    int8: Any = None,
 ) -> tuple[Forward | None, str, list[str]]:
     """Return the fastest forward pass that gives a model's own outputs, its name, and why faster ones do not.
 
@@ -60,30 +61,53 @@ def pick_forward(
 
     `module`: returns the model, which maps `names`, (B, L) int64 each, to (B, D). `probes`: returns the inputs of a few
     texts. `expected`: the outputs of the model's own code for them; an output may differ by a part of its norm, or of 1
-    if that is larger. `int8`: the model of OpenVINO for this type.
+    if that is larger.
     """
     device, left_out = pick_device(runtime.device), list[str]()
-    backends = {"openvino": device == "cpu", "torch": dtype != "int8"}
-    for name in (name for name, possible in backends.items() if possible):
+    for name in ("openvino", "torch") if device == "cpu" else ("torch",):
         try:
             if name == "openvino":
-                forward = openvino_forward(int8 or convert(module(), names), dtype, runtime.threads)
+                forward = openvino_forward(convert(module(), names), dtype, runtime.threads)
             else:
                 forward = torch_forward(module(), device, dtype, runtime.threads)
-            outputs = forward(probes(), ignore_progress)
+            check_outputs(forward, probes(), expected, dtype)
         except Exception as error:  # openvino is missing, or cannot convert the model, or it needs other inputs
             left_out.append(f"{name}: {first_line(error)}")
             continue
-        scale = np.maximum(1, np.linalg.norm(expected, axis=1))
-        difference = float(np.max(np.linalg.norm(outputs - expected, axis=1) / scale))
-        if difference < _TOLERANCE[dtype]:
-            return forward, name, left_out
-        left_out.append(f"{name}: an output is off by {difference:.2g}")
+        return forward, name, left_out
     return None, "sentence-transformers", left_out
+
+
+def check_outputs(forward: Forward, probes: Features, expected: Outputs, dtype: str) -> None:
+    """Raise CheckError if a forward pass differs from the outputs of the model's own code for the probes."""
+    scale = np.maximum(1, np.linalg.norm(expected, axis=1))
+    difference = float(np.max(np.linalg.norm(forward(probes, ignore_progress) - expected, axis=1) / scale))
+    if not difference < _TOLERANCE[dtype]:
+        raise CheckError(f"an output is off by {difference:.2g}", todo="Use dtype float32.")
+
+
+def product_type(dtype: str, device: str) -> str:
+    """Return the type in which products are computed: float32 instead of a bfloat16 that is not faster."""
+    return "float32" if dtype == "bfloat16" and device == "cpu" and dtype not in fast_types() else dtype
+
+
+@cache
+def fast_types() -> list[str]:
+    """Return the types that this processor multiplies faster than float32.
+
+    bfloat16 is one with AMX, and on AMD with AVX-512 bf16: without AMX, Intel processors multiply it at half the rate
+    of float32. int8 is one with VNNI.
+    """
+    text = ""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    bfloat16 = "amx_bf16" in text or ("AuthenticAMD" in text and "avx512_bf16" in text)
+    return ["bfloat16"] * bfloat16 + ["int8"] * ("vnni" in text)
 
 
 def torch_forward(model: nn.Module, device: str, dtype: str, threads: int) -> Forward:
     """Run a model of torch."""
+    import torch
 
     def forward(features: Features, advance: Advance) -> Outputs:
         outputs: dict[int, Outputs] = {}
@@ -100,8 +124,8 @@ def torch_forward(model: nn.Module, device: str, dtype: str, threads: int) -> Fo
     return forward
 
 
-def openvino_forward(model: Any, dtype: str, threads: int) -> Forward:
-    """Compile a model of OpenVINO, with one stream per thread."""
+def openvino_forward(model: Any | Path, dtype: str, threads: int) -> Forward:
+    """Compile a model of OpenVINO, or one that was saved to a file, with one stream per thread."""
     # Without a hint, OpenVINO takes bfloat16 where the processor has it.
     options = {"INFERENCE_PRECISION_HINT": _HINTS[dtype], "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
     queue = import_openvino().AsyncInferQueue(openvino_core().compile_model(model, "CPU", options), threads)
@@ -126,6 +150,10 @@ def openvino_forward(model: Any, dtype: str, threads: int) -> Forward:
 @contextmanager
 def products(device: str, dtype: str, threads: int) -> Iterator[None]:
     """Compute torch's matrix products in bfloat16, or in complete float32, on a number of threads."""
+    import torch
+
+    from relabel_train.tensors import full_float32
+
     mixed = torch.autocast(device, torch.bfloat16) if dtype == "bfloat16" else nullcontext()
     with full_float32(), mixed, inner_threads(threads):
         yield
@@ -133,6 +161,8 @@ def products(device: str, dtype: str, threads: int) -> Iterator[None]:
 
 def convert(model: nn.Module, names: Sequence[str]) -> Any:
     """Convert a model of torch, whose arguments are `names`, (B, L) int64 each, into one of OpenVINO."""
+    import torch
+
     example = {name: torch.ones((2, 8), dtype=torch.int64) for name in names}
     # Tracing warns of each branch that the example decides; a comparison with torch finds those that matter.
     with torch.inference_mode(), warnings.catch_warnings(action="ignore"):

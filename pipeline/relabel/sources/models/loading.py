@@ -18,6 +18,7 @@ from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from tokenizers import Tokenizer
 
 
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
@@ -57,6 +58,21 @@ def length_limit(model: SentenceTransformer) -> int | None:
     limit = model.max_seq_length
     # Some tokenizers have 1e30, which means none.
     return int(limit) if limit is not None and limit < 1e6 else None
+
+
+def copy_tokenizer(model: SentenceTransformer) -> Tokenizer | None:
+    """Return a copy of a model's tokenizer that truncates as the model does; None if it is not of `tokenizers`."""
+    from tokenizers import Tokenizer
+
+    own: Any = model.tokenizer
+    if not getattr(own, "is_fast", False):
+        return None
+    tokenizer = Tokenizer.from_str(own.backend_tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if limit := length_limit(model):
+        tokenizer.enable_truncation(limit, direction=own.truncation_side)
+    return tokenizer
 
 
 def default_prompt(model: SentenceTransformer) -> str:
@@ -104,17 +120,6 @@ def positions_of(model: SentenceTransformer) -> int | None:
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return None
-
-
-def fast_type(device: str) -> Literal["float32", "bfloat16"]:
-    """Return the type of products in training: bfloat16 if the hardware multiplies it."""
-    import torch
-
-    if device == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    # A private function of torch, which other versions may lack.
-    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return "bfloat16" if supported() else "float32"
 
 
 def save_model(save: Callable[[Path], object], work: Work) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.tables import plural
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
 """Model for captions in other languages than English, which sentence-transformers loads by this name."""
@@ -50,10 +53,15 @@ class Reading(NamedTuple):
 
 
 class Vocabulary:
-    """The vocabulary of a tokenizer of transformers. `empty`: tokens of an empty text: special ones and the prompt."""
+    """The vocabulary of a tokenizer of the library `tokenizers`.
 
-    def __init__(self, tokenizer: Any, empty: Sequence[int]) -> None:
-        pieces, special, unknown = tokenizer.get_vocab(), {*tokenizer.all_special_ids}, tokenizer.unk_token_id
+    `unknown`: id of the token for what the vocabulary lacks. `empty`: tokens of an empty text: special ones and the
+    prompt.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, unknown: int | None, empty: Sequence[int]) -> None:
+        pieces = tokenizer.get_vocab()
+        special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         # Rows: unknown tokens, single letters inside words, and pieces with a letter or digit.
         self._kinds = np.zeros((3, max(pieces.values()) + 1), bool)
         self._kinds[:, [*pieces.values()]] = np.array(

@@ -34,14 +34,14 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.reading import MULTILINGUAL, Reading
-from relabel.sources.sbert.quantize import KIND, MODEL, WEIGHTS, int8_recipe
+from relabel.sources.sbert.quantize import KIND, WEIGHTS, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import read_manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
-    from relabel.sources.models.encoder import SentenceEncoder
+    from relabel.sources.models.embeddings import Encoder
 
 
 _NOT_FINITE, _UNREADABLE = "the model gives no finite vector", "the model knows no word of it"
@@ -49,7 +49,7 @@ TUNED = "tuned"
 """Name of the model that `relabel tune sbert` makes."""
 
 
-def _encode_text(encoder: SentenceEncoder, text: str) -> NDArray[np.float32]:
+def _encode_text(encoder: Encoder, text: str) -> NDArray[np.float32]:
     """Return the (D,) unit vector of a new text; raise UsageError if the model cannot read it."""
     vectors, reading = encoder.encode([text])
     if reading.unreadable[0]:
@@ -129,7 +129,7 @@ class Sbert(VectorSource[SbertParams]):
         work.metadata |= {name: getattr(encoder, name) for name in ("width", "prompt", "max_length")}
         work.metadata |= {name: int(getattr(reading, name).sum()) for name in ("tokens", "unknown", "truncated")}
         work.metadata |= {"model": files.name, "warnings": [*reading.warnings(*about)]}
-        work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "left_out")}
+        work.provenance |= {name: getattr(encoder, name) for name in ("backend", "device", "dtype", "left_out")}
         work.provenance["model"] = files.record()
 
     @override
@@ -161,15 +161,15 @@ class Sbert(VectorSource[SbertParams]):
         """Return the recipe of the int8 model. One that another dataset has calibrated is used as it is."""
         return int8_recipe(self._files(runtime), self.params.prompt, self.params.max_length, corpus, dataset, runtime)
 
-    def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
+    def _encoder(self, files: ModelFiles, runtime: Runtime) -> Encoder:
         """Load the model."""
-        from relabel.sources.models.encoder import SentenceEncoder
-        from relabel.sources.models.forward import openvino_core
+        from relabel.sources.models.embeddings import SavedEncoder, load_encoder
 
-        p, folder = self.params, self.int8_folder(runtime.data)
+        p = self.params
 
-        def load() -> SentenceEncoder:
-            quantized = openvino_core().read_model(folder / MODEL) if p.dtype == INT8 else None
-            return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime, quantized)
+        def load() -> Encoder:
+            if p.dtype == INT8:
+                return SavedEncoder(self.int8_folder(runtime.data), INT8, runtime)
+            return load_encoder(files, p.prompt, p.max_length, p.dtype, runtime)
 
         return runtime.keep(p.model_dump_json(), load)

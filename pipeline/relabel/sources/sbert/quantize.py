@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 from contextlib import redirect_stdout, suppress
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
+from relabel.sources.base import INT8
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.models.loading import save_model
 from relabel.sources.sbert.tune_data import Pairs, read_judged_pairs, texts_of
@@ -25,7 +27,7 @@ from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
 
 KIND = "int8_encoder"
-MODEL, WEIGHTS = "model.xml", "model.bin"
+WEIGHTS = "model.bin"
 _CAPTIONS = 300  # nncf's recommendation; more did not raise a cosine
 _PAIRS = 2000  # judged pairs of each task of CxC
 _LEAST_COSINE = 0.997  # mean over the sample, of captions that nobody has judged
@@ -44,20 +46,22 @@ def int8_recipe(
     config = {"prompt": prompt, "max_length": max_length, "method": method}
 
     def fill(work: Work) -> None:
+        from relabel.sources.models.embeddings import SavedEncoder
         from relabel.sources.models.encoder import SentenceEncoder
-        from relabel.sources.models.forward import import_openvino
 
         encoder = SentenceEncoder(files.folder, prompt, max_length, "float32", runtime)
-        if encoder.backend != "openvino":
-            raise UsageError(f"{files.name} cannot run in int8 ({'; '.join(encoder.left_out)})", todo=_TODO)
         # A small corpus is taken whole.
         rows = np.sort(np.random.default_rng(0).permutation(len(corpus))[:_CAPTIONS])
         texts = [corpus.texts[row] for row in rows.tolist()]
         model = quantize_model(encoder.convert(), encoder.tokens(texts)[0])
-        int8 = SentenceEncoder(files.folder, prompt, max_length, "int8", runtime, model)
-        work.metadata |= {"calibrated_on": dataset} | _check(encoder, int8, texts, corpus, files.name)
+
+        def save(folder: Path) -> None:
+            encoder.save(folder, model)
+            int8 = SavedEncoder(folder, INT8, runtime)
+            work.metadata |= {"calibrated_on": dataset} | _check(encoder, int8, texts, corpus, files.name)
+
         work.provenance["model"] = files.record()
-        save_model(lambda folder: import_openvino().save_model(model, folder / MODEL, compress_to_fp16=False), work)
+        save_model(save, work)
 
     return Recipe(KIND, f"{files.name} in int8", lambda: config, {"base": files.sha256}, fill)
 

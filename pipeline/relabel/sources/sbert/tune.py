@@ -42,7 +42,8 @@ from relabel.core.runtime import Progress, ProgressBar, Runtime, pick_device
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.models.loading import default_prompt, fast_type, load_model, quiet, save_model
+from relabel.sources.models.forward import product_type
+from relabel.sources.models.loading import default_prompt, load_model, quiet, save_model
 from relabel.sources.sbert import tune_data
 from relabel.sources.sbert.tune_data import OTHER_IMAGES, Batch, JudgedPairs, Numbers, Pairs, SentenceSet, correlations
 from relabel.store.artefact import Inputs, Recipe
@@ -167,7 +168,7 @@ class UpperLayers:
         import torch
 
         self.device = pick_device(runtime.device)
-        self.dtype = dtype or fast_type(self.device)
+        self.dtype = dtype or product_type("bfloat16", self.device)
         self._type = getattr(torch, self.dtype)
         self._autocast = partial(torch.autocast, self.device, self._type, enabled=self.dtype != "float32")
         self.model = load_model(folder, self.device, None).requires_grad_(False)

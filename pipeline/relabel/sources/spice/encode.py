@@ -19,7 +19,7 @@ from relabel.core.runtime import Progress
 from relabel.sources.shards import Shards, mark_failed
 from relabel.sources.spice.parse_cache import CachedParser
 from relabel.sources.spice.parser import ParseFailure
-from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
+from relabel.sources.wordnet import find_meteor_jar, find_synsets, read_wordnet
 from relabel.store.workdir import Step, Steps, Work, table_task
 
 SHARD = 2000
@@ -70,8 +70,7 @@ def collapsed(text: str) -> str:
 def words_table(words: Iterable[str], jar: Path) -> pa.Table:
     """Look up the synonym sets of words.
 
-    The sets of a word are its own and those of its base forms. Base forms are listed in METEOR's table of exceptions,
-    or else derived from the word's ending. The words of a phrase are joined by `_`, as in WordNet.
+    The words of a phrase are joined by `_`, as in WordNet.
 
     `words`: repeats allowed. `jar`: METEOR's jar. Returns pyarrow.Table: word string, ascending; synsets list<int32>,
     WordNet's numbers, ascending.
@@ -81,8 +80,7 @@ def words_table(words: Iterable[str], jar: Path) -> pa.Table:
     synsets = []
     for word in distinct:
         key = word.strip(_TRIMMED).lower().replace(" ", "_")
-        forms = (key, *(bases.get(key) or [find_base_form(key, sets)]))
-        synsets.append(sorted({int(s) for form in forms for s in sets.get(form, ())}))
+        synsets.append(sorted(map(int, find_synsets(key, sets, bases))))
     return pa.table({"word": pa.array(distinct, pa.string()), "synsets": pa.array(synsets, pa.list_(pa.int32()))})
 
 

@@ -6,6 +6,7 @@ leave one that no signal ends.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +78,65 @@ def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_model: Any, mo
             assert subject.backend == "torch"
             assert reason in subject.left_out[0]
             assert distance(subject, make_model()) < tolerance
-    with pytest.raises(UsageError, match="no int8"):
-        encoder(make_model(), "int8")
+    with pytest.raises(UsageError, match="No module named 'openvino'"):
+        subject.convert()
+
+
+WITHOUT_TORCH = """
+import sys
+from pathlib import Path
+import numpy as np
+from relabel.core.runtime import Runtime
+from relabel.sources.models.embeddings import load_encoder
+from relabel.sources.models.files import find_model
+
+model, vectors, texts = find_model(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+encoder = load_encoder(model, None, 8, "float32", Runtime(device="cpu", threads=1))
+np.save(vectors, encoder.encode(texts).vectors)
+print(encoder.encode(texts).reading.truncated.tolist(), "torch" in sys.modules or "transformers" in sys.modules)
+"""
+
+
+def test_a_saved_model_loads_without_torch(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, texts = tmp_path / "model", ["two dogs", "a cat " * 9]
+    shutil.copytree(make_model("bert", prompts={"short": "A: "}, default_prompt_name="short"), folder)
+
+    def load(number: int) -> str:
+        command = [sys.executable, "-c", WITHOUT_TORCH, str(folder), str(tmp_path / f"{number}.npy"), *texts]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert [load(number) for number in (0, 1)] == ["[False, True] True", "[False, True] False"]
+    first, second = (np.load(tmp_path / f"{number}.npy") for number in (0, 1))
+    np.testing.assert_array_equal(first, second)
+    expected = encoder(folder, max_length=8, threads=1).encode(texts).vectors
+    np.testing.assert_allclose(first, expected, atol=1e-6)
+    # Files that do not give the model's own outputs are not used, and another model is not looked up in them.
+    for path in (tmp_path / "cache/relabel/encoders").glob("*/probes.npy"):
+        np.save(path, -np.load(path))
+    assert load(2) == "[False, True] True"
+    shutil.copytree(make_model("bert", seed=1), folder, dirs_exist_ok=True)
+    assert load(3) == "[False, True] True"
+    assert np.abs(np.load(tmp_path / "3.npy") - first).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("processor", "dtype"),
+    [
+        ("vendor_id: GenuineIntel\nflags: avx512f avx512_bf16", "float32"),
+        ("vendor_id: GenuineIntel\nflags: avx512f avx512_bf16 amx_bf16", "bfloat16"),
+        ("vendor_id: AuthenticAMD\nflags: avx512f avx512_bf16", "bfloat16"),
+        ("vendor_id: AuthenticAMD\nflags: avx2", "float32"),
+    ],
+)
+def test_bfloat16_is_computed_where_it_is_faster(
+    processor: str, dtype: str, make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: processor)
+    fast = forward.fast_types.__wrapped__()
+    monkeypatch.undo()
+    monkeypatch.setattr(forward, "fast_types", lambda: fast)
+    assert encoder(make_model(), "bfloat16").dtype == dtype
 
 
 def test_prompts(make_model: Any) -> None:
@@ -126,6 +184,7 @@ SCRIPT = """
 import gc, importlib.util, signal, socket, subprocess, sys
 from pathlib import Path
 from relabel.core.runtime import Runtime
+from relabel.sources.models.embeddings import SavedEncoder
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert.quantize import quantize_model
 
@@ -143,15 +202,17 @@ while models:
     gc.collect()
 subprocess.run([sys.executable, "-c", ""], check=True)
 encoder = SentenceEncoder(folder, None, None, "float32", runtime)
-model = quantize_model(encoder.convert(), encoder.tokens(texts)[0])
-assert SentenceEncoder(folder, None, None, "int8", runtime, model).encode(texts).vectors.shape == (2, 384)
+model, saved = quantize_model(encoder.convert(), encoder.tokens(texts)[0]), Path(sys.argv[2])
+encoder.save(saved, model)
+assert SavedEncoder(saved, "int8", runtime).encode(texts).vectors.shape == (2, 384)
 assert sys.modules["openvino_telemetry"] is None
 """
 
 
 @pytest.mark.slow
-def test_a_process_opens_no_connection_and_survives_models_that_are_freed(minilm: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT, str(minilm)], capture_output=True, text=True, check=False)
+def test_a_process_opens_no_connection_and_survives_models_that_are_freed(minilm: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(minilm), str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
 
 

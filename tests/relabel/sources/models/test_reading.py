@@ -37,7 +37,9 @@ def with_bytes() -> Any:
 
 def read(tokenizer: Any, prompt: str = "") -> Reading:
     empty, *tokens = tokenizer([prompt + text for text in ("", *TEXTS)])["input_ids"]
-    return Vocabulary(tokenizer, empty).read(tokens, np.zeros(len(tokens), bool))
+    return Vocabulary(tokenizer.backend_tokenizer, tokenizer.unk_token_id, empty).read(
+        tokens, np.zeros(len(tokens), bool)
+    )
 
 
 @pytest.mark.parametrize("prompt", ["", "a caption: "])

@@ -22,6 +22,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.judge.cxc import score_at_once
 from relabel.sources.cosine import VectorRelevance
+from relabel.sources.models.embeddings import Encoder
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams, quantize
 from relabel.store.artefact import build
@@ -57,16 +58,16 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
 
 
 def test_failed_rows_and_another_model(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, model, failed = SentenceEncoder.encode, tmp_path / "model", np.array(["bike" in text for text in TEXTS])
+    plain, model, failed = Encoder.encode, tmp_path / "model", np.array(["bike" in text for text in TEXTS])
 
-    def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
+    def broken(self: Encoder, texts: list[str], *rest: Any) -> Any:
         vectors = plain(self, texts, *rest)
         vectors.vectors[["bike" in text for text in texts]] = np.inf
         return vectors
 
     shutil.copytree(make_model(), model)
     with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", broken)
+        patch.setattr(Encoder, "encode", broken)
         relevance, manifest = encoded(tmp_path / "e", model)
     assert manifest.metadata["failed"]["first"] == [["c:3-0", "the model gives no finite vector"]]
     assert relevance.failed.tolist() == [6]

@@ -1,0 +1,86 @@
+"""Relevance of an opened encoding of METEOR, and its neighbours behind a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from relabel.core.numeric.threads import run_chunks
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.sources.finder import BlockFinder, Finder, Search
+from relabel.sources.relevance import Relevance, pool
+
+if TYPE_CHECKING:
+    from relabel.sources.meteor.tables import Tables
+
+LONGEST = 1024
+"""Most words of a text. In `relabel.sources.meteor.align`, the fields of a rank are wide enough for these."""
+_PAIRS = 4096  # pairs per task of a thread
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeteorRelevance(Relevance):
+    """METEOR of any captions.
+
+    `tables`: of the encoded rows.
+    `with_text`: returns the tables of some encoded rows, by position, after a new text.
+    `gate`: the opened label that selects the candidates of a search; `gate_top`: their number.
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    tables: Tables
+    with_text: Callable[[str, NDArray[np.int64]], Tables]
+    threads: int
+    gate: Relevance | None = None
+    gate_top: int = 1000
+    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @override
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs; `max` equals `set`, because METEOR takes the best of several references."""
+        how = pooling or self.pooling
+        sets = self.set_positions(references, how)
+        each = np.repeat(self.positions(captions), np.diff(sets.indptr))
+        scores = score_texts(self.tables, sets.rows, each.astype(np.int32), self.threads)
+        return pool(scores, sets.indptr, "max" if how == "set" else how)
+
+    @override
+    def query(self, text: str, captions: Rows) -> Scores:
+        """Score N captions against one new text, for which Java runs."""
+        positions, places = np.unique(self.positions(captions), return_inverse=True)
+        tables = self.with_text(text, positions)
+        return score_texts(tables, np.zeros(len(captions), np.int32), (places + 1).astype(np.int32), self.threads)
+
+    @override
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        if self.gate is None:
+            return super().finder(search, pooling, runtime)
+        # The gate must find at least the k neighbours that are returned.
+        gate = self.gate.finder(replace(search, k=max(search.k, self.gate_top)), None, runtime)
+        return BlockFinder(self, search, pooling or self.pooling, runtime, gate)
+
+
+def score_texts(tables: Tables, references: Rows, captions: Rows, threads: int) -> Scores:
+    """Score P pairs of texts, given by number: (P,) float64."""
+    # Compiled functions are loaded for the first scores.
+    from relabel.sources.meteor.align import Buffers, score_pairs
+
+    out, longest = np.empty(len(captions)), min(LONGEST, int(np.diff(tables.indptr).max(initial=0)))
+
+    def work(lo: int, hi: int) -> None:
+        buffers = Buffers.allocate(longest)
+        while lo < hi:
+            lo += score_pairs(references[lo:hi], captions[lo:hi], tables, buffers, out[lo:hi])
+            buffers = Buffers.allocate(longest, 2 * len(buffers.matches)) if lo < hi else buffers
+
+    run_chunks(work, len(out), threads, _PAIRS)
+    return out
