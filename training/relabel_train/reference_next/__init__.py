@@ -1,0 +1,1 @@
+"""Reference training: retrieval models, trained with graded labels and evaluated by every metric."""

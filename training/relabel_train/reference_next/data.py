@@ -1,0 +1,256 @@
+"""Captions, features and labels joined by id, and their batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relabel_train.files import MANIFEST, LookupFileError, naming, read_file
+from relabel_train.lookup import Lookup
+from relabel_train.precomputed import PrecomputedBatches
+from relabel_train.reference_next.features import Features, open_features
+from relabel_train.reference_next.options import Choice, FitError, Parameters, choose, naming_choice
+from relabel_train.samplers import (
+    Captions,
+    GradedBatchSampler,
+    NeighbourBatchSampler,
+    RandomBatchSampler,
+    StableRandom,
+    quantile_levels,
+)
+
+QUANTILES = (0.05, 0.2, 0.5)
+"""Levels of graded batches: the best twentieth, fifth and half of all neighbours' scores."""
+SAMPLERS = {
+    "random": Parameters.of(RandomBatchSampler),
+    "neighbour": Parameters.of(NeighbourBatchSampler),
+    "graded": Parameters.of(GradedBatchSampler),
+}
+"""Parameters of the samplers by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """N captions of one split in the order of the corpus, and their M images.
+
+    `caption_ids`, `texts`: (N,) text. `image_ids`: (M,) text. `image`: (N,) int64; index of each caption's image.
+    `feature`: (M,) int64; row of each image among the features.
+    """
+
+    caption_ids: NDArray[np.object_]
+    texts: NDArray[np.object_]
+    image_ids: NDArray[np.object_]
+    image: NDArray[np.int64]
+    feature: NDArray[np.int64]
+
+    def select(self, images: NDArray[np.int64]) -> Split:
+        """Return the images of these ascending numbers, and their captions."""
+        chosen = np.flatnonzero(np.isin(self.image, images))
+        image = np.searchsorted(images, self.image[chosen])
+        return Split(self.caption_ids[chosen], self.texts[chosen], self.image_ids[images], image, self.feature[images])
+
+    def sample(self, fraction: float, seed: int) -> Split:
+        """Return a share of the images, at least one, with their captions; a larger share contains a smaller one."""
+        total = len(self.image_ids)
+        drawn = StableRandom(seed, total).permutation(total)
+        return self.select(np.sort(drawn[: max(1, round(fraction * total))]))
+
+    def digest(self) -> str:
+        """Return a sha256 of the captions, their images and their texts."""
+        columns = self.caption_ids, self.image_ids[self.image], self.texts
+        return hashlib.sha256(json.dumps([column.tolist() for column in columns]).encode()).hexdigest()
+
+
+def read_split(folder: Path, split: str, features: Features) -> Split:
+    """Read a split of a corpus, without the images that have no features."""
+    import pyarrow.parquet as pq
+
+    parts = sorted(map(str, folder.glob("part-*.parquet")))
+    table = pq.ParquetDataset(parts, filters=[("split", "=", split)]).read()
+    ids, images, texts = (np.array(table[name].to_pylist(), object) for name in ("caption_id", "image_id", "text"))
+    if not len(ids):
+        raise FitError(f"{folder}: no captions of split {split!r}")
+    if leaked := features.held_out.intersection(ids):
+        raise FitError(f"{folder}: holds {min(leaked)}, which stands in for its image. Use the corpus of the others.")
+    # Proxy features lack images whose only caption stands in for them; wrong ids lack all images.
+    kept = np.array([image in features for image in images])
+    if not kept.any():
+        found = f"the first is {images[0]}, features have {features.image_ids[0]}"
+        raise FitError(f"{folder}: no image of split {split} has features; {found}")
+    names = list(dict.fromkeys(images[kept]))
+    number = {name: i for i, name in enumerate(names)}
+    image = np.array([number[name] for name in images[kept]])
+    return Split(ids[kept], texts[kept], np.array(names, object), image, features.rows_of(names))
+
+
+def open_corpus_features(features: Path, captions: Path) -> Features:
+    """Open features by the image ids of a corpus, which carry its namespace; those of SCAN's files do not."""
+    config = _manifest(captions)["config"]
+    return open_features(features, namespace=config["namespace"], position=config["ids"] == "position")
+
+
+def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches) -> None:
+    """Raise if labels were made of another corpus: other texts may have the same ids."""
+    if _manifest(captions)["metadata"]["digest"] != labels.about.corpus:
+        raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
+
+
+def _manifest(captions: Path) -> dict[str, Any]:
+    with naming(captions / MANIFEST, "Make a corpus with `relabel ingest`."):
+        return dict(json.loads(read_file(captions / MANIFEST)))
+
+
+class Labels(NamedTuple):
+    """Labels of B pairs of an image and a caption: (B, B), rows are images.
+
+    `same_image`: bool. `relevance`: r(V_i, T_j). `between_images`, `between_captions`: r(V_i, V_j) and r(T_i, T_j), for
+    losses of embeddings. Labels that are not read are None.
+    """
+
+    same_image: Tensor
+    relevance: Tensor | None = None
+    between_images: Tensor | None = None
+    between_captions: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Labels:
+        """Change all labels but the marks of images."""
+        return Labels(self.same_image, *(None if block is None else change(block) for block in self[1:]))
+
+
+class Batch(NamedTuple):
+    """B pairs. `features`: (B, R, D) float32. `regions`, `lengths`: (B,) int64. `tokens`: (B, T) int64."""
+
+    features: Tensor
+    regions: Tensor
+    tokens: Tensor
+    lengths: Tensor
+    labels: Labels
+
+    def to(self, device: torch.device) -> Batch:
+        """Move to a device."""
+        *inputs, labels = self
+        same_image = labels.same_image.to(device)
+        moved = labels._replace(same_image=same_image).map(lambda block: block.to(device))
+        return Batch(*(tensor.to(device) for tensor in inputs), moved)
+
+
+class Batches(ABC):
+    """Batches of each epoch: captions of a split with the features of their images, and labels.
+
+    `rows`: (N,) ascending rows of the split's captions in the corpus. `labelled`: positions of those with labels; all
+    others are in no batch, as `note` says. `identity`: all that determines the batches.
+    """
+
+    identity: dict[str, Any]
+
+    def __init__(self, split: Split, features: Features, rows: NDArray[Any], labelled: NDArray[np.int64]) -> None:
+        self.split, self.features, self._labelled = split, features, labelled
+        self.captions = Captions(rows[labelled].astype(np.int32), split.image[labelled].astype(np.int32))
+        left_out = len(rows) - len(labelled)
+        self.note = f"{left_out:,} captions have no label and are left out" if left_out else None
+
+    @abstractmethod
+    def epoch(self, epoch: int) -> list[Any]:
+        """List the batches of an epoch, each of at least two captions: a pair without another has no negative."""
+
+    @abstractmethod
+    def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
+        """Return the rows of a batch, and its labels."""
+
+    def read(self, batch: Any, tokens: Callable[[Sequence[str]], tuple[Tensor, Tensor]], scale: float) -> Batch:
+        """Read a batch with texts as tokens and labels divided by `scale`."""
+        rows, labels = self.labels(batch)
+        positions = self.captions.positions_of(rows)
+        if (positions < 0).any():
+            raise FitError(f"the caption in row {rows[positions < 0][0]} has no features or is not of this split")
+        captions = self._labelled[positions]
+
+        def scaled(block: Tensor) -> Tensor:
+            # Here, on the CPU: on a GPU the check would wait for the step before.
+            for row, column in (~block.isfinite()).nonzero()[:1].tolist():
+                image, caption = self.split.caption_ids[captions[[row, column]]]
+                found = f"the label of caption {caption} for the image of {image} is {block[row, column].item()}"
+                raise FitError(f"{found}. Export it again; `relabel verify` finds damaged files.")
+            return block / scale
+
+        vectors, regions = self.features.take(self.split.feature[self.split.image[captions]])
+        inputs = torch.from_numpy(vectors), torch.from_numpy(regions), *tokens(self.split.texts[captions].tolist())
+        return Batch(*inputs, labels.map(scaled))
+
+
+class SampledBatches(Batches):
+    """Batches that a sampler draws, with the labels of a lookup, or without labels.
+
+    `paired`: read labels among images and among captions as well, for losses of embeddings.
+    """
+
+    def __init__(self, split: Split, features: Features, lookup: Lookup | None, pooling: Any, paired: bool) -> None:
+        self.lookup, self.pooling, self.paired = lookup, pooling, paired
+        rows: NDArray[Any] = np.arange(len(split.texts))
+        labelled = rows
+        if lookup is not None:
+            rows = lookup.rows_of(split.caption_ids)
+            labelled = np.flatnonzero(lookup.captions(pooling).positions_of(rows) >= 0)
+        super().__init__(split, features, rows, labelled)
+
+    def draw(self, choice: Choice, batch_size: int, seed: int) -> SampledBatches:
+        """Choose the sampler; those of neighbours read all neighbours that the lookup has."""
+        parameters, fixed = choose("sampler", SAMPLERS, choice), dict[str, Any](seed=seed, drop_last=False)
+        given: list[Any] = [self.captions]
+        if parameters.name != "random":
+            if self.lookup is None or self.lookup.about.neighbours is None:
+                raise FitError(f"{parameters.name} batches need neighbours: give --lookup, one that has them")
+            given.append(self.lookup)
+            fixed["depth"] = int(self.lookup.about.neighbours["width"])
+        if parameters.name == "graded":
+            with naming_choice("graded"):
+                fixed["levels"] = quantile_levels(*given, QUANTILES, depth=fixed["depth"], seed=seed)
+        self.sampler = parameters.make(*given, batch_size, **fixed)
+        self.identity = {**self.sampler.parameters, "captions": len(self.captions)}
+        return self
+
+    def epoch(self, epoch: int) -> list[Any]:
+        """List the rows of each batch."""
+        return [rows for rows in self.sampler.epoch(epoch) if len(rows) > 1]
+
+    def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
+        """Return the rows of a batch, and its labels."""
+        image = self.captions.image[self.captions.positions_of(batch)]
+        labels = Labels(torch.from_numpy(image[:, None] == image))
+        if self.lookup is None:
+            return batch, labels
+        relevance = torch.from_numpy(self.lookup.block(batch, pooling=self.pooling))
+        if not self.paired:
+            return batch, labels._replace(relevance=relevance)
+        # A lookup has no labels of two images; r(V_i, T_j) and r(V_j, T_i) are estimates.
+        between_captions = torch.from_numpy(self.lookup.block(batch, pooling="first"))
+        return batch, Labels(labels.same_image, relevance, (relevance + relevance.T) / 2, between_captions)
+
+
+class PlannedBatches(Batches):
+    """Precomputed batches with their labels; the plan repeats after its last epoch."""
+
+    def __init__(self, split: Split, features: Features, plan: PrecomputedBatches) -> None:
+        rows = plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row
+        super().__init__(split, features, rows, np.arange(len(rows)))
+        self.plan, self.identity = plan, {"batches": plan.about.fingerprint, "captions": len(rows)}
+
+    def epoch(self, epoch: int) -> list[Any]:
+        """List the numbers of the batches."""
+        return [number for number in self.plan.epoch(epoch % self.plan.epochs) if len(self.plan.rows(number)) > 1]
+
+    def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
+        """Return the rows of a batch, and its labels."""
+        rows, relevance, same_image = self.plan.tensors(batch)
+        images = self.plan.about.items == "images"
+        return rows.numpy(), Labels(same_image, **{"between_images" if images else "relevance": relevance})

@@ -1,0 +1,1 @@
+"""Reference models, one per file. `base.py` is their contract."""
