@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,27 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relabel_train import samplers
+from relabel_train.features import Features, open_features
 from relabel_train.files import MANIFEST, LookupFileError, naming, read_file
 from relabel_train.lookup import Lookup
 from relabel_train.precomputed import PrecomputedBatches
-from relabel_train.reference_next.features import Features, open_features
+from relabel_train.reference_next.models.base import Model
 from relabel_train.reference_next.options import Choice, FitError, Parameters, choose, naming_choice
-from relabel_train.samplers import (
-    Captions,
-    GradedBatchSampler,
-    NeighbourBatchSampler,
-    RandomBatchSampler,
-    StableRandom,
-    quantile_levels,
-)
 
 QUANTILES = (0.05, 0.2, 0.5)
 """Levels of graded batches: the best twentieth, fifth and half of all neighbours' scores."""
-SAMPLERS = {
-    "random": Parameters.of(RandomBatchSampler),
-    "neighbour": Parameters.of(NeighbourBatchSampler),
-    "graded": Parameters.of(GradedBatchSampler),
-}
+_KINDS = samplers.RandomBatchSampler, samplers.NeighbourBatchSampler, samplers.GradedBatchSampler
+SAMPLERS = {kind.name: Parameters.of(kind) for kind in _KINDS}
 """Parameters of the samplers by name."""
 
 
@@ -62,7 +53,7 @@ class Split:
     def sample(self, fraction: float, seed: int) -> Split:
         """Return a share of the images, at least one, with their captions; a larger share contains a smaller one."""
         total = len(self.image_ids)
-        drawn = StableRandom(seed, total).permutation(total)
+        drawn = samplers.StableRandom(seed, total).permutation(total)
         return self.select(np.sort(drawn[: max(1, round(fraction * total))]))
 
     def digest(self) -> str:
@@ -122,10 +113,6 @@ class Labels(NamedTuple):
     between_images: Tensor | None = None
     between_captions: Tensor | None = None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Labels:
-        """Change all labels but the marks of images."""
-        return Labels(self.same_image, *(None if block is None else change(block) for block in self[1:]))
-
 
 class Batch(NamedTuple):
     """B pairs. `features`: (B, R, D) float32. `regions`, `lengths`: (B,) int64. `tokens`: (B, T) int64."""
@@ -136,26 +123,21 @@ class Batch(NamedTuple):
     lengths: Tensor
     labels: Labels
 
-    def to(self, device: torch.device) -> Batch:
-        """Move to a device."""
-        *inputs, labels = self
-        same_image = labels.same_image.to(device)
-        moved = labels._replace(same_image=same_image).map(lambda block: block.to(device))
-        return Batch(*(tensor.to(device) for tensor in inputs), moved)
-
 
 class Batches(ABC):
     """Batches of each epoch: captions of a split with the features of their images, and labels.
 
     `rows`: (N,) ascending rows of the split's captions in the corpus. `labelled`: positions of those with labels; all
     others are in no batch, as `note` says. `identity`: all that determines the batches.
+    `kinds`: fields of `Labels` that are not None.
     """
 
     identity: dict[str, Any]
+    kinds: Collection[str] = ()
 
     def __init__(self, split: Split, features: Features, rows: NDArray[Any], labelled: NDArray[np.int64]) -> None:
         self.split, self.features, self._labelled = split, features, labelled
-        self.captions = Captions(rows[labelled].astype(np.int32), split.image[labelled].astype(np.int32))
+        self.captions = samplers.Captions(rows[labelled].astype(np.int32), split.image[labelled].astype(np.int32))
         left_out = len(rows) - len(labelled)
         self.note = f"{left_out:,} captions have no label and are left out" if left_out else None
 
@@ -167,25 +149,24 @@ class Batches(ABC):
     def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
         """Return the rows of a batch, and its labels."""
 
-    def read(self, batch: Any, tokens: Callable[[Sequence[str]], tuple[Tensor, Tensor]], scale: float) -> Batch:
-        """Read a batch with texts as tokens and labels divided by `scale`."""
+    def read(self, batch: Any, model: Model, scale: float, device: torch.device) -> Batch:
+        """Read a batch onto a device, with tokens for a model and labels divided by `scale`."""
         rows, labels = self.labels(batch)
         positions = self.captions.positions_of(rows)
         if (positions < 0).any():
             raise FitError(f"the caption in row {rows[positions < 0][0]} has no features or is not of this split")
         captions = self._labelled[positions]
-
-        def scaled(block: Tensor) -> Tensor:
+        for block in filter(torch.is_tensor, labels[1:]):
             # Here, on the CPU: on a GPU the check would wait for the step before.
             for row, column in (~block.isfinite()).nonzero()[:1].tolist():
                 image, caption = self.split.caption_ids[captions[[row, column]]]
-                found = f"the label of caption {caption} for the image of {image} is {block[row, column].item()}"
-                raise FitError(f"{found}. Export it again; `relabel verify` finds damaged files.")
-            return block / scale
-
-        vectors, regions = self.features.take(self.split.feature[self.split.image[captions]])
-        inputs = torch.from_numpy(vectors), torch.from_numpy(regions), *tokens(self.split.texts[captions].tolist())
-        return Batch(*inputs, labels.map(scaled))
+                value = f"the label of caption {caption} for the image of {image} is {block[row, column].item()}"
+                raise FitError(f"{value}. Export it again; `relabel verify` finds damaged files.")
+        scaled = [None if block is None else (block / scale).to(device) for block in labels[1:]]
+        vectors, regions = map(torch.from_numpy, self.features.take(self.split.feature[self.split.image[captions]]))
+        tokens, lengths = model.tokens(self.split.texts[captions].tolist())
+        inputs = (vectors.to(device), regions.to(device), tokens.to(device), lengths.to(device))
+        return Batch(*inputs, Labels(labels.same_image.to(device), *scaled))
 
 
 class SampledBatches(Batches):
@@ -196,28 +177,29 @@ class SampledBatches(Batches):
 
     def __init__(self, split: Split, features: Features, lookup: Lookup | None, pooling: Any, paired: bool) -> None:
         self.lookup, self.pooling, self.paired = lookup, pooling, paired
-        rows: NDArray[Any] = np.arange(len(split.texts))
-        labelled = rows
+        rows = labelled = np.arange(len(split.texts))
         if lookup is not None:
-            rows = lookup.rows_of(split.caption_ids)
+            self.kinds = Labels._fields
+            rows = lookup.rows_of(split.caption_ids).astype(np.int64)
             labelled = np.flatnonzero(lookup.captions(pooling).positions_of(rows) >= 0)
         super().__init__(split, features, rows, labelled)
 
-    def draw(self, choice: Choice, batch_size: int, seed: int) -> SampledBatches:
+    def draw(self, choice: Choice, batch_size: int, seed: int) -> None:
         """Choose the sampler; those of neighbours read all neighbours that the lookup has."""
         parameters, fixed = choose("sampler", SAMPLERS, choice), dict[str, Any](seed=seed, drop_last=False)
-        given: list[Any] = [self.captions]
-        if parameters.name != "random":
-            if self.lookup is None or self.lookup.about.neighbours is None:
-                raise FitError(f"{parameters.name} batches need neighbours: give --lookup, one that has them")
-            given.append(self.lookup)
-            fixed["depth"] = int(self.lookup.about.neighbours["width"])
-        if parameters.name == "graded":
-            with naming_choice("graded"):
-                fixed["levels"] = quantile_levels(*given, QUANTILES, depth=fixed["depth"], seed=seed)
-        self.sampler = parameters.make(*given, batch_size, **fixed)
+        neighbours = self.lookup and self.lookup.about.neighbours
+        if parameters.name == "random":
+            self.sampler = parameters.make(self.captions, batch_size, **fixed)
+        elif self.lookup is None or not neighbours:
+            raise FitError(f"{parameters.name} batches need neighbours: give --lookup, one that has them")
+        else:
+            fixed["depth"] = depth = int(neighbours["width"])
+            if parameters.name == "graded":
+                with naming_choice("graded"):
+                    levels = samplers.quantile_levels(self.captions, self.lookup, QUANTILES, depth=depth, seed=seed)
+                    fixed["levels"] = levels
+            self.sampler = parameters.make(self.captions, self.lookup, batch_size, **fixed)
         self.identity = {**self.sampler.parameters, "captions": len(self.captions)}
-        return self
 
     def epoch(self, epoch: int) -> list[Any]:
         """List the rows of each batch."""
@@ -226,15 +208,14 @@ class SampledBatches(Batches):
     def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
         """Return the rows of a batch, and its labels."""
         image = self.captions.image[self.captions.positions_of(batch)]
-        labels = Labels(torch.from_numpy(image[:, None] == image))
-        if self.lookup is None:
-            return batch, labels
-        relevance = torch.from_numpy(self.lookup.block(batch, pooling=self.pooling))
-        if not self.paired:
-            return batch, labels._replace(relevance=relevance)
+        same_image, relevance = torch.from_numpy(image[:, None] == image), None
+        if self.lookup is not None:
+            relevance = torch.from_numpy(self.lookup.block(batch, pooling=self.pooling))
+        if self.lookup is None or relevance is None or not self.paired:
+            return batch, Labels(same_image, relevance)
         # A lookup has no labels of two images; r(V_i, T_j) and r(V_j, T_i) are estimates.
         between_captions = torch.from_numpy(self.lookup.block(batch, pooling="first"))
-        return batch, Labels(labels.same_image, relevance, (relevance + relevance.T) / 2, between_captions)
+        return batch, Labels(same_image, relevance, (relevance + relevance.T) / 2, between_captions)
 
 
 class PlannedBatches(Batches):
@@ -243,6 +224,7 @@ class PlannedBatches(Batches):
     def __init__(self, split: Split, features: Features, plan: PrecomputedBatches) -> None:
         rows = plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row
         super().__init__(split, features, rows, np.arange(len(rows)))
+        self.kinds = ["between_images" if plan.about.items == "images" else "relevance"]
         self.plan, self.identity = plan, {"batches": plan.about.fingerprint, "captions": len(rows)}
 
     def epoch(self, epoch: int) -> list[Any]:
@@ -252,5 +234,4 @@ class PlannedBatches(Batches):
     def labels(self, batch: Any) -> tuple[NDArray[Any], Labels]:
         """Return the rows of a batch, and its labels."""
         rows, relevance, same_image = self.plan.tensors(batch)
-        images = self.plan.about.items == "images"
-        return rows.numpy(), Labels(same_image, **{"between_images" if images else "relevance": relevance})
+        return rows.numpy(), Labels(same_image, **dict.fromkeys(self.kinds, relevance))

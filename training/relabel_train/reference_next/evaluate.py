@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relabel_train import metrics
+from relabel_train.features import Features
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.metrics import (
-    LookupRelevance,
-    Positives,
-    ReportSettings,
-    RetrievalReport,
-    label_distance,
-    ndcg,
-    open_scores,
-    own_positives,
-    positives_of,
-    retrieval_report,
-)
-from relabel_train.metrics.positives import read_ids
+from relabel_train.metrics import ReportSettings
 from relabel_train.metrics.report import fold_ncs_figures, one_caption_figures
 from relabel_train.metrics.scores import open_labels
 from relabel_train.precomputed import PrecomputedBatches, open_batches
-from relabel_train.reference_next.data import (
-    Split,
-    check_corpus,
-    open_corpus_features,
-    read_split,
-)
-from relabel_train.reference_next.features import Features
+from relabel_train.reference_next.data import Split, check_corpus, open_corpus_features, read_split
 from relabel_train.reference_next.models.base import Model
 from relabel_train.reference_next.options import EvalOptions, FitError
 from relabel_train.reference_next.runs import find_device, load_model
@@ -54,7 +39,7 @@ def score(model: Model, split: Split, features: Features, device: torch.device) 
     out = np.empty((len(split.feature), len(split.texts)), np.float32)
     # Captions of similar length need little padding.
     order = np.argsort([len(text) for text in split.texts], kind="stable")
-    images = list(encoded_images(model, split.feature, features, device))
+    images = torch.split(encoded_images(model, split.feature, features, device), BATCH)
     for chosen in np.split(order, range(BATCH, len(order), BATCH)):
         tokens, lengths = model.tokens(split.texts[chosen].tolist())
         captions = model.encode_captions(tokens.to(device), lengths.to(device))
@@ -62,21 +47,21 @@ def score(model: Model, split: Split, features: Features, device: torch.device) 
     return out
 
 
-def encoded_images(model: Model, rows: NDArray[np.int64], features: Features, device: torch.device) -> Iterator[Tensor]:
+def encoded_images(model: Model, rows: NDArray[np.int64], features: Features, device: torch.device) -> Tensor:
     """Encode images, given by their rows in the features, in order."""
+    parts = []
     for some in np.split(rows, range(BATCH, len(rows), BATCH)):
         vectors, lengths = features.take(some)
-        yield model.encode_images(torch.from_numpy(vectors).to(device), torch.from_numpy(lengths).to(device))
+        parts.append(model.encode_images(torch.from_numpy(vectors).to(device), torch.from_numpy(lengths).to(device)))
+    return torch.cat(parts)
 
 
 def recall(model: Model, split: Split, features: Features, device: torch.device) -> dict[str, float]:
     """Return R@1, 5, 10 in both directions and their sum, in percent; equal scores count against the model."""
     scores = score(model, split, features, device)
-    report = retrieval_report(scores, split.image, settings=ReportSettings(kendall_tau=False))
-    recalls: dict[str, float] = {}
-    for k in RECALL_KS:
-        figure = report[f"all.r{k}_percent"]
-        recalls |= {f"i2t_r{k}": float(figure.i2t or 0), f"t2i_r{k}": float(figure.t2i or 0)}
+    report = metrics.retrieval_report(scores, split.image, settings=ReportSettings(kendall_tau=False))
+    sides = [(k, side) for k in RECALL_KS for side in ("i2t", "t2i")]
+    recalls = {f"{side}_r{k}": float(getattr(report[f"all.r{k}_percent"], side) or 0) for k, side in sides}
     return recalls | {"rsum": sum(recalls.values())}
 
 
@@ -94,8 +79,8 @@ def image_figures(
     if model.sets:
         raise FitError("image-image retrieval compares embeddings; this model has a set of vectors per item")
     distances = (labels.about.bounds[1] - labels[0].relevance[:queries]).astype(np.float64)
-    parts = encoded_images(model, features.rows_of(labels.names(0)[1]), features, device)
-    vectors = torch.cat(list(parts)).double().cpu().numpy()
+    encoded = encoded_images(model, features.rows_of(labels.names(0)[1]), features, device)
+    vectors = encoded.double().cpu().numpy()
     own = np.arange(len(vectors)) == np.arange(len(distances))[:, None]
     ideal = np.sort(distances[~own].reshape(len(distances), -1), axis=1)
     # Squared distances of embeddings; of equal ones, the less relevant image comes first.
@@ -108,8 +93,8 @@ def image_figures(
 
 def _figures(ranked: NDArray[Any], ideal: NDArray[Any]) -> dict[str, float]:
     ks = [k for k in IMAGE_KS if k <= ranked.shape[1]]
-    figures = {f"distance@{k}": float(label_distance(ranked, k).mean()) for k in ks}
-    return figures | {f"ndcg@{k}": float(ndcg(ranked, ideal, k, "inverse_distance").mean()) for k in ks}
+    figures = {f"distance@{k}": float(metrics.label_distance(ranked, k).mean()) for k in ks}
+    return figures | {f"ndcg@{k}": float(metrics.ndcg(ranked, ideal, k, "inverse_distance").mean()) for k in ks}
 
 
 @dataclass(frozen=True)
@@ -122,8 +107,8 @@ class Evaluation:
     `proxy`: caveat to show with these figures: the features are proxies of images.
     """
 
-    retrieval: RetrievalReport
-    graded: dict[str, RetrievalReport]
+    retrieval: metrics.RetrievalReport
+    graded: dict[str, metrics.RetrievalReport]
     proxy: str | None = None
     image_figures: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -154,23 +139,18 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     if options.folds and (count := len(split.image_ids)) % options.folds:
         raise FitError(f"{count:,} images cannot be cut into {options.folds} folds of one size: set `images`")
     notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
-    scores = score(models[0], split, features, place)
-    for model in models[1:]:
-        scores += score(model, split, features, place)
-    scores /= np.float32(len(models))
+    scores = reduce(np.add, (score(model, split, features, place) for model in models)) / np.float32(len(models))
     if not np.isfinite(scores).all():
         raise FitError(f"{options.run}: the model's scores are not finite")
-    notes: list[str] = []
-    positives: dict[str, Positives] = {}
+    found, notes = dict[str, metrics.Positives](), list[str]()
     if options.eccv is not None:
-        for name in POSITIVES:
-            positives[name], note = positives_without_held_out(options.eccv, name, split, features.held_out)
-            notes.append(note)
-    notify("recalls")
+        for name, title in POSITIVES.items():
+            found[name] = sets = open_positives(options.eccv, name, split, features.held_out)
+            notes.append(f"{title}: {len(sets.i2t):,} image queries, {len(sets.t2i):,} caption queries")
     # Without labels there is neither Kendall's tau nor Semantic Recall.
     plain = ReportSettings(kendall_tau=False, semantic_ms=())
-    retrieval = retrieval_report(scores, split.image, positives=positives, folds=options.folds, settings=plain)
-    graded: dict[str, RetrievalReport] = {}
+    retrieval = metrics.retrieval_report(scores, split.image, positives=found, folds=options.folds, settings=plain)
+    graded: dict[str, metrics.RetrievalReport] = {}
     for lookup in lookups:
         # Two lookups of one label, as of two poolings, are distinguished by their folders.
         name = str(lookup.folder) if lookup.about.label in graded else lookup.about.label
@@ -180,52 +160,44 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     return Evaluation(retrieval, graded, features.proxy, of_images, notes)
 
 
-def positives_without_held_out(
-    folder: Path, name: str, split: Split, held_out: Collection[str]
-) -> tuple[Positives, str]:
-    """Read one of `POSITIVES` without held-out captions. Return the positives and a note on the omissions."""
+def open_positives(folder: Path, name: str, split: Split, held_out: Collection[str]) -> metrics.Positives:
+    """Read one of `POSITIVES` for the images and captions of a split, without held-out captions."""
+    i2t, t2i = folder / f"{name}_image_to_caption.json", folder / f"{name}_caption_to_image.json"
+    images, captions = split.image_ids.tolist(), split.caption_ids.tolist()
     # The files hold numbers; the corpus's ids carry a namespace.
-    space = split.caption_ids[0].partition(":")[0]
+    space = captions[0].partition(":")[0]
     try:
-        i2t, t2i = (read_ids(folder / f"{name}_{way}.json", space) for way in ("image_to_caption", "caption_to_image"))
+        return metrics.read_positives(i2t, t2i, images, captions, space, partial=True, without=held_out)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error.filename}: file not found. Run `relabel fetch eccv`.") from None
     except ValueError as error:
         raise FitError(f"{error}. Run `relabel fetch eccv`.") from error
-    dropped = sum(i in held_out for ids in i2t.values() for i in ids)
-    i2t = {query: [i for i in ids if i not in held_out] for query, ids in i2t.items()}
-    t2i_left = {query: ids for query, ids in t2i.items() if query not in held_out}
-    positives = positives_of(i2t, t2i_left, split.image_ids.tolist(), split.caption_ids.tolist(), partial=True)
-    note = (
-        f"{POSITIVES[name]}: {len(positives.i2t):,} of {len(i2t):,} image queries, {len(positives.t2i):,} of "
-        f"{len(t2i):,} caption queries; {dropped:,} positives stand in for their image and are left out."
-    )
-    return positives, note
 
 
-def _graded(lookup: Lookup, split: Split, scores: NDArray[np.float32], options: EvalOptions) -> RetrievalReport:
+def _graded(lookup: Lookup, split: Split, scores: NDArray[np.float32], options: EvalOptions) -> metrics.RetrievalReport:
     """Compute the metrics of a label on the first images and their captions, and those of folds on all images."""
     low, top = lookup.about.bounds
     settings = ReportSettings(label_top=top, label_low=low, cs_ks=options.cs_ks, semantic_ms=options.semantic_ms)
     total = len(split.image_ids)
     images, image, part, relevance = _labelled(lookup, split, scores, min(options.graded or total, total))
-    report = retrieval_report(part, image, relevance=relevance, settings=settings)
+    report = metrics.retrieval_report(part, image, relevance=relevance, settings=settings)
     figures = list(report)
     if options.one_caption:
-        captions = LookupRelevance(lookup, relevance.image_rows, relevance.caption_rows, "first")
+        captions = metrics.LookupRelevance(lookup, relevance.image_rows, relevance.caption_rows, "first")
         labels = open_labels(captions, captions.shape, hold=False)
-        figures += one_caption_figures(open_scores(part), labels, own_positives(image, len(images)), settings)
+        own = metrics.own_positives(image, len(images))
+        figures += one_caption_figures(metrics.open_scores(part), labels, own, settings)
     if options.folds is not None:
         images, image, part, relevance = _labelled(lookup, split, scores, total)
         labels = open_labels(relevance, relevance.shape, hold=False)
         fold = images // (total // options.folds)
-        figures += fold_ncs_figures(open_scores(part), labels, image, fold, settings)
+        figures += fold_ncs_figures(metrics.open_scores(part), labels, image, fold, settings)
     return replace(report, figures=tuple(figures))
 
 
 def _labelled(
     lookup: Lookup, split: Split, scores: NDArray[np.float32], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], LookupRelevance]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], metrics.LookupRelevance]:
     """Select the first `count` images and their captions, without those that have no label.
 
     Returns the numbers of the images, (M,), the image of each caption among them, (N,), their scores and their labels.
@@ -238,4 +210,4 @@ def _labelled(
     # Images left without a caption leave the gallery; the others are numbered again.
     images, first, image = np.unique(split.image[chosen], return_index=True, return_inverse=True)
     # The first caption of an image names it, also where captions are compared one by one.
-    return images, image, scores[np.ix_(images, chosen)], LookupRelevance(lookup, rows[first], rows)
+    return images, image, scores[np.ix_(images, chosen)], metrics.LookupRelevance(lookup, rows[first], rows)

@@ -18,18 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
-from relabel_train.reference_next.data import (
-    Batch,
-    Batches,
-    PlannedBatches,
-    SampledBatches,
-    check_corpus,
-    open_corpus_features,
-    read_split,
-)
+from relabel_train.reference_next import data
 from relabel_train.reference_next.evaluate import image_figures, recall
 from relabel_train.reference_next.models.base import Model, Vocabulary
 from relabel_train.reference_next.objective import Objective
@@ -66,34 +59,34 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
     place = find_device(device)
 
     # Data: features of images, captions of two splits, labels.
-    features = open_corpus_features(options.features, options.captions)
-    train = read_split(options.captions, options.split, features).sample(options.fraction, options.seed)
-    val = read_split(options.captions, options.val, features)
+    features = data.open_corpus_features(options.features, options.captions)
+    train = data.read_split(options.captions, options.split, features).sample(options.fraction, options.seed)
+    val = data.read_split(options.captions, options.val, features)
     lookup = None if options.lookup is None else open_lookup(options.lookup)
     plan = None if options.batches is None else open_batches(options.batches)
     val_images = None if options.image_labels is None else open_batches(options.image_labels)
     exports: dict[str, Any] = {"lookup": lookup, "plan": plan, "image_labels": val_images}
     for export in filter(None, exports.values()):
-        check_corpus(options.captions, export)
+        data.check_corpus(options.captions, export)
 
     # Loss: its labels are in low..top after scaling.
-    labels = plan or lookup
-    low, top = (bound / options.scale for bound in labels.about.bounds) if labels else (0.0, 1.0)
-    objective = Objective(options.losses, top).to(place)
-    objective.check_labels(low, top, plan.about.items if plan else "lookup" if lookup else "none")
-    warm_up = Objective([{"name": "triplet", "negatives": "sum"}])
-    paired = [part.name for part in objective.distances]
-    if paired and not val_images and not objective.compares_kinds:
+    labels = lookup if plan is None else plan
+    low, top = (0.0, 1.0) if labels is None else (bound / options.scale for bound in labels.about.bounds)
+    objective = Objective(options.loss, top).to(place)
+    warm_up = Objective({"name": "triplet", "negatives": "sum"})
+    paired, tied = [part.name for part in objective.distances], any(part.triplet for part in objective.distances)
+    if len(paired) == len(objective.parts) and not tied and val_images is None:
         hint = "give --image-labels (batches of images of the validation split), or --set loss.triplet=1"
         raise FitError(f"{paired[0]} compares no image with a caption, so RSUM cannot select: {hint}")
 
     # Batches.
-    batches: Batches
+    batches: data.Batches
     if plan is not None:
-        batches = PlannedBatches(train, features, plan)
+        batches = data.PlannedBatches(train, features, plan)
     else:
-        batches = SampledBatches(train, features, lookup, options.pooling, bool(paired))
+        batches = data.SampledBatches(train, features, lookup, options.pooling, bool(paired))
         batches.draw(options.sampler, options.batch_size, options.seed)
+    objective.check_labels(batches.kinds, low, top)
     if not batches.epoch(0):
         raise FitError(f"no batch: {options.split} has {len(batches.captions)} captions with labels")
 
@@ -101,28 +94,18 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
     torch.manual_seed(options.seed)
     vocabulary = Vocabulary.of(train.texts, options.min_count)
     model = make_model(options.model, features.width, vocabulary).to(place)
-    model.normalize = objective.unit_embeddings
+    model.normalize = all(part.unit_embeddings for part in objective.distances)
     if model.sets and paired:
         raise FitError(f"{paired[0]} compares embeddings; this model has a set of vectors per item")
-    groups = model.parameter_groups(options.lr) + objective.parameter_groups(options.lr)
-    optimizer = torch.optim.AdamW(groups, weight_decay=options.weight_decay)
+    learned: dict[str, Any] = {"params": objective.parameters(), "weight_decay": 0.0}
+    optimizer = AdamW([{"params": model.parameters()}, learned], options.lr, weight_decay=options.weight_decay)
 
     # The start, or the last checkpoint of the same options and contents of files.
     identity = {**options.identity(), "batches": batches.identity, "features": features.digest()}
     identity |= {"captions": train.digest(), "validation": val.digest()}
     identity |= {name: export and export.about.fingerprint for name, export in exports.items()}
     facts = {"identity": identity, "width": features.width, "words": vocabulary.words, "normalize": model.normalize}
-    log: list[dict[str, Any]] = []
-    progress = Progress()
-    options.out.mkdir(parents=True, exist_ok=True)
-    if (state := load_last(options.out, identity)) is not None:
-        model.load_state_dict(state["model"])
-        objective.load_state_dict(state["objective"])
-        optimizer.load_state_dict(state["optimizer"])
-        log, progress = state["log"], Progress(**state["progress"])
-    resumed = f"resumes at step {progress.step:,}" if progress.step else None
-    for note in filter(None, (features.proxy, batches.note, resumed)):
-        notify(note)
+    progress, log = Progress(), list[dict[str, Any]]()
 
     def save(name: str, **more: Any) -> None:
         state = {**facts, "progress": asdict(progress), "model": model.state_dict(), **more}
@@ -133,6 +116,18 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
         save(LAST, objective=objective.state_dict(), optimizer=optimizer.state_dict(), log=log)
         lines = [json.dumps(line, allow_nan=False) + "\n" for line in log]
         (options.out / "log.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    if (state := load_last(options.out, identity)) is None:
+        save_last()  # before any other file, so a folder without it holds no run
+    else:
+        model.load_state_dict(state["model"])
+        objective.load_state_dict(state["objective"])
+        optimizer.load_state_dict(state["optimizer"])
+        progress, log = Progress(**state["progress"]), state["log"]
+    resumed = f"resumes at step {progress.step:,}" if progress.step else None
+    for note in filter(None, (features.proxy, batches.note, resumed)):
+        notify(note)
 
     def evaluate() -> None:
         """Evaluate on the validation split, and keep the model if it is the best so far."""
@@ -155,15 +150,15 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
         return progress.epoch >= options.epochs or 0 < options.patience <= progress.worse
 
     # Training.
-    started = time.perf_counter() - progress.seconds
+    started, bfloat16 = time.perf_counter() - progress.seconds, options.precision == "bfloat16"
     model.train()
     while not finished():
         loss_of = warm_up if progress.epoch < options.triplet_epochs else objective
         # A pure function of the epoch: a resumed run skips the batches that are done.
         planned = batches.epoch(progress.epoch)
         for item in planned[progress.done :]:
-            batch = batches.read(item, model.tokens, options.scale).to(place)
-            loss, norm = train_step(model, loss_of, batch, optimizer, (options.seed, progress.step), options.precision)
+            batch = batches.read(item, model, options.scale, place)
+            loss, norm = train_step(model, loss_of, batch, optimizer, (options.seed, progress.step), bfloat16)
             progress.step, progress.done = progress.step + 1, progress.done + 1
             progress.seconds = time.perf_counter() - started
             if progress.step == 1 or progress.step % LOG_EVERY == 0:
@@ -191,12 +186,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
 
 
 def train_step(
-    model: Model,
-    objective: Objective,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    draw: tuple[int, int],
-    precision: str = "float32",
+    model: Model, objective: Objective, batch: data.Batch, optimizer: Optimizer, draw: tuple[int, int], bfloat16: bool
 ) -> tuple[Tensor, Tensor]:
     """Take one step; return the loss and the norm of its gradient before it was clipped.
 
@@ -204,7 +194,7 @@ def train_step(
     """
     seed = (draw[0] * 1_000_003 + draw[1]) * 1_009 % (1 << 63)
     torch.manual_seed(seed + 1)
-    with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=bfloat16):
         images = model.encode_images(batch.features, batch.regions)
         captions = model.encode_captions(batch.tokens, batch.lengths)
         scores = model.scores(images, captions)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Collection
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from relabel_train import losses
-from relabel_train.losses import TripletLoss
+from relabel_train.losses import LOSSES, DistanceLoss, TripletLoss
 from relabel_train.reference_next.data import Labels
-from relabel_train.reference_next.options import FitError, Parameters, choose
+from relabel_train.reference_next.options import FitError, Losses, Parameters, choose
 
 
 class LossParameters(Parameters):
@@ -32,22 +30,11 @@ class DistanceLossParameters(LossParameters):
     unit_embeddings: bool = False
 
 
-LOSSES: dict[str, type[LossParameters]] = {
-    "triplet": LossParameters.of(TripletLoss),
-    "kendall": LossParameters.of(losses.KendallLoss),
-    "sliding_window_kendall": LossParameters.of(losses.SlidingWindowKendallLoss),
-    "bcls": LossParameters.of(losses.BCLSLoss),
-    "ladder": LossParameters.of(losses.LadderLoss),
-    "sam": LossParameters.of(losses.SAMLoss),
-    "smooth_ndcg": LossParameters.of(losses.SmoothNDCGLoss),
-    "smooth_ndcg_triplet": LossParameters.of(losses.SmoothNDCGTripletLoss),
-    "log_ratio": DistanceLossParameters.of(losses.LogRatioLoss),
-    "dense_triplet": DistanceLossParameters.of(losses.DenseTripletLoss),
-    "soft_target": LossParameters.of(losses.SoftTargetLoss),
-    "multi_positive_infonce": LossParameters.of(losses.MultiPositiveInfoNCE),
-    "graded_sigmoid": LossParameters.of(losses.GradedSigmoidLoss),
+PARAMETERS: dict[str, type[LossParameters]] = {
+    name: (DistanceLossParameters if issubclass(loss, DistanceLoss) else LossParameters).of(loss)
+    for name, loss in LOSSES.items()
 }
-"""Parameters of every loss of `relabel_train.losses`, by the name of the loss."""
+"""Parameters of every loss by its name."""
 
 
 class Objective(nn.Module):
@@ -59,55 +46,29 @@ class Objective(nn.Module):
     `top`: upper bound of the labels.
     """
 
-    def __init__(self, choices: Sequence[dict[str, Any]], top: float = 1.0) -> None:
+    def __init__(self, loss: Losses, top: float = 1.0) -> None:
         super().__init__()
-        if not choices:
-            raise FitError(f"no loss; there are {', '.join(LOSSES)}")
-        self.top, self.parts = top, [choose("loss", LOSSES, choice) for choice in choices]
+        choices = loss if isinstance(loss, list) else [loss]
+        self.top, self.parts = top, [choose("loss", PARAMETERS, choice) for choice in choices]
         self.losses = nn.ModuleList(part.make() for part in self.parts)
         self.tie = TripletLoss(reduction="mean")
         self.distances = [part for part in self.parts if isinstance(part, DistanceLossParameters)]
 
-    @property
-    def labelled(self) -> list[str]:
-        """Names of the losses that read labels of images and captions."""
-        reading = (any(getattr(m, "needs_relevance", False) for m in loss.modules()) for loss in self.losses)
-        return [part.name for part, reads in zip(self.parts, reading, strict=True) if reads]
+    def check_labels(self, given: Collection[str], low: float, high: float) -> None:
+        """Raise if labels lack a kind that a loss reads, or are out of its range.
 
-    @property
-    def compares_kinds(self) -> bool:
-        """True if any loss compares images with captions, so recalls distinguish models."""
-        return len(self.distances) < len(self.parts) or any(part.triplet for part in self.distances)
-
-    @property
-    def unit_embeddings(self) -> bool:
-        """False if a loss of embeddings uses their lengths."""
-        return all(part.unit_embeddings for part in self.distances)
-
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return the parameter groups of an optimizer: the losses' own parameters, if any, without weight decay."""
-        learned = list(self.parameters())
-        return [{"params": learned, "lr": lr, "weight_decay": 0.0}] if learned else []
-
-    def check_labels(self, low: float, high: float, kind: Literal["none", "lookup", "captions", "images"]) -> None:
-        """Raise if labels of low..high lack what a loss reads, or are out of its range.
-
-        `kind`: labels of a lookup, or of precomputed batches of captions or images.
+        `given`: names of the fields of `Labels` that batches have. `low`, `high`: bounds of the labels.
         """
-        paired = [part.name for part in self.distances]
-        if kind == "none" and (names := self.labelled + paired):
-            raise FitError(f"{names[0]} reads labels: give --lookup (a lookup) or --batches (precomputed batches)")
-        if kind == "captions" and paired:
-            raise FitError(f"{paired[0]} reads labels of images: give --lookup, or export with --items images")
-        if kind == "images" and (names := self.labelled):
-            hint = "give --lookup or batches of captions"
-            raise FitError(f"{names[0]} reads labels of images and captions: {hint}")
         for part, loss in zip(self.parts, self.losses, strict=True):
-            for bounds in filter(None, (getattr(module, "label_bounds", None) for module in loss.modules())):
+            modules = list(loss.modules())
+            if part in self.distances and "between_images" not in given:
+                raise FitError(f"{part.name} reads labels of images: give --lookup, or batches of --items images")
+            if "relevance" not in given and any(getattr(module, "needs_relevance", False) for module in modules):
+                raise FitError(f"{part.name} reads labels of pairs: give --lookup, or --batches of captions")
+            for bounds in filter(None, (getattr(module, "label_bounds", None) for module in modules)):
                 if not bounds[0] <= low <= high <= bounds[1]:
                     found = f"{bounds[0]:g}..{bounds[1]:g}, and these are in {low:g}..{high:g}"
-                    hint = "Give --scale, or --set loss.labels=cosine for cosines."
-                    raise FitError(f"{part.name} reads labels in {found}. {hint}")
+                    raise FitError(f"{part.name} reads labels in {found}. Give --scale, or --set loss.labels=cosine.")
 
     def forward(self, scores: Tensor, images: Tensor, captions: Tensor, labels: Labels) -> Tensor:
         """Return the loss of B pairs. `scores`: (B, B). `images`, `captions`: (B, E), read by losses of embeddings."""

@@ -8,19 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
 Choice = str | dict[str, Any]
 """A model, loss or sampler: NAME, or ``{name: NAME, PARAMETER: VALUE}`` with parameters of its class."""
+Losses = Choice | Annotated[list[Choice], Field(min_length=1)]
+"""A loss, or a sum of losses: ``[{name: triplet}, {name: sam, factor: 5}]``."""
 
 
 class FitError(ValueError):
@@ -124,24 +117,22 @@ class FitOptions(_Options):
     captions: Path = option(..., "Corpus of `relabel ingest`: texts, ids and splits.")
     out: Path = option(Path("runs/fit"), "Folder of the run. The same command resumes it.")
     lookup: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
+    split: str = option("train", "Split to train on.")
+    fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
     batches: Path | None = option(None, "Batches of `relabel export batches`, which replace lookup and sampler.")
     image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
     model: Choice = option("vsepp", "vsepp, vse_inf, sgr or saf; --set model.embed_dim=256 sets a parameter.")
-    loss: Choice | list[Choice] = option("triplet", "Loss by name; --set loss.margin=0.1 sets a parameter.")
+    loss: Losses = option("triplet", "Loss by name; --set loss.margin=0.1 sets a parameter.")
     sampler: Choice = option("random", "random, neighbour or graded; sampler.group=16 sets a parameter.")
     pooling: str | None = option(None, "Pooling of references: first, max, mean or set; default: that of the label.")
     scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
-    split: str = option("train", "Split to train on.")
-    fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
     val: str = option("val", "Split whose RSUM selects the model and stops the run.")
     batch_size: int = option(128, "Captions per batch.", 2, 1_000_000)
     epochs: int = option(20, "Epochs.", 1, 1_000_000)
     lr: float = option(5e-4, "Learning rate.", 1e-12, 1000)
     decay_at: int | None = option(None, "Number of epochs after which the rate falls to a tenth.", 1, 1_000_000)
     weight_decay: float = option(0.0, "Weight decay of AdamW.", 0, 1000)
-    triplet_epochs: int = option(
-        0, "Epochs of the summed triplet loss before the loss itself; 1 in the paper of vse_inf.", 0, 1_000_000
-    )
+    triplet_epochs: int = option(0, "Epochs of the summed triplet loss, before the loss itself.", 0, 1_000_000)
     min_count: int = option(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
     seed: int = option(0, "Seed of weights, batches and all other random numbers.", 0, 2**32 - 1)
     precision: Literal["float32", "bfloat16"] = option("float32", "Precision of matrix products.")
@@ -157,20 +148,12 @@ class FitOptions(_Options):
         default = cls.model_fields[str(info.field_name)].default
         return {"name": default, **value} if isinstance(value, dict) else {"name": value}
 
-    @model_validator(mode="after")
-    def _check_labels(self) -> FitOptions:
-        if self.lookup is not None and self.batches is not None:
-            raise ValueError("--lookup and --batches both bring labels; give one of them")
-        if self.fraction < 1 and self.batches is not None:
-            raise ValueError(
-                f"fraction={self.fraction:g} draws images, and precomputed batches are fixed: give --lookup"
-            )
-        return self
-
-    @property
-    def losses(self) -> list[Any]:
-        """The losses of the sum."""
-        return self.loss if isinstance(self.loss, list) else [self.loss]
+    @field_validator("batches")
+    @classmethod
+    def _check_batches(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and (info.data.get("lookup") is not None or info.data.get("fraction", 1.0) < 1):
+            raise ValueError("they are fixed and bring labels: omit --lookup and `fraction`, or --batches")
+        return value
 
     @property
     def measure(self) -> str:

@@ -20,9 +20,8 @@ from relabel_train.reference_next.models.vsepp import VSEPP
 from relabel_train.reference_next.options import Choice, FitError, Parameters, choose
 
 LAST, BEST = "last.pt", "best.pt"
-MODELS = {
-    name: Parameters.of(kind) for name, kind in {"vsepp": VSEPP, "vse_inf": VSEInfinity, "sgr": SGR, "saf": SAF}.items()
-}
+_KINDS = {"vsepp": VSEPP, "vse_inf": VSEInfinity, "sgr": SGR, "saf": SAF}
+MODELS = {name: Parameters.of(kind) for name, kind in _KINDS.items()}
 """Parameters of each model. SGRAF is the average of an sgr and a saf run: `relabel eval --average`."""
 
 

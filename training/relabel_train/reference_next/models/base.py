@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,10 +49,6 @@ class Model(nn.Module):
             cosines: Tensor = images @ captions.T
         return cosines
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return the parameter groups of an optimizer; pretrained parts learn at a lower rate."""
-        return [{"params": list(self.parameters()), "lr": lr}]
-
 
 def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
     """Divide vectors by their length plus eps, in float32."""
@@ -90,7 +86,8 @@ def run_gru(gru: nn.GRU, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tenso
     return states, last
 
 
-PAD, UNKNOWN, START, END = range(4)
+PAD, UNKNOWN, START, END, FIRST = range(5)
+"""Numbers of padding, unknown words, start and end of a caption, and of the first word."""
 _SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 

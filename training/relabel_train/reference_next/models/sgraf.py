@@ -70,14 +70,13 @@ class SimilarityModel(Model):
         order = lengths.argsort(stable=True)
         # The largest tensor holds a vector of E numbers per pair and word.
         block = max(1, _CELLS // (len(images) * captions[0].numel()))
-        parts, statistics = [], []
+        blocks = []
         for chosen in torch.split(order, block):
             # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB. A block
             # draws no random numbers, so their state need not be kept.
             some = captions[chosen, : int(lengths[chosen].max())]
-            part, facts = checkpoint(self._block, images, some, use_reentrant=False, preserve_rng_state=False)
-            parts.append(part)
-            statistics.append(facts)
+            blocks.append(checkpoint(self._block, images, some, use_reentrant=False, preserve_rng_state=False))
+        parts, statistics = zip(*blocks, strict=True)
         self._track(torch.cat(statistics))
         return torch.cat(parts, dim=1)[:, order.argsort()]
 
