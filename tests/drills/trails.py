@@ -21,7 +21,7 @@ from relabel.datasets.cxc import human_scores
 from relabel.sources.spice.parse_cache import FILE as CACHE
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST
-from relabel_train.reference.files import load_checkpoint
+from relabel_train.reference.runs import load_checkpoint
 
 PARAMS = """
 ingest:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from relabel_train.files import read_file
-from relabel_train.reference_next.models.base import Model, Vocabulary
-from relabel_train.reference_next.models.sgraf import SAF, SGR
-from relabel_train.reference_next.models.vse_inf import VSEInfinity
-from relabel_train.reference_next.models.vsepp import VSEPP
-from relabel_train.reference_next.options import Choice, FitError, Parameters, choose
+from relabel_train.reference.models.base import Model, Vocabulary
+from relabel_train.reference.models.sgraf import SAF, SGR
+from relabel_train.reference.models.vse_inf import VSEInfinity
+from relabel_train.reference.models.vsepp import VSEPP
+from relabel_train.reference.options import Choice, FitError, Parameters, choose
 
 LAST, BEST = "last.pt", "best.pt"
 _KINDS = {"vsepp": VSEPP, "vse_inf": VSEInfinity, "sgr": SGR, "saf": SAF}

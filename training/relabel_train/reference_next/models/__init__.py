@@ -1,1 +1,0 @@
-"""Reference models, one per file. `base.py` is their contract."""
