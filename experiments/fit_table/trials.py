@@ -190,7 +190,7 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     features = open_corpus_features(inputs.features, inputs.captions)
     split = read_split(inputs.captions, options.split, features)
     split = split.select(np.arange(min(options.graded or len(split.image_ids), len(split.image_ids))))
-    scores = sum(score(load_model(run.out), split, features, torch.device("cpu")) for run in runs)
+    scores = np.sum([score(load_model(run.out), split, features, torch.device("cpu")) for run in runs], axis=0)
     sums = image_sums(scores, split.image)
     result = {"figures": figures(evaluate(options, "cpu").to_json(), params)}
     return record | result | {"images": sums.round(1).tolist()}

@@ -137,7 +137,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
         else:
             figures = image_figures(model, val_images, features, place)["model"]
         model.train()
-        value = figures[options.measure.lower()]
+        value = figures.get(options.measure.lower(), 0.0)  # nDCG@10 needs more than ten images
         better = value > progress.best
         progress.best, progress.worse = (value, 0) if better else (progress.best, progress.worse + 1)
         log.append({"kind": "evaluation", "step": progress.step, "epoch": progress.epoch, **figures})
