@@ -1,4 +1,4 @@
-"""Contract: `relabel fit` takes the name of a loss or model by its option and their parameters by `--set`, in any order."""
+"""Contract: `relabel fit` takes the name of a loss or model by its option, and their parameters by `--set`."""
 
 from __future__ import annotations
 
