@@ -57,7 +57,7 @@ fit_table:
 FIT = (
     "fit --features labels/drill/proxy --captions labels/drill_proxy/corpus"
     " --lookup labels/drill_proxy/exports/all/lookup/sbert --loss bcls --out runs/fit --epochs 3 --batch-size 8"
-    " --set model.embed_dim=8 --set model.word_dim=8 --set evaluate_every=2 --set min_count=1"
+    " --set model.embed_dim=8 --set model.word_dim=8 --set evaluate_every=2 --set log_every=1 --set min_count=1"
 )
 INDEX = "--set neighbours.index=IVF4,Flat"
 MORE = "ingest --path more.jsonl --replace"

@@ -40,7 +40,7 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
     def make(name: str = "run", **changed: Any) -> FitOptions:
         corpus, lookup = small_project.folder("corpus"), small_project.folder("exports", "all", "lookup", "cbow")
         places = {"features": regions, "captions": corpus, "out": tmp_path / name, "lookup": lookup}
-        tiny = {"batch_size": 16, "epochs": 2, "min_count": 1}
+        tiny = {"batch_size": 16, "epochs": 2, "min_count": 1, "log_every": 1}
         model = {"embed_dim": 12, "word_dim": 6, "name": changed.pop("model", "vsepp")}
         return FitOptions(**{**places, **tiny, "model": model, **changed})
 

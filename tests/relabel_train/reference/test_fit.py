@@ -36,7 +36,7 @@ def test_training_reduces_the_loss_and_reports_it(run: Run) -> None:
     options = run(epochs=12, lr=0.02)
     result = fit(options, "cpu")
     log, losses, rsums = lines(options), logged(options, "train", "loss"), logged(options, "evaluation", "rsum")
-    assert losses[-1] < losses[0] * 0.8
+    assert losses[-1] < losses[0] / 2
     assert len(rsums) == 12
     assert result.best == max(rsums) > rsums[0]
     assert load_checkpoint(options.out / BEST)["progress"]["best"] == result.best
@@ -56,16 +56,16 @@ SLOW = [pytest.param(changed, marks=pytest.mark.slow) for changed in (DECAY, SAF
 @pytest.mark.parametrize("changed", [SAM, *SLOW])
 def test_a_killed_run_equals_an_uninterrupted_one(run: Run, changed: dict[str, Any]) -> None:
     """Kill it after a checkpoint within an epoch."""
-    options, unbroken = (run(name, evaluate_every=4, **changed) for name in ("killed", "unbroken"))
+    options, unbroken = (run(name, evaluate_every=3, **changed) for name in ("killed", "unbroken"))
     with subprocess.Popen(child(options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("step 10:"):
+            if line.startswith("step 7:"):
                 process.send_signal(signal.SIGKILL)
         _, error = process.communicate()
     assert process.returncode == -signal.SIGKILL, error
     progress = state(options)["progress"]
-    assert progress["done"] > 0 < progress["step"] < 10
+    assert progress["done"] > 0 < progress["step"]
     assert_same(fitted(options), fitted(unbroken))
     assert_same(state(options, BEST), state(unbroken, BEST))
     assert lines(options) == lines(unbroken)

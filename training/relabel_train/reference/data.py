@@ -90,9 +90,9 @@ def open_corpus_features(features: Path, captions: Path) -> Features:
     return open_features(features, namespace=config["namespace"], position=config["ids"] == "position")
 
 
-def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches) -> None:
+def check_corpus(captions: Path, labels: Lookup | PrecomputedBatches | None) -> None:
     """Raise if labels were made of another corpus: other texts may have the same ids."""
-    if _manifest(captions)["metadata"]["digest"] != labels.about.corpus:
+    if labels is not None and _manifest(captions)["metadata"]["digest"] != labels.about.corpus:
         raise LookupFileError(f"{labels.folder}: made of another corpus than {captions}. Export it again.")
 
 

@@ -29,8 +29,6 @@ from relabel_train.reference.objective import Objective
 from relabel_train.reference.options import DivergenceError, FitError, FitOptions
 from relabel_train.reference.runs import BEST, LAST, find_device, load_last, make_model, save_checkpoint
 
-LOG_EVERY = 10
-"""Steps between lines of the log: reading a loss waits for the GPU."""
 SAVE_EVERY = 500
 """Steps between checkpoints: minutes of training, which a kill costs at most."""
 MAX_NORM = 2.0
@@ -66,7 +64,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
     plan = None if options.batches is None else open_batches(options.batches)
     val_images = None if options.image_labels is None else open_batches(options.image_labels)
     exports: dict[str, Any] = {"lookup": lookup, "plan": plan, "image_labels": val_images}
-    for export in filter(None, exports.values()):
+    for export in exports.values():
         data.check_corpus(options.captions, export)
 
     # Loss: its labels are in low..top after scaling.
@@ -103,7 +101,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
     # The start, or the last checkpoint of the same options and contents of files.
     identity = {**options.identity(), "batches": batches.identity, "features": features.digest()}
     identity |= {"captions": train.digest(), "validation": val.digest()}
-    identity |= {name: export and export.about.fingerprint for name, export in exports.items()}
+    identity |= {name: None if x is None else x.about.fingerprint for name, x in exports.items()}
     facts = {"identity": identity, "width": features.width, "words": vocabulary.words, "normalize": model.normalize}
     progress, log = Progress(), list[dict[str, Any]]()
 
@@ -161,7 +159,7 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
             loss, norm = train_step(model, loss_of, batch, optimizer, (options.seed, progress.step), bfloat16)
             progress.step, progress.done = progress.step + 1, progress.done + 1
             progress.seconds = time.perf_counter() - started
-            if progress.step == 1 or progress.step % LOG_EVERY == 0:
+            if progress.step == 1 or progress.step % options.log_every == 0:
                 figures = {"loss": float(loss), "gradient": float(norm), "lr": optimizer.param_groups[0]["lr"]}
                 if not all(map(math.isfinite, figures.values())):
                     raise DivergenceError(f"the loss is not finite at step {progress.step:,}; try a smaller lr")

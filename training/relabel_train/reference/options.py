@@ -138,6 +138,7 @@ class FitOptions(_Options):
     precision: Literal["float32", "bfloat16"] = option("float32", "Precision of matrix products.")
     evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", 0, 10**12)
     patience: int = option(0, "Evaluations without a better RSUM before the run stops; 0: never.", 0, 10**9)
+    log_every: int = option(10, "Steps between lines of the log; each waits for the GPU.", 1, 10**12)
 
     @field_validator("model", "loss", "sampler", mode="before")
     @classmethod
@@ -164,4 +165,4 @@ class FitOptions(_Options):
         """Return the options that a checkpoint resumes under; files are identified by their content instead."""
         # `epochs` is free: more of them continue a finished run.
         files = {"out", "features", "captions", "lookup", "batches", "image_labels"}
-        return self.model_dump(mode="json", exclude=files | {"epochs"})
+        return self.model_dump(mode="json", exclude=files | {"epochs", "log_every"})
