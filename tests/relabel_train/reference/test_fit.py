@@ -56,11 +56,11 @@ SLOW = [pytest.param(changed, marks=pytest.mark.slow) for changed in (DECAY, SAF
 @pytest.mark.parametrize("changed", [SAM, *SLOW])
 def test_a_killed_run_equals_an_uninterrupted_one(run: Run, changed: dict[str, Any]) -> None:
     """Kill it after a checkpoint within an epoch."""
-    options, unbroken = (run(name, evaluate_every=3, **changed) for name in ("killed", "unbroken"))
+    options, unbroken = (run(name, epochs=3, evaluate_every=4, **changed) for name in ("killed", "unbroken"))
     with subprocess.Popen(child(options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("step 7:"):
+            if line.startswith("step 9:"):
                 process.send_signal(signal.SIGKILL)
         _, error = process.communicate()
     assert process.returncode == -signal.SIGKILL, error
