@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import pickle
@@ -33,11 +34,20 @@ def test_everything_is_restored_also_by_torch(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(path: Path) -> None:
+def full_disk(_: int) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_bytes()
     with pytest.raises((AttributeError, pickle.PicklingError)):
         save_checkpoint(path, {"w": torch.zeros(3), "bad": lambda: None})
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="full"):
+            save_checkpoint(path, {"w": torch.zeros(4)})
     assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
     path.with_name(".last.pt.part").write_bytes(b"of a killed process")
     save_checkpoint(path, STATE)
     assert list(path.parent.iterdir()) == [path]

@@ -116,13 +116,12 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
         (options.out / "log.jsonl").write_text("".join(lines), encoding="utf-8")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    if (state := load_last(options.out, identity)) is None:
-        save_last()  # before any other file, so a folder without it holds no run
-    else:
+    if (state := load_last(options.out, identity)) is not None:
         model.load_state_dict(state["model"])
         objective.load_state_dict(state["objective"])
         optimizer.load_state_dict(state["optimizer"])
         progress, log = Progress(**state["progress"]), state["log"]
+    save_last()  # before any other file, so a folder without it holds no run
     resumed = f"resumes at step {progress.step:,}" if progress.step else None
     for note in filter(None, (features.proxy, batches.note, resumed)):
         notify(note)

@@ -47,13 +47,16 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     torch.save(state, archive)
     # One run at a time uses a folder, so a killed one leaves at most this file.
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        file.write(archive.getbuffer())
-        file.write(hashlib.sha256(archive.getbuffer()).digest())
-        # The bytes must be on disk before the name is.
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(archive.getbuffer())
+            file.write(hashlib.sha256(archive.getbuffer()).digest())
+            # The bytes must be on disk before the name is.
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
