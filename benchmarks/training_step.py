@@ -25,12 +25,11 @@ import torch
 from harness import Table, clock, options, peak_gib
 
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.reference.data import Batch
-from relabel_train.reference.distributed import Processes
-from relabel_train.reference.fit import _step
-from relabel_train.reference.models import Vocabulary, make_model
+from relabel_train.reference.data import Batch, Labels
+from relabel_train.reference.fit import train_step
+from relabel_train.reference.models.base import Vocabulary
 from relabel_train.reference.objective import Objective
-from relabel_train.reference.options import FitOptions
+from relabel_train.reference.runs import make_model
 
 B, REGIONS, WIDTH, WORDS = 128, 36, 2048, 10_000
 LOSSES = ("triplet", "sliding_window_kendall", "bcls", "ladder", "smooth_ndcg", "smooth_ndcg_triplet")
@@ -42,25 +41,21 @@ def random_batch(relevance: torch.Tensor | None, same_image: torch.Tensor) -> Ba
     lengths = torch.tensor(rng.integers(10, 17, B))
     tokens = torch.tensor(rng.integers(4, WORDS, (B, int(lengths.max()))))
     features = torch.randn(B, REGIONS, WIDTH, generator=torch.Generator().manual_seed(0))
-    return Batch(features, torch.full((B,), REGIONS), tokens, lengths, relevance, None, same_image)
+    return Batch(features, torch.full((B,), REGIONS), tokens, lengths, Labels(same_image, relevance))
 
 
 def stepper(name: str) -> Callable[[Objective, Batch, int], object]:
     """Return the step of a model in its paper's size."""
     torch.manual_seed(0)
-    model = make_model(name, WIDTH, Vocabulary([f"w{i}" for i in range(WORDS)]), 1024, 300)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
-    scaler, processes = torch.amp.GradScaler("cpu", enabled=False), Processes(0, 1, torch.device("cpu"))
-    options = FitOptions(features=Path(), captions=Path())
-    return lambda objective, batch, number: _step(
-        model, objective, batch, optimizer, scaler, options, processes, number
-    )
+    model = make_model({"name": name}, WIDTH, Vocabulary([f"w{i}" for i in range(WORDS)]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.0)
+    return lambda objective, batch, number: train_step(model, objective, batch, optimizer, (0, number), False)
 
 
 def model_steps(name: str, steps: int, threads: int) -> tuple[float, float]:
     """Return the median CPU seconds of a model's steps, and the memory beyond that at the start."""
     torch.set_num_threads(threads)
-    batch, objective = random_batch(None, torch.eye(B, dtype=torch.bool)), Objective(["triplet"])
+    batch, objective = random_batch(None, torch.eye(B, dtype=torch.bool)), Objective("triplet")
     before = psutil.Process().memory_info().rss / 2**30
     step = stepper(name)
     times = [clock(partial(step, objective, batch, number)).cpu for number in range(steps)]
@@ -80,7 +75,7 @@ def models(table: Table, names: list[str], steps: int, threads: int) -> None:
 def losses_and_labels(table: Table, lookups: list[Lookup], steps: int) -> None:
     """Time the labels of batches, and VSE++ steps with each loss."""
     first, rng, step = lookups[0], np.random.default_rng(0), stepper("vsepp")
-    objectives = {name: Objective([name]) for name in LOSSES}
+    objectives = {name: Objective(name) for name in LOSSES}
     seconds: dict[str, list[float]] = {name: [] for name in LOSSES}
     labels: dict[str, list[float]] = {lookup.about.label: [] for lookup in lookups}
     for number in range(steps):

@@ -10,6 +10,8 @@ from relabel_train.reference import options
 
 T = TypeVar("T", bound=Parameters)
 SHARED = ("set", "device", "threads", *OUTPUT)
+CHOICES = ("model", "loss")
+"""Options that are the name of a choice; `--set loss.margin=0.1` sets its parameters."""
 
 
 class FitParameters(Parameters, options.FitOptions):
@@ -22,7 +24,8 @@ class EvalParameters(Parameters, options.EvalOptions):
 
 def parse(model: type[T], common: SharedOptions) -> T:
     """Return the options of the verb and of --set, and set the number of threads."""
-    parsed = validate(model, with_settings({}, common.set, common.overrides), "command line")
+    named = {f"{name}.name" if name in CHOICES else name: value for name, value in common.overrides.items()}
+    parsed = validate(model, with_settings({}, common.set, named), "command line")
     if common.threads is not None:
         import torch
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from experiments.fit_table.search import Setting
 from experiments.fit_table.table import figures
 from experiments.params import FitTableParams
-from experiments.rows import Row
 from relabel.core.runtime import Runtime
 from relabel.store.executors import start_worker
 from relabel.store.files import write_text
@@ -69,9 +68,7 @@ class Inputs:
     def fit_options(self, trial: Trial) -> FitOptions:
         """Return the options of a training."""
         labels, out = self.lookups[trial.label], self.runs / trial.key
-        # Losses of embeddings rank images and captions here, and take every item as an anchor.
-        every: dict[str, Any] = {"lookup": labels, "anchors": 0, "triplet": 1.0, "normalize": True}
-        return FitOptions(features=self.features, captions=self.captions, out=out, **every, **trial.training)
+        return FitOptions(features=self.features, captions=self.captions, out=out, lookup=labels, **trial.training)
 
 
 def make_trial(
@@ -79,21 +76,16 @@ def make_trial(
 ) -> Trial:
     """Return the trial of a model and row; `bounds` are those of its label, `test` evaluates on the test split."""
     row, budget = params.rows_of(model)[name], params.models[model]
-    loss, loss_kwargs = row.at(setting.value)
     # All rows take as many steps.
     epochs, label = round((budget.epochs or params.epochs) / row.fraction), row.label or params.train_labels[0]
     training: dict[str, Any] = {
-        "model": model,
-        "loss": loss,
+        "model": {"name": model, "embed_dim": budget.embed_dim, "word_dim": 64},
+        "loss": [_with_range(loss, bounds[0]) for loss in row.at(setting.value)],
         "sampler": row.sampler,
         "triplet_epochs": round(row.triplet_epochs / row.fraction),
-    }
-    training |= {
-        "loss_kwargs": (*loss_kwargs, *_label_ranges(row, bounds[0])),
         "scale": bounds[1],
-        "embed_dim": budget.embed_dim,
     }
-    training |= {"epochs": epochs, "decay_at": max(1, epochs * 2 // 3), "patience": params.patience, "word_dim": 64}
+    training |= {"epochs": epochs, "decay_at": max(1, epochs * 2 // 3), "patience": params.patience}
     training |= {"batch_size": budget.batch_size or params.batch_size, "lr": setting.lr, "seed": seed}
     more = {"fraction": row.fraction, "evaluate_every": params.evaluate_every}
     # Options that are not used leave the keys of older trainings.
@@ -114,11 +106,9 @@ def _digest(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _label_ranges(row: Row, low: float) -> tuple[str, ...]:
-    """Return the parameters that tell losses the range of their labels."""
-    names = [item.partition(":")[0] for item in row.loss]
-    found = "cosine" if low < 0 else "unit"
-    return tuple(f"{loss}.labels={found}" for loss in names if loss in _RANGED)
+def _with_range(loss: dict[str, Any], low: float) -> dict[str, Any]:
+    """Return a loss with the range of its labels, if it has such a parameter."""
+    return {**loss, "labels": "cosine" if low < 0 else "unit"} if loss["name"] in _RANGED else loss
 
 
 class TrialFile:
@@ -176,9 +166,9 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     import torch
 
     from relabel_train.reference.data import open_corpus_features, read_split
-    from relabel_train.reference.evaluate import evaluate
-    from relabel_train.reference.fit import fit, load_model
-    from relabel_train.reference.scoring import retrieval_scores
+    from relabel_train.reference.evaluate import evaluate, score
+    from relabel_train.reference.fit import fit
+    from relabel_train.reference.runs import load_model
 
     # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)
@@ -197,21 +187,20 @@ def run_trial(trial: Trial, inputs: Inputs, params: FitTableParams) -> Record:
     common: dict[str, Any] = {"features": inputs.features, "captions": inputs.captions, "lookup": inputs.judges}
     common |= {"average": tuple(options.out for options in runs[1:]), **trial.evaluation}
     options = EvalOptions(run=runs[0].out, eccv=None if common["images"] else inputs.eccv, **common)
-    features = open_corpus_features(inputs.features, inputs.captions, "image")
+    features = open_corpus_features(inputs.features, inputs.captions)
     split = read_split(inputs.captions, options.split, features)
-    split = split.first(options.graded or len(split.image_ids))
-    models = [load_model(options.out)[0] for options in runs]
-    sums = image_sums(retrieval_scores(models, split, features, torch.device("cpu")), split.image)
+    split = split.select(np.arange(min(options.graded or len(split.image_ids), len(split.image_ids))))
+    scores = np.sum([score(load_model(run.out), split, features, torch.device("cpu")) for run in runs], axis=0)
+    sums = image_sums(scores, split.image)
     result = {"figures": figures(evaluate(options, "cpu").to_json(), params)}
     return record | result | {"images": sums.round(1).tolist()}
 
 
-def image_sums(scores: Any, image: NDArray[np.int64]) -> NDArray[np.float64]:
+def image_sums(scores: NDArray[np.floating[Any]], image: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the part of each of M images in RSUM, (M,): their mean is RSUM, up to equal scores.
 
-    `scores`: (M, N) scores, or the vectors of images and captions. `image`: image of each caption.
+    `scores`: (M, N). `image`: image of each caption.
     """
-    scores = scores[0] @ scores[1].T if isinstance(scores, tuple) else scores
     own = image == np.arange(len(scores))[:, None]
     best = np.where(own, scores, -np.inf).max(axis=1)
     ranks = (scores > best[:, None]).sum(axis=1), (scores > scores[image, np.arange(len(image))]).sum(axis=0)

@@ -30,7 +30,7 @@ from relabel.store.arrays import write_array
 from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
 from relabel.store.workdir import Work
-from relabel_train.reference.features import DESCRIPTION, FORMAT
+from relabel_train.features import DESCRIPTION, FORMAT
 from relabel_train.samplers import StableRandom
 
 CAPTIONS, VECTORS = "captions.parquet", "features.npy"

@@ -14,10 +14,10 @@ from tests.drills.trails import plain
 from relabel.core.errors import RelabelError
 from relabel.datasets import load_manifest, locate
 from relabel.store.manifest import MANIFEST, open_artefact, read_manifest
+from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
-from relabel_train.reference.features import open_features
-from relabel_train.reference.files import load_checkpoint
+from relabel_train.reference.runs import load_checkpoint
 
 
 def targets(root: Path) -> list[tuple[str, Path]]:

@@ -36,8 +36,8 @@ from relabel.sources.precomputed.files import read_vector_file
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import MANIFEST, read_manifest
+from relabel_train.features import open_features
 from relabel_train.lookup import LookupFileError
-from relabel_train.reference.features import open_features
 
 RECORDS = [
     {"caption_id": 10 * i + j, "image_id": i, "text": f"a dog, number {j}, «ça» on street {i}", "split": split}

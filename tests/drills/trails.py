@@ -21,7 +21,7 @@ from relabel.datasets.cxc import human_scores
 from relabel.sources.spice.parse_cache import FILE as CACHE
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST
-from relabel_train.reference.files import load_checkpoint
+from relabel_train.reference.runs import load_checkpoint
 
 PARAMS = """
 ingest:
@@ -50,13 +50,13 @@ sources:
 EXPERIMENTS = """
 proxy_features: {train: 8, val: 6, test: 4, vectors: 3, encoder: transformer, model: models/tiny}
 fit_table:
-  {train_labels: [sbert], judges: [sbert, cider], rows: {one: {loss: [bcls]}}, models: {vsepp: {embed_dim: 8}},
+  {train_labels: [sbert], judges: [sbert, cider], rows: {one: {loss: {name: bcls}}}, models: {vsepp: {embed_dim: 8}},
    lrs: [0.001, 0.002], extend: 0, search_seeds: [0], seeds: [1], epochs: 1, batch_size: 8, neighbours: 10, graded: 4}
 """
 FIT = (
     "fit --features labels/drill/proxy --captions labels/drill_proxy/corpus"
     " --lookup labels/drill_proxy/exports/all/lookup/sbert --loss bcls --out runs/fit --epochs 3 --batch-size 8"
-    " --set embed_dim=8 --set word_dim=8 --set save_every=2 --set log_every=1 --set min_count=1"
+    " --set model.embed_dim=8 --set model.word_dim=8 --set evaluate_every=2 --set log_every=1 --set min_count=1"
 )
 INDEX = "--set neighbours.index=IVF4,Flat"
 MORE = "ingest --path more.jsonl"
@@ -220,10 +220,8 @@ def comparable(folder: Path) -> dict[str, Any]:
             facts = json.loads(path.read_bytes())
             results[str(place)] = {k: v for k, v in facts.items() if k not in ("provenance", "digest")}
         elif training and path.suffix == ".pt":
-            results[str(place)] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
-        elif training and path.suffix == ".json":
-            results[str(place)] = plain(json.loads(path.read_bytes()))
-        elif not (training and (path.suffix == ".jsonl" or ".tfevents." in path.name)):
+            results[str(place)] = plain(load_checkpoint(path))
+        elif not (training and path.suffix == ".jsonl"):
             results[str(place)] = path.read_bytes()
     return results
 

@@ -70,7 +70,7 @@ def record(value: float, eccv: bool = True) -> dict[str, Any]:
 
 
 def test_means_and_spreads() -> None:
-    params = FitTableParams(rows={"a": Row(loss=("bcls",)), "b": Row(loss=("triplet:2",))})
+    params = FitTableParams(rows={"a": Row(loss={"name": "bcls"}), "b": Row(loss={"name": "triplet"})})
     rows = summary({"a": [record(1), record(2), record(6)], "b": [record(5, eccv=False)]}, params)
     expected = {"RSUM": 30, "ECCV i2t": 3, "ECCV t2i": 5}
     for judge in ("sbert", "cider"):

@@ -235,7 +235,14 @@ class Folder:
         """Train a model for some steps; return the losses and gradients of each step, and the metrics."""
         labels = f"labels/coco/exports/{self.split}/lookup/{lookup}"
         given = ["--features", str(data), "--captions", "labels/coco/corpus"]
-        settings = ["lr=1e-4", "embed_dim=16", "word_dim=8", "min_count=1", "log_every=1", f"val={self.split}"]
+        settings = [
+            "lr=1e-4",
+            "model.embed_dim=16",
+            "model.word_dim=8",
+            "min_count=1",
+            "log_every=1",
+            f"val={self.split}",
+        ]
         sizes = [*(f"--set={setting}" for setting in settings), "--batch-size", "16", "--threads", "1"]
         own = ["--split", self.split, "--lookup", labels, "--epochs", "2"]
         self.done("fit", "--out", f"runs/{name}", *given, *sizes, *own, *options)

@@ -265,10 +265,13 @@ def fit_values(folder: Folder) -> Values:
 # Every model: label and options of a run.
 FITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vsepp": ("clip", ("--loss", "bcls")),
-    "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
+    "vse_inf": (
+        "cider",
+        ("--model", "vse_inf", "--set", "loss=[{name: triplet}, {name: ladder, factor: 0.5}]", "--scale", "10"),
+    ),
     "log_ratio": (
         "clip",
-        ("--loss", "log_ratio", *(f"--set={x}" for x in ("anchors=0", "triplet=1", "normalize=true"))),
+        ("--loss", "log_ratio", *(f"--set=loss.{x}" for x in ("anchors=0", "triplet=1", "unit_embeddings=true"))),
     ),
     "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
     "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--set", "triplet_epochs=1")),

@@ -60,7 +60,7 @@ ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --spli
 TUNE = "tune word2vec"
 TABLES = (ENCODE, *NEAR, LOOKUP)
 _TRAINER = "--features features --captions labels/mine/corpus --device cpu --json"
-_SIZES = "--set val=test --set embed_dim=8 --set word_dim=6 --set min_count=1 --set log_every=1"
+_SIZES = "--set val=test --set model.embed_dim=8 --set model.word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
 _GRADED = "--loss soft_target --lookup labels/mine/exports/val/lookup/L"
 FORMATS = ("wds", "batches", "trec", "hf", "pairs", "tuples", "safetensors", "faiss", "lookup")

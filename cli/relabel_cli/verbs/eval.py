@@ -7,7 +7,7 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
-NAMES = "run features captions average lookup image_labels split images graded folds eccv checkpoint"
+NAMES = "run features captions average lookup image_labels split images graded folds eccv"
 
 
 def eval(common: SharedOptions) -> None:

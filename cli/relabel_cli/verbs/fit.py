@@ -16,13 +16,9 @@ def fit(common: SharedOptions) -> None:
     run = parse(FitParameters, common)
     folders = [path for path in (run.lookup, run.batches, run.image_labels) if path is not None]
     check_labels(run.captions, folders, common.runtime())
-    from relabel_train.reference.distributed import launched
     from relabel_train.reference.fit import fit as train
 
     result = train(run, common.device, common.runtime().progress.note)
-    # Under torchrun, only the first process reports.
-    if launched()[0] != 0:
-        return
     outcome = (
         f"best {run.measure} {result.best:.4g} on {run.val}, after {result.step:,} steps in {result.seconds:.0f} s"
     )

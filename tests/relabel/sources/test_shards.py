@@ -44,7 +44,7 @@ def lengths(bad: set[str], made: list[str], work: Work) -> Steps:
 def run(out: Path, bad: set[str], retry: bool = False) -> tuple[Manifest, list[str]]:
     made: list[str] = []
     recipe = Recipe("encoding", "flaky", dict, {}, lambda work: make_steps(lengths(bad, made, work), work))
-    return build(out, recipe, again=lambda old: retry and old.failed > 0)[0], made
+    return build(out, recipe, again=lambda manifest: retry and manifest.failed > 0)[0], made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards

@@ -1,14 +1,12 @@
-"""A small training set: the small project's corpus and lookups, regions that identify their image, a transformer."""
+"""A small training set: the small project's corpus and lookups, and regions that identify their image."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.relabel_train.reference.runs import Run
 
 from relabel.stages import Project
@@ -42,27 +40,8 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
     def make(name: str = "run", **changed: Any) -> FitOptions:
         corpus, lookup = small_project.folder("corpus"), small_project.folder("exports", "all", "lookup", "cbow")
         places = {"features": regions, "captions": corpus, "out": tmp_path / name, "lookup": lookup}
-        tiny = {"batch_size": 16, "epochs": 2, "embed_dim": 12, "word_dim": 6, "min_count": 1, "log_every": 1}
-        return FitOptions(**{**places, **tiny, **changed})
+        tiny = {"batch_size": 16, "epochs": 2, "min_count": 1, "log_every": 1}
+        model = {"embed_dim": 12, "word_dim": 6, "name": changed.pop("model", "vsepp")}
+        return FitOptions(**{**places, **tiny, "model": model, **changed})
 
     return make
-
-
-@pytest.fixture
-def transformer(tmp_path: Path) -> Callable[..., str]:
-    """Return a function that writes an untrained text model of a few parameters, and returns its folder.
-
-    The model has a pooler, and is in the format of transformers; the test is skipped without that package.
-    """
-    transformers: Any = pytest.importorskip("transformers")
-
-    def write(kind: str = "Bert", dtype: torch.dtype = torch.float32) -> str:
-        words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two")
-        (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-        transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-        small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-        config = getattr(transformers, f"{kind}Config")(vocab_size=len(words), pad_token_id=0, **small)
-        getattr(transformers, f"{kind}Model")(config).to(dtype).save_pretrained(tmp_path)
-        return str(tmp_path)
-
-    return write

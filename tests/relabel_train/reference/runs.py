@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from relabel_train.reference.files import load_checkpoint
-from relabel_train.reference.fit import LAST
 from relabel_train.reference.options import EvalOptions, FitOptions
+from relabel_train.reference.runs import LAST, load_checkpoint
 
 Run = Callable[..., FitOptions]
 """Type of the fixture `run`: makes the options of a tiny run, with a name and changed options."""
@@ -31,7 +30,7 @@ def child(options: FitOptions) -> list[str]:
 
 def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:
     restored = load_checkpoint(options.out / name)
-    restored["position"].pop("seconds")
+    restored["progress"].pop("seconds")
     restored.pop("log", None)
     return restored
 

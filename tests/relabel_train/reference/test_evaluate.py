@@ -14,14 +14,15 @@ import torch
 from tests.relabel_train.reference.runs import Run, held
 
 from relabel.stages import Project
+from relabel_train.features import Features, open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.metrics import Ranking, ReportSettings, RetrievalReport, cs_at_k, ideal_labels, ncs, retrieval_report
+from relabel_train.reference import evaluate as module
 from relabel_train.reference.data import Split, read_split
-from relabel_train.reference.evaluate import POSITIVES, evaluate, positives_without_held_out
-from relabel_train.reference.features import Features, open_features
-from relabel_train.reference.fit import fit, load_model
+from relabel_train.reference.evaluate import POSITIVES, evaluate, open_positives, score
+from relabel_train.reference.fit import fit
 from relabel_train.reference.options import FitError, FitOptions
-from relabel_train.reference.scoring import embed, score
+from relabel_train.reference.runs import load_model
 
 PLAIN = ReportSettings(kendall_tau=False, semantic_ms=())
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def fitted(options: FitOptions) -> tuple[Any, Split, Features]:
     """Train, and return the model with the test split and its features."""
     fit(options, "cpu")
     features = open_features(options.features, namespace="coco")
-    return load_model(options.out)[0], read_split(options.captions, "test", features), features
+    return load_model(options.out), read_split(options.captions, "test", features), features
 
 
 def assert_figures_of(report: RetrievalReport, scores: Any, image: Any) -> None:
@@ -51,7 +52,7 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
     """Check all images, and `images`: gallery and queries are the first five images and their captions."""
     options = run(epochs=3, lr=0.02)
     model, split, features = fitted(options)
-    images, captions = embed(model, split, features, CPU)
+    scores = score(model, split, features, CPU)
     plain, other = (small_project.folder("exports", "all", "lookup", name) for name in ("cider_plain", "cider"))
     report = evaluate(held(options, lookup=(other, plain, other)), "cpu")
     assert list(report.graded) == ["cider", "cider_plain", str(other)]
@@ -59,10 +60,10 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project)
     assert (graded.images, graded.captions) == (6, int((split.image < 6).sum()))
     assert graded["labels.ndcg"].i2t is not None
     assert json.loads(json.dumps(report.to_json())) == report.to_json()
-    for given, used in ((0, len(images)), (5, 5), (10**6, len(images))):
+    for given, used in ((0, len(scores)), (5, 5), (10**6, len(scores))):
         own = split.image < used
         part = evaluate(held(options, images=given), "cpu").retrieval
-        assert_figures_of(part, images[:used] @ captions[own].T, split.image[own])
+        assert_figures_of(part, scores[:used][:, own], split.image[own])
     with pytest.raises(FitError, match="`images` or `eccv`"):
         evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
     with pytest.raises(FitError, match="5 images cannot be cut into 2 folds"):
@@ -92,8 +93,7 @@ def test_options_choose_the_papers_protocols(run: Run, small_project: Project, t
     """
     options = run(epochs=3, lr=0.02)
     model, split, features = fitted(options)
-    images, captions = embed(model, split, features, CPU)
-    scores = images @ captions.T
+    scores = score(model, split, features, CPU)
     content = written_positives(tmp_path, split)
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     given: dict[str, Any] = {"cs_ks": (3, 7), "one_caption": True, "semantic_ms": (2,), "folds": 2}
@@ -146,17 +146,19 @@ def test_options_choose_the_papers_protocols(run: Run, small_project: Project, t
     assert graded["folds.ncs5_percent"].i2t == pytest.approx(sum(means) / 2)
 
 
-def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project: Project) -> None:
+def test_models_of_sets_score_in_blocks_and_are_averaged(
+    run: Run, small_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Check that scores are those of one call, in the order of the split, and `average` those of both models."""
-    runs, each, messages = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")], [], list[str]()
+    runs, each = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")], []
+    monkeypatch.setattr(module, "BATCH", 2)
     for options in runs:
         model, split, features = fitted(options)
-        each.append(score(model, split, features, CPU, 2, messages.append))
+        each.append(score(model, split, features, CPU))
         vectors, regions = (torch.from_numpy(a) for a in features.take(split.feature))
         with torch.no_grad():
             encoded = model.encode_images(vectors, regions), model.encode_captions(*model.tokens(split.texts))
             np.testing.assert_allclose(each[-1], model.scores(*encoded).numpy(), rtol=1e-5)
-    assert messages[-1].startswith(f"scored {len(split.texts)} of {len(split.texts)} captions")
     lookup = small_project.folder("exports", "all", "lookup", "cider")
     report = evaluate(held(runs[0], average=(runs[1].out,), lookup=(lookup,)), "cpu")
     assert_figures_of(report.retrieval, (each[0] + each[1]) / 2, split.image)
@@ -165,30 +167,26 @@ def test_models_of_sets_score_in_blocks_and_are_averaged(run: Run, small_project
 
 
 @pytest.fixture
-def held_out() -> tuple[Split, Features]:
-    """Return four captions of two images, and features made of two held-out captions."""
-    names = ["coco:10", "coco:11", "coco:20", "coco:21"]
-    split = Split(names, [""] * 4, ["coco:1", "coco:2"], np.array([0, 0, 1, 1]), np.array([0, 1]))
-    array, about = np.zeros((2, 1, 1), np.float32), {"held_out": ["coco:12", "coco:22"]}
-    features = Features([array], split.image_ids, None, about, lambda: features)
-    return split, features
+def held_out() -> tuple[Split, set[str]]:
+    """Return four captions of two images, and two held-out captions."""
+    captions, images = (np.array([f"coco:{n}" for n in ids], object) for ids in ((10, 11, 20, 21), (1, 2)))
+    split = Split(captions, captions, images, np.array([0, 0, 1, 1]), np.array([0, 1]))
+    return split, {"coco:12", "coco:22"}
 
 
 @pytest.mark.parametrize("name", POSITIVES)
 def test_held_out_captions_are_neither_positives_nor_queries(name: str, held_out: Any, tmp_path: Path) -> None:
     (tmp_path / f"{name}_image_to_caption.json").write_text('{"1": [10, 12, 20], "2": [22], "9": [10]}')
     (tmp_path / f"{name}_caption_to_image.json").write_text('{"10": [1, 2], "12": [1], "21": [2, 9]}')
-    found, note = positives_without_held_out(tmp_path, name, *held_out)
+    found = open_positives(tmp_path, name, *held_out)
     assert (found.i2t.queries.tolist(), found.i2t.items.tolist(), found.i2t.total.tolist()) == ([0], [0, 2], [2])
     assert (found.t2i.queries.tolist(), found.t2i.total.tolist()) == ([0, 3], [2, 2])
-    assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives" in note
-    assert note.startswith(POSITIVES[name])
     with pytest.raises(FileNotFoundError, match=f"{name}_image_to_caption.json"):
-        positives_without_held_out(tmp_path / "gone", name, *held_out)
+        open_positives(tmp_path / "gone", name, *held_out)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"9" * 5000, b"[]", b'{"1": 2}'])
 def test_damaged_positives_are_named(content: bytes, held_out: Any, tmp_path: Path) -> None:
     (tmp_path / "eccv_image_to_caption.json").write_bytes(content)
     with pytest.raises(FitError, match="eccv_image_to_caption"):
-        positives_without_held_out(tmp_path, "eccv", *held_out)
+        open_positives(tmp_path, "eccv", *held_out)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from relabel_train.reference.models import SGR, Vocabulary, make_model
 from relabel_train.reference.models import sgraf as module
-from relabel_train.reference.models.sgraf import SimilarityModel
+from relabel_train.reference.models.base import Vocabulary
+from relabel_train.reference.models.sgraf import SGR, SimilarityModel
+from relabel_train.reference.runs import make_model
 
 TEXTS = ["a dog on a surfboard", "two cats", "a man", "a dog and a cat on a bench near the sea"]
 FEATURES = torch.rand(3, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -26,7 +27,8 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make(name: str, embed_dim: int = 8) -> Any:
     torch.manual_seed(0)
-    return make_model(name, 6, Vocabulary.of(TEXTS, 1), embed_dim, word_dim=5).double()
+    choice = {"name": name, "embed_dim": embed_dim, "word_dim": 5}
+    return make_model(choice, 6, Vocabulary.of(TEXTS, 1)).double()
 
 
 @pytest.fixture(params=["sgr", "saf"])

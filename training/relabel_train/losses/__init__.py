@@ -39,3 +39,20 @@ __all__ = [
     "SoftTargetLoss",
     "TripletLoss",
 ]
+
+LOSSES: dict[str, type[RelevanceLoss | CombinedLoss | DistanceLoss]] = {
+    "triplet": TripletLoss,
+    "kendall": KendallLoss,
+    "sliding_window_kendall": SlidingWindowKendallLoss,
+    "bcls": BCLSLoss,
+    "ladder": LadderLoss,
+    "sam": SAMLoss,
+    "smooth_ndcg": SmoothNDCGLoss,
+    "smooth_ndcg_triplet": SmoothNDCGTripletLoss,
+    "log_ratio": LogRatioLoss,
+    "dense_triplet": DenseTripletLoss,
+    "soft_target": SoftTargetLoss,
+    "multi_positive_infonce": MultiPositiveInfoNCE,
+    "graded_sigmoid": GradedSigmoidLoss,
+}
+"""Losses by the names that commands and parameter files use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,12 +145,14 @@ def read_positives(
     caption_ids: Sequence[str],
     namespace: str = "coco",
     partial: bool = False,
+    without: Collection[str] = (),
 ) -> Positives:
     """Read positives in the format of eccv_caption: two JSON files, {query id: [ids]}, numbers without a namespace.
 
     ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two of CxC, lie in that package's `data`;
     `relabel fetch eccv` gets them. They hold 1,261 image queries and 1,332 caption queries. Parameters and errors are
-    those of `positives_of`, ids are ``coco:770337``; ValueError also for a file of another format.
+    those of `positives_of`, ids are ``coco:770337``; ValueError also for a file of another format. Captions of
+    `without` are neither queries nor positives, and do not count in R.
 
     Examples
     --------
@@ -163,8 +165,10 @@ def read_positives(
     >>> positives.i2t.items, positives.t2i.queries
     (array([0, 1]), array([1]))
     """
-    both = [read_ids(Path(path), namespace) for path in (i2t, t2i)]
-    return positives_of(both[0], both[1], image_ids, caption_ids, partial)
+    of_images, of_captions = (read_ids(Path(path), namespace) for path in (i2t, t2i))
+    of_images = {query: [i for i in ids if i not in without] for query, ids in of_images.items()}
+    of_captions = {query: ids for query, ids in of_captions.items() if query not in without}
+    return positives_of(of_images, of_captions, image_ids, caption_ids, partial)
 
 
 def read_ids(path: Path, namespace: str) -> dict[str, list[str]]:

@@ -1,1 +1,1 @@
-"""The reference training: models, features, one loop that trains, and the evaluation."""
+"""Reference training: retrieval models, trained with graded labels and evaluated by every metric."""

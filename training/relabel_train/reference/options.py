@@ -1,15 +1,19 @@
-"""Options of a training run and of an evaluation, and the ones that change a run's outcome."""
+"""Options of a training run and of an evaluation, and choices of a class with its parameters."""
 
 from __future__ import annotations
 
-import json
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
-Sampler = Literal["random", "neighbour", "graded"]
-Precision = Literal["float32", "bfloat16", "float16"]
+Choice = str | dict[str, Any]
+"""A model, loss or sampler: NAME, or ``{name: NAME, PARAMETER: VALUE}`` with parameters of its class."""
+Losses = Choice | Annotated[list[Choice], Field(min_length=1)]
+"""A loss, or a sum of losses: ``[{name: triplet}, {name: sam, factor: 5}]``."""
 
 
 class FitError(ValueError):
@@ -19,7 +23,7 @@ class FitError(ValueError):
 
 
 class DivergenceError(FitError):
-    """A loss that is not finite."""
+    """A loss or a gradient that is not finite."""
 
 
 def option(default: Any, help_text: str, low: float | None = None, high: float | None = None) -> Any:
@@ -27,8 +31,64 @@ def option(default: Any, help_text: str, low: float | None = None, high: float |
     return Field(default, description=help_text, ge=low, le=high)
 
 
-class _Options(BaseModel):
+GIVEN = {"batch_size", "depth", "generator"}
+"""Parameters that the training sets."""
+
+
+class Parameters(BaseModel):
+    """Parameters of a class. `of` makes the model of a class from its signature, which stays their only definition."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    target: ClassVar[Callable[..., Any]]
+    name: str
+
+    @classmethod
+    def of(cls, target: type) -> type[Self]:
+        """Return the model of the parameters of a class that have a default."""
+        hints, parameters = get_type_hints(target.__init__), inspect.signature(target).parameters  # type: ignore[misc]
+        known = {*GIVEN, *cls.model_fields}
+        names = [name for name, p in parameters.items() if p.default is not p.empty and name not in known]
+        fields: dict[str, Any] = {name: (hints[name], parameters[name].default) for name in names}
+        model = create_model(target.__name__, __base__=cls, **fields)
+        model.target = target
+        return model
+
+    def make(self, *given: Any, **more: Any) -> Any:
+        """Make an object of the class; `given` and `more` are its other arguments."""
+        names = inspect.signature(self.target).parameters
+        with naming_choice(self.name):
+            return self.target(*given, **{name: value for name, value in self if name in names} | more)
+
+
+@contextmanager
+def naming_choice(name: str) -> Iterator[None]:
+    """Raise a FitError with the name of a choice for the errors of its parameters."""
+    try:
+        yield
+    except (IndexError, TypeError, ValueError) as error:
+        raise FitError(f"{name}: {error}") from error
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+def choose(kind: str, models: Mapping[str, type[P]], choice: Choice) -> P:
+    """Return the parameters that a choice gives; `kind`: "loss", "model" or "sampler", for the error."""
+    values: dict[str, Any] = {"name": choice} if isinstance(choice, str) else choice
+    model = models.get(str(values.get("name")))
+    if model is None:
+        raise FitError(f"no {kind} {values.get('name')!r}; there are {', '.join(models)}")
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        names = ", ".join(sorted({*model.model_fields} - {"name"}))
+        raise FitError(f"{kind} {values['name']}: {reason}. Its parameters are {names}.") from error
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
 
 class EvalOptions(_Options):
@@ -37,25 +97,17 @@ class EvalOptions(_Options):
     run: Path = option(..., "Folder of a run of `relabel fit`.")
     features: Path = option(..., "Features, as `relabel fit` takes them.")
     captions: Path = option(..., "Corpus of `relabel ingest`.")
-    average: tuple[Path, ...] = option(
-        (), "Further run whose scores are averaged with those of the run: SGRAF is sgr and saf. Repeatable."
-    )
-    lookup: tuple[Path, ...] = option(
-        (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
-    )
+    average: tuple[Path, ...] = option((), "Run whose scores are averaged with those of --run: SGRAF. Repeatable.")
+    lookup: tuple[Path, ...] = option((), "Lookup for metrics of its label, such as nDCG and CS@K. Repeatable.")
     split: str = option("test", "Split to evaluate on.")
-    images: int = option(
-        0, "Evaluate on the first images of the split, this many, and their captions; 0: all.", 0, 2**31 - 1
-    )
-    graded: int = option(1000, "Metrics of labels use the first images of the split, this many; 0: all.", 0, 2**31 - 1)
+    images: int = option(0, "Number of images of the split, from its first; 0: all.", 0, 2**31 - 1)
+    graded: int = option(1000, "Number of these images that metrics of labels use; 0: all.", 0, 2**31 - 1)
     image_labels: tuple[Path, ...] = option((), "Batches of images: retrieval of images by images. Repeatable.")
     folds: int | None = option(None, "Folds to average recalls and NCS over; 5 for COCO 1K.", 1, 1000)
     cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = option((100,), "K of CS@K.")
     one_caption: bool = option(False, "Add CS@K of the first captions of images, compared with each other.")
     semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = option((), "m of Semantic Recall; omitted if empty.")
     eccv: Path | None = option(None, "Folder with the positives of ECCV Caption and CxC: `relabel fetch eccv`.")
-    ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
-    checkpoint: str = option("best.pt", "best.pt or last.pt.")
 
 
 class FitOptions(_Options):
@@ -63,68 +115,46 @@ class FitOptions(_Options):
 
     features: Path = option(..., "Features: a folder of SCAN's {split}_ims.npy, or one with features.json.")
     captions: Path = option(..., "Corpus of `relabel ingest`: texts, ids and splits.")
-    out: Path = option(
-        Path("runs/fit"), "Folder of the run: checkpoints, log, vocabulary. The same command resumes it."
-    )
+    out: Path = option(Path("runs/fit"), "Folder of the run. The same command resumes it.")
     lookup: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
-    batches: Path | None = option(
-        None, "Precomputed batches of `relabel export batches`, which replace lookup and sampler."
-    )
-    model: str = option("vsepp", "vsepp, vse_inf, sgr or saf.")
-    text: str = option("gru", "vse_inf: gru, or a transformers model by name or folder.")
-    loss: tuple[str, ...] = option(
-        ("triplet",), "Loss by name, with an optional weight: triplet, bcls:0.5. Repeatable."
-    )
-    loss_kwargs: tuple[str, ...] = option((), "Parameter of a loss: margin=0.1, or triplet.margin=0.1. Repeatable.")
-    anchors: int = option(1, "log_ratio, dense_triplet: anchors, the first items of a batch; 0: all items.", 0, 10**9)
-    triplet: float = option(0.0, "log_ratio, dense_triplet: weight of a hardest-negative triplet beside them.", 0, 1e9)
-    normalize: bool | None = option(None, "Embeddings of length 1; default: not for log_ratio and dense_triplet.")
-    pooling: str | None = option(
-        None, "Pooling of references: first, max, mean or set; the label's default if omitted."
-    )
-    scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
-    sampler: Sampler = option("random", "random, neighbour or graded.")
-    sampler_kwargs: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
     split: str = option("train", "Split to train on.")
     fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
-    val: str = option("val", "Split whose RSUM selects the model and stops the run.")
+    batches: Path | None = option(None, "Batches of `relabel export batches`, which replace lookup and sampler.")
     image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
-    ids: Literal["image", "position"] = option(
-        "image", "SCAN features: source of image ids; see `relabel ingest --ids`."
-    )
-    batch_size: int = option(128, "Captions per batch, over all processes.", 2, 1_000_000)
+    model: Choice = option("vsepp", "vsepp, vse_inf, sgr or saf; --set model.embed_dim=256 sets a parameter.")
+    loss: Losses = option("triplet", "Loss by name; --set loss.margin=0.1 sets a parameter.")
+    sampler: Choice = option("random", "random, neighbour or graded; sampler.group=16 sets a parameter.")
+    pooling: str | None = option(None, "Pooling of references: first, max, mean or set; default: that of the label.")
+    scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
+    val: str = option("val", "Split whose RSUM selects the model and stops the run.")
+    batch_size: int = option(128, "Captions per batch.", 2, 1_000_000)
     epochs: int = option(20, "Epochs.", 1, 1_000_000)
     lr: float = option(5e-4, "Learning rate.", 1e-12, 1000)
-    decay_at: int | None = option(
-        None, "Epoch (from 0) at which the rate falls to a tenth; never if omitted.", 0, 1_000_000
-    )
-    weight_decay: float = option(0.0, "Weight decay; above 0 AdamW replaces Adam.", 0, 1000)
-    triplet_epochs: int = option(
-        0, "Epochs of the summed triplet loss before the loss itself; 1 in the paper of vse_inf.", 0, 1_000_000
-    )
-    max_grad_norm: float = option(2.0, "Largest norm of the gradient.", 1e-9, 1e9)
-    embed_dim: int = option(1024, "Width of embeddings.", 1, 100_000)
-    word_dim: int = option(300, "Width of word vectors.", 1, 100_000)
+    decay_at: int | None = option(None, "Number of epochs after which the rate falls to a tenth.", 1, 1_000_000)
+    weight_decay: float = option(0.0, "Weight decay of AdamW.", 0, 1000)
+    triplet_epochs: int = option(0, "Epochs of the summed triplet loss, before the loss itself.", 0, 1_000_000)
     min_count: int = option(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
     seed: int = option(0, "Seed of weights, batches and all other random numbers.", 0, 2**32 - 1)
-    precision: Precision = option("float32", "Precision of matrix products: float32, bfloat16, or float16 (on a GPU).")
+    precision: Literal["float32", "bfloat16"] = option("float32", "Precision of matrix products.")
     evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", 0, 10**12)
     patience: int = option(0, "Evaluations without a better RSUM before the run stops; 0: never.", 0, 10**9)
-    save_every: int = option(500, "Steps between checkpoints, in addition to those of evaluations.", 1, 10**12)
-    log_every: int = option(10, "Steps between lines of the log.", 1, 10**12)
-    workers: int = option(0, "Processes that read features and labels ahead; 0: this one.", 0, 4096)
+    log_every: int = option(10, "Steps between lines of the log; each waits for the GPU.", 1, 10**12)
 
-    @model_validator(mode="after")
-    def _check_labels(self) -> FitOptions:
-        if self.sampler != "random" and self.lookup is None:
-            raise ValueError(f"{self.sampler} batches need neighbours: give --lookup, one that has them")
-        if self.lookup is not None and self.batches is not None:
-            raise ValueError("--lookup and --batches both bring labels; give one of them")
-        if self.fraction < 1 and self.batches is not None:
-            raise ValueError(
-                f"fraction={self.fraction:g} draws images, and precomputed batches are fixed: give --lookup"
-            )
-        return self
+    @field_validator("model", "loss", "sampler", mode="before")
+    @classmethod
+    def _write_choice(cls, value: Any, info: ValidationInfo) -> Any:
+        """Write NAME as ``{name: NAME}``, so both forms are one run; parameters without a name are of the default."""
+        if isinstance(value, list):
+            return [cls._write_choice(item, info) for item in value]
+        default = cls.model_fields[str(info.field_name)].default
+        return {"name": default, **value} if isinstance(value, dict) else {"name": value}
+
+    @field_validator("batches")
+    @classmethod
+    def _check_batches(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and (info.data.get("lookup") is not None or info.data.get("fraction", 1.0) < 1):
+            raise ValueError("they are fixed and bring labels: omit --lookup and `fraction`, or --batches")
+        return value
 
     @property
     def measure(self) -> str:
@@ -132,25 +162,7 @@ class FitOptions(_Options):
         return "RSUM" if self.image_labels is None else "nDCG@10"
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify a run: a checkpoint resumes only under the same ones.
-
-        Features, captions, labels and batches are identified by their content, which `relabel_train.reference.fit`
-        adds.
-        """
-        # These change where and how often files are written, and how long the run is, but no step.
-        free = {"out", "workers", "log_every", "save_every", "epochs", "features", "captions", "lookup", "batches"}
-        return self.model_dump(mode="json", exclude=free | {"image_labels"})
-
-
-def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Parse NAME=VALUE pairs; a value is JSON if it parses, else text."""
-    values: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise FitError(f"expected NAME=VALUE, found {setting!r}")
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
-    return values
+        """Return the options that a checkpoint resumes under; files are identified by their content instead."""
+        # `epochs` is free: more of them continue a finished run.
+        files = {"out", "features", "captions", "lookup", "batches", "image_labels"}
+        return self.model_dump(mode="json", exclude=files | {"epochs", "log_every"})

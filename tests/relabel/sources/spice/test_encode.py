@@ -44,11 +44,8 @@ def encode(out: Path, parser: Any, per_shard: int = 30, lines: Sequence[str] = L
         work.metadata["rows"] = [rows.start, rows.stop]
         make_steps(encoding_steps(shards, partial(read, corpus), parser, work, SILENT), work)
 
-    return build(
-        out,
-        Recipe("encoding", "spice", lambda: config, {"corpus": corpus.digest}, fill),
-        again=lambda old: old.failed > 0,
-    )[0]
+    recipe = Recipe("encoding", "spice", lambda: config, {"corpus": corpus.digest}, fill)
+    return build(out, recipe, again=lambda manifest: manifest.failed > 0)[0]
 
 
 def read(corpus: Corpus) -> list[str]:

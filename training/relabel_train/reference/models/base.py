@@ -1,37 +1,33 @@
-"""Base class of models that embed images and captions into one space, and the vocabulary of their captions.
-
-The vocabulary has the lower-case runs of letters and digits that are frequent enough.
-"""
+"""Base class of models that embed images and captions into one space, and the vocabulary of their captions."""
 
 from __future__ import annotations
 
-import json
 import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-
-from relabel_train.files import read_file, read_value
-from relabel_train.reference.options import FitError
 
 
 class Model(nn.Module):
     """Model that embeds images and captions; `tokens` prepares texts for `encode_captions`."""
 
     sets: ClassVar[bool] = False
-    """True if an encoding is a set of vectors, (B, N, E) padded with zeros, and scores are no cosines of them."""
+    """True if an encoding is a set of vectors, (B, N, E) padded with zeros, and scores are not cosines of them."""
     normalize: bool = True
     """False: embeddings keep their length. Scores are cosines in both cases."""
 
-    @abstractmethod
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
+        return self.vocabulary(texts)
 
     @abstractmethod
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
@@ -53,14 +49,6 @@ class Model(nn.Module):
             cosines: Tensor = images @ captions.T
         return cosines
 
-    def forward(self, features: Tensor, regions: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Embed images and captions of pairs, both (B, E); called by DistributedDataParallel."""
-        return self.encode_images(features, regions), self.encode_captions(tokens, lengths)
-
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return the parameter groups of an optimizer; pretrained parts learn at a lower rate."""
-        return [{"params": list(self.parameters()), "lr": lr}]
-
 
 def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
     """Divide vectors by their length plus eps, in float32."""
@@ -71,75 +59,62 @@ def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
 
 def counted(lengths: Tensor, most: int) -> Tensor:
     """Mark the first `length` of `most` positions: (B, most) bool."""
-    from torch import arange
+    return torch.arange(most, device=lengths.device) < lengths[:, None]
 
-    return arange(most, device=lengths.device) < lengths[:, None]
+
+def xavier(*layers: nn.Linear) -> None:
+    """Draw the weights of layers as the released codes of the papers: Xavier-uniform, bias 0."""
+    for layer in layers:
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
 
 
 def run_gru(gru: nn.GRU, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Run a GRU over padded sequences in float32, also under autocast.
+    """Run a GRU over padded sequences in float32, also under autocast: cuDNN would compute in float16.
 
-    cuDNN's GRUs compute in float16 under autocast, whatever its dtype, and bfloat16 training has no loss scale.
-
-    `gru`: with `batch_first`. `values`: (B, T, D) float. `lengths`: (B,) int64. Returns `states`, (B, T, H) float32: 0
-    beyond the length; `last`, (directions, B, H) float32.
+    `values`: (B, T, D) float. Returns `states`, (B, T, H) float32: the mean of both directions if there are two, 0
+    beyond the length; `last`, (directions, B, E) float32.
     """
     with torch.autocast(values.device.type, enabled=False):
         packed = pack_padded_sequence(values.float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, last = gru(packed)
-        return pad_packed_sequence(states, batch_first=True, total_length=values.shape[1])[0], last
+        states = pad_packed_sequence(states, batch_first=True, total_length=values.shape[1])[0]
+    if gru.bidirectional:
+        forward, backward = states.chunk(2, dim=-1)
+        states = (forward + backward) / 2
+    return states, last
 
 
-PAD, UNKNOWN, START, END = range(4)
-_SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
+PAD, UNKNOWN, START, END, FIRST = range(5)
+"""Numbers of padding, unknown words, start and end of a caption, and of the first word."""
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Split a caption into lower-case words."""
+    """Split a caption into lower-case words: runs of letters and digits."""
     return _WORD.findall(text.lower())
 
 
 class Vocabulary:
-    """Words, numbered from 4; 0 to 3 are padding, unknown words, start and end of a caption."""
+    """Words, numbered from `FIRST`; the numbers below are those of padding, unknown words, start and end."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
-        self.words = (*_SPECIAL, *vocabulary)
-        self._number = {word: i for i, word in enumerate(self.words)}
+        self.words = tuple(vocabulary)
+        self._number = {word: i for i, word in enumerate(self.words, FIRST)}
 
     @classmethod
     def of(cls, texts: Iterable[str], min_count: int = 4) -> Vocabulary:
         """Build from the words that occur at least `min_count` times in the texts, by (-count, word)."""
         counts = Counter(word for text in texts for word in words(text))
-        frequent = sorted(
-            (word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
-        )
-        return cls(frequent)
-
-    @classmethod
-    def read(cls, path: Path) -> Vocabulary:
-        """Read a file with the output of `to_json`."""
-        try:
-            words = read_value(tuple[str, ...], json.loads(read_file(path)), "words")
-        except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 and bad JSON
-            raise FitError(f"{path}: damaged ({error}). Train again.") from error
-        # The numbers 0 to 3 are fixed in the code.
-        if words[: len(_SPECIAL)] != _SPECIAL:
-            raise FitError(f"{path}: expected {', '.join(_SPECIAL)} first. Train again.")
-        return cls(words[len(_SPECIAL) :])
-
-    def to_json(self) -> str:
-        """Return a JSON list in which the position is the number."""
-        return json.dumps(self.words, ensure_ascii=False, indent=0) + "\n"
+        frequent = [word for word, n in counts.items() if n >= min_count]
+        return cls(sorted(frequent, key=lambda word: (-counts[word], word)))
 
     def __len__(self) -> int:
-        return len(self.words)
+        return FIRST + len(self.words)
 
     def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Return (B, T) int64 numbers, padded with 0, and the (B,) int64 lengths with start and end."""
         rows = [[START, *(self._number.get(w, UNKNOWN) for w in words(text)), END] for text in texts]
-        lengths = torch.tensor([len(row) for row in rows])
-        out = torch.full((len(rows), max(map(len, rows), default=0)), PAD)
-        for i, row in enumerate(rows):
-            out[i, : len(row)] = torch.tensor(row)
-        return out, lengths
+        padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+        return padded, torch.tensor([len(row) for row in rows])

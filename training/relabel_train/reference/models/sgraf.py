@@ -9,27 +9,26 @@ An item is encoded as a set: its global vector, then its local vectors, all of l
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, linear, pad
 from torch.utils.checkpoint import checkpoint
 
-from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru, unit
-from relabel_train.reference.models.batch_norm import SharedBatchNorm1d, total_of_processes
+from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru, unit, xavier
 
 _CELLS = 1 << 23
 """Numbers of the largest tensor of a block of captions: 32 MiB of float32."""
+_DROP = 0.4
+"""Dropout of word vectors and of the attention to global vectors, as the released code."""
 
 
 class SimilarityModel(Model):
     """Base of SGR and SAF: encoders of regions and words, and the similarity vectors of their alignment.
 
     `width`: D of an image's vectors. `embed_dim`, `word_dim`: E, and the width of word vectors; 1024 and 300 in the
-    paper. Similarity vectors have a quarter of E, 256 in the paper. `drop`: dropout of word vectors and of the
-    attention to global vectors; 0.4, as the released code.
+    paper. Similarity vectors have a quarter of E, 256 in the paper.
 
     Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
     gradient: besides the encodings and the scores, memory is that of one block, a few times 32 MiB or of one caption.
@@ -37,27 +36,19 @@ class SimilarityModel(Model):
 
     sets: ClassVar[bool] = True
 
-    def __init__(
-        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
-    ) -> None:
-        super().__init__()
-        self.vocabulary = vocabulary
+    def __init__(self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300) -> None:
+        super().__init__(vocabulary)
         self.fc = nn.Linear(width, embed_dim)
         self.words = nn.Embedding(len(vocabulary), word_dim)
         self.gru = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=True)
-        self.drop = nn.Dropout(drop)
-        self.image_global, self.text_global = _GlobalVector(embed_dim, drop, norm=True), _GlobalVector(embed_dim, drop)
+        self.drop = nn.Dropout(_DROP)
+        self.image_global, self.text_global = _GlobalVector(embed_dim, norm=True), _GlobalVector(embed_dim)
         self.similarity = max(1, embed_dim // 4)
         self.local_similarity = nn.Linear(embed_dim, self.similarity)
         self.global_similarity = nn.Linear(embed_dim, self.similarity)
         self.score = nn.Linear(self.similarity, 1)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
-        for layer in (self.fc, self.local_similarity, self.global_similarity, self.score):
-            _xavier(layer)
-
-    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
-        return self.vocabulary(texts)
+        xavier(self.fc, self.local_similarity, self.global_similarity, self.score)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Encode B images, (B, R, D), as (B, 1 + R, E) float32: the global vector, the regions, zeros as padding."""
@@ -69,8 +60,7 @@ class SimilarityModel(Model):
         """Encode B captions, (B, T), as (B, 1 + T, E) float32: the global vector, the words, zeros as padding."""
         mask = counted(lengths, tokens.shape[1])
         states, _ = run_gru(self.gru, self.drop(self.words(tokens)), lengths)
-        forward, backward = states.chunk(2, dim=-1)
-        encoded: Tensor = self.text_global(unit((forward + backward) / 2).masked_fill(~mask[:, :, None], 0), mask)
+        encoded: Tensor = self.text_global(unit(states).masked_fill(~mask[:, :, None], 0), mask)
         return encoded
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
@@ -80,17 +70,13 @@ class SimilarityModel(Model):
         order = lengths.argsort(stable=True)
         # The largest tensor holds a vector of E numbers per pair and word.
         block = max(1, _CELLS // (len(images) * captions[0].numel()))
-        parts, statistics = [], []
+        blocks = []
         for chosen in torch.split(order, block):
-            arguments = (images, captions[chosen, : int(lengths[chosen].max())])
-            if torch.is_grad_enabled():
-                # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB. A block
-                # draws no random numbers, so that their state need not be kept.
-                part, facts = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
-            else:
-                part, facts = self._block(*arguments)
-            parts.append(part)
-            statistics.append(facts)
+            # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB. A block
+            # draws no random numbers, so their state need not be kept.
+            some = captions[chosen, : int(lengths[chosen].max())]
+            blocks.append(checkpoint(self._block, images, some, use_reentrant=False, preserve_rng_state=False))
+        parts, statistics = zip(*blocks, strict=True)
         self._track(torch.cat(statistics))
         return torch.cat(parts, dim=1)[:, order.argsort()]
 
@@ -129,10 +115,8 @@ class SimilarityModel(Model):
 class SGR(SimilarityModel):
     """Similarity graph reasoning: three steps of attention among similarity vectors; the global node is the result."""
 
-    def __init__(
-        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
-    ) -> None:
-        super().__init__(width, vocabulary, embed_dim, word_dim, drop)
+    def __init__(self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300) -> None:
+        super().__init__(width, vocabulary, embed_dim, word_dim)
         self.steps = nn.ModuleList(_GraphStep(self.similarity) for _ in range(3))
 
     def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,12 +130,10 @@ class SGR(SimilarityModel):
 class SAF(SimilarityModel):
     """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result."""
 
-    def __init__(
-        self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300, drop: float = 0.4
-    ) -> None:
-        super().__init__(width, vocabulary, embed_dim, word_dim, drop)
+    def __init__(self, width: int, vocabulary: Vocabulary, embed_dim: int = 1024, word_dim: int = 300) -> None:
+        super().__init__(width, vocabulary, embed_dim, word_dim)
         self.gate, self.norm = nn.Linear(self.similarity, 1), nn.BatchNorm1d(1)
-        _xavier(self.gate)
+        xavier(self.gate)
 
     def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean of the nodes, weighted by their gates, and mean and variance of each caption's gates."""
@@ -162,24 +144,20 @@ class SAF(SimilarityModel):
         centred = (logits - mean[:, None]).masked_fill(~mask, 0)
         variance = centred.square().sum(dim=(0, 2)) / count
         unbiased = variance * count / (count - 1)
+        norm: Any = self.norm
         if not self.training:
-            assert self.norm.running_mean is not None and self.norm.running_var is not None  # noqa: PT018
-            centred, variance = logits - self.norm.running_mean, self.norm.running_var.expand(len(mask))
-        scaled = centred * torch.rsqrt(variance + self.norm.eps)[:, None]
-        gates = torch.sigmoid(scaled * self.norm.weight + self.norm.bias).masked_fill(~mask, 0)
+            centred, variance = logits - norm.running_mean, norm.running_var.expand(len(mask))
+        scaled = centred * torch.rsqrt(variance + norm.eps)[:, None]
+        gates = torch.sigmoid(scaled * norm.weight + norm.bias).masked_fill(~mask, 0)
         weights = gates / (gates.sum(dim=2, keepdim=True) + 1e-8)
         return unit((weights[:, :, None] @ nodes)[:, :, 0]), torch.stack([mean, unbiased], dim=1).detach()
 
     def _track(self, statistics: Tensor) -> None:
         """Move the running statistics towards the means over the captions of a training batch."""
-        if not (self.training and torch.is_grad_enabled()):
-            return
-        assert self.norm.running_mean is not None and self.norm.running_var is not None  # noqa: PT018
-        # Each process scores its own captions.
-        sums = torch.cat([statistics.sum(dim=0), statistics.new_tensor([len(statistics)])])
-        mean, variance, count = total_of_processes(sums)
-        self.norm.running_mean.lerp_(mean / count, 0.1)
-        self.norm.running_var.lerp_(variance / count, 0.1)
+        if self.training and torch.is_grad_enabled():
+            norm: Any = self.norm
+            for running, value in zip((norm.running_mean, norm.running_var), statistics.mean(dim=0), strict=True):
+                running.lerp_(value, 0.1)
 
 
 def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tensor) -> Tensor:
@@ -208,18 +186,13 @@ def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tens
 class _GlobalVector(nn.Module):
     """Mean of local vectors, weighted by their agreement with the plain mean; `norm` adds batch normalisation."""
 
-    def __init__(self, embed_dim: int, drop: float, norm: bool = False) -> None:
+    def __init__(self, embed_dim: int, norm: bool = False) -> None:
         super().__init__()
-        self.local, self.mean, self.weight = (
-            nn.Linear(embed_dim, embed_dim),
-            nn.Linear(embed_dim, embed_dim),
-            nn.Linear(embed_dim, 1),
-        )
-        self.local_norm = SharedBatchNorm1d(embed_dim) if norm else nn.Identity()
-        self.mean_norm = SharedBatchNorm1d(embed_dim) if norm else nn.Identity()
-        self.drop = nn.Dropout(drop)
-        for layer in (self.local, self.mean, self.weight):
-            _xavier(layer)
+        self.local, self.mean = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.weight = nn.Linear(embed_dim, 1)
+        self.local_norm, self.mean_norm = (nn.BatchNorm1d(embed_dim) if norm else nn.Identity() for _ in range(2))
+        self.drop = nn.Dropout(_DROP)
+        xavier(self.local, self.mean, self.weight)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """Put the global vector before the local ones: (B, N, E) to (B, 1 + N, E)."""
@@ -243,8 +216,7 @@ class _GraphStep(nn.Module):
         # A bias of the keys would add the same number to all edges of a query, which softmax ignores.
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias=False)
         self.out = nn.Linear(width, width)
-        for layer in (self.query, self.key, self.out):
-            _xavier(layer)
+        xavier(self.query, self.key, self.out)
 
     def forward(self, queries: Tensor, nodes: Tensor, mask: Tensor) -> Tensor:
         """Update some nodes, (I, C, Q, S), by all nodes, (I, C, N, S); `mask`, (C, N), marks those that count."""
@@ -253,10 +225,3 @@ class _GraphStep(nn.Module):
         edges = (keyed @ nodes.transpose(2, 3)).masked_fill(~mask[:, None], -torch.inf)
         updated: Tensor = torch.relu(self.out(edges.softmax(dim=3) @ nodes))
         return updated
-
-
-def _xavier(layer: nn.Linear) -> None:
-    """Draw weights as the released code: Xavier-uniform, bias 0."""
-    nn.init.xavier_uniform_(layer.weight)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)

@@ -5,7 +5,6 @@ features. Invalid files are named.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from relabel_train.features import Features, open_features
 from relabel_train.files import LookupFileError
-from relabel_train.reference.features import Features, open_features
 
 RNG = np.random.default_rng(0)
 
@@ -37,22 +36,20 @@ def test_images_of_all_files_by_id(tmp_path: Path) -> None:
     scan(tmp_path, "dev", np.repeat(dev, 5, axis=0), ["30"] * 5 + ["20"] * 5)
     scan(tmp_path, "test", test, ["a"] * 5 + ["b"] * 5)
     features = open_features(tmp_path, namespace="coco")
-    assert (len(features), features.most, features.width, features.proxy) == (8, 3, 4, None)
-    vectors, lengths = features[["coco:20", "coco:9", "coco:5", "coco:b", "coco:20"]]
+    assert (len(features.image_ids), features.width, features.proxy) == (8, 4, None)
+    vectors, lengths = features.take(features.rows_of(["coco:20", "coco:9", "coco:5", "coco:b", "coco:20"]))
     np.testing.assert_array_equal(vectors, np.stack([dev[1], train[1], train[3], test[1], dev[1]]))
     assert vectors.dtype == np.float32
     assert lengths.tolist() == [3] * 5
-    again = pickle.loads(pickle.dumps(features))
-    np.testing.assert_array_equal(again[["coco:1"]][0][0], train[2])
     assert ["coco:1" in features, "1" in features] == [True, False]
     with pytest.raises(LookupFileError, match=r"2 of 3 images.*coco:8"):
-        features[["coco:8", "coco:7", "x"]]
+        features.rows_of(["coco:8", "coco:7", "x"])
 
 
 def test_ids_of_positions_and_testall_precedes_test(tmp_path: Path) -> None:
     for split, images in (("testall", 3), ("test", 1)):
         scan(tmp_path, split, regions(images))
-    assert open_features(tmp_path, ids="position").image_ids == ["testall-0", "testall-1", "testall-2"]
+    assert open_features(tmp_path, position=True).image_ids == ["testall-0", "testall-1", "testall-2"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +90,8 @@ def proxy(folder: Path, **changed: object) -> Features:
 
 def test_proxy_features_are_marked(tmp_path: Path) -> None:
     features = proxy(tmp_path)
-    vectors, lengths = features[["c", "b"]]
-    assert features.proxy == "no image was seen"
+    vectors, lengths = features.take(features.rows_of(["c", "b"]))
+    assert (features.proxy, features.held_out) == ("no image was seen", {"x", "y", "z"})
     np.testing.assert_array_equal(vectors[0], np.load(tmp_path / "f1.npy")[0].astype(np.float32))
     assert lengths.tolist() == [2, 1]
 
