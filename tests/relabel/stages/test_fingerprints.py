@@ -321,7 +321,16 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
         assert len({stages.export_lookup(p, name, "train").spec.fingerprint for p in both}) == 2
 
 
-OTHER = Runtime(data=Path("elsewhere"), device="cuda", threads=7, memory=1 << 30, workers=3, shard=(2, 8), rebuild=True)
+OTHER = Runtime(
+    data=Path("elsewhere"),
+    device="cuda",
+    threads=7,
+    memory=1 << 30,
+    workers=3,
+    shard=(2, 8),
+    rebuild=True,
+    retry_failed=True,
+)
 OTHER = dataclasses.replace(OTHER, scheduler="tcp://127.0.0.1:8786", progress=Progress())
 
 
