@@ -71,7 +71,7 @@ def _batches(folder: Path, verify: bool) -> Any:
 
 def _features(folder: Path, verify: bool) -> Any:
     features = open_features(folder, verify=verify)
-    return [features.image_ids, [part.tobytes() for part in features.take(np.arange(len(features)))]]
+    return [features.image_ids, [part.tobytes() for part in features.take(np.arange(len(features.image_ids)))]]
 
 
 def _fetched(folder: Path, _: bool) -> Any:
