@@ -34,10 +34,10 @@ def stand_ins(folder: Path, split: str) -> dict[str, Any]:
 
     lookup = open_lookup(folder / f"labels/coco/exports/{split}/lookup/sbert")
     generator = torch.Generator().manual_seed(0)
-    ids = lookup.caption_ids(lookup.rows)
-    images, captions = (torch.randn(len(ids), 8, generator=generator) for _ in range(2))
-    columns = zip(ids, images, captions, strict=True)
-    dataset = [{"caption_id": name, "image": image, "caption": caption} for name, image, caption in columns]
+    samples = lookup.samples()
+    images, captions = (torch.randn(len(samples), 8, generator=generator) for _ in range(2))
+    columns = zip(samples, images, captions, strict=True)
+    dataset = [{**sample, "image": image, "caption": caption} for sample, image, caption in columns]
     weights = torch.nn.Parameter(torch.eye(8))
 
     def model(batch: dict[str, Any]) -> Any:

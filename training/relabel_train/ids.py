@@ -73,6 +73,8 @@ class Ids:
         An id may lack the prefix that all ids have: `a.jpg` for `mine:a.jpg`.
         """
         listed = [name.decode() if isinstance(name, Raw) else name for name in ids]
+        if wrong := [type(name).__name__ for name in listed if not isinstance(name, str)]:
+            raise TypeError(f"{kind} ids are strings, found {wrong[0]}")
         positions = self.positions(listed)
         if len(self) and (absent := np.flatnonzero(positions < 0)).size:
             prefix = self.names([0])[0].partition(":")[0]
