@@ -30,7 +30,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "split_names"): [{"dev": "test"}],
     ("ingest", "encoding"): ["latin-1"],
     ("ingest", "records"): ["data"],
-    ("ingest", "columns"): [("caption_id", "image_id", "split", "text", "other")],
+    ("ingest", "columns"): [("image_id", "text")],
 }
 # Parameters that change no value of their artefact, and why. `pooling` of a source is held apart.
 SAME: dict[tuple[str, str], str] = {
