@@ -148,7 +148,7 @@ def _sort(columns: pa.Table, drop_repeats: bool) -> CaptionRows:
     repeats = np.sort(order[repeated])
     if drop_repeats:
         order, image = order[~repeated], image[~repeated]
-    # numpy before 2.3 counts no unsigned numbers.
+    # Older versions of numpy count no unsigned numbers.
     id_rank = pc.rank(columns["caption_id"], tiebreaker="dense").to_numpy().astype(np.int64)
     # An image in two splits is two groups of rows.
     if np.bincount(id_rank[order]).max() > 1 or len(np.unique(image_rank)) <= image[-1]:
