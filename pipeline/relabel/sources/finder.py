@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -87,6 +87,13 @@ class BlockFinder(Finder):
     pooling: Pooling
     runtime: Runtime
     gate: Finder | None
+
+    @classmethod
+    def behind(cls, relevance: Any, search: Search, pooling: Pooling, gate: Any, top: int, runtime: Runtime) -> Self:
+        """Return a finder that scores the `top` best candidates of a gate, which is the relevance of another label."""
+        # The gate must find at least the k neighbours that are returned.
+        found = gate.finder(replace(search, k=max(search.k, top)), None, runtime)
+        return cls(relevance, search, pooling, runtime, found)
 
     @override
     def build(self, work: Work) -> Step | None:

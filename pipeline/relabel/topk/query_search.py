@@ -76,7 +76,6 @@ class QuerySearch:
 
     def _search(self, sets: References, lists: TopK) -> None:
         threads, count = self.runtime.threads, len(self.positions)
-        # The sum of the errors of a score is largest for the largest candidates of all slabs.
         queries = self.prepare(sets, buffer_capacity(self.keep, count))
         for first, slab in self._slabs():
             if first == 0:
@@ -93,9 +92,10 @@ class QuerySearch:
         _mean_vectors(self.vectors, sets.indptr[:-1], sizes, members, vectors, norm)
         # The exact score of a set is a sum over all its vectors, so its float64 error follows from their mean norm,
         # which may exceed the norm of the mean.
-        screened = screen(vectors, self.screen)._replace(norm=norm * (1 + 1e-9))
+        screened = screen(vectors, self._kind)._replace(norm=norm * (1 + 1e-9))
         addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
         exact = Sets(self.vectors, sets.indptr, members, CODES[self.pooling])
+        # The bound must hold for the candidates of all slabs.
         return make_side(screened, exact, self.largest, np.full(len(sets), -np.inf), capacity, addends)
 
     def _slabs(self) -> Iterator[tuple[int, Side]]:
@@ -108,7 +108,7 @@ class QuerySearch:
 
     def _side(self, slab: range) -> Side:
         positions = self.positions[slab.start : slab.stop]
-        vectors = screen(self.vectors[positions], self.screen)
+        vectors = screen(self.vectors[positions], self._kind)
         sets = Sets.single(self.vectors, positions)
         # Candidates have no lists.
         return make_side(vectors, sets, vectors, np.full(len(slab), np.inf), 0, 0)
@@ -128,9 +128,8 @@ class QuerySearch:
         norms = [[column.max(initial=0.0) for column in slab.vectors[1:]] for _, slab in self._slabs()]
         return Screened(self._only.vectors.values[:0], *np.max(norms, axis=0)[:, None])
 
-    @cached_property
-    def screen(self) -> Screen:
-        """Screen that the search uses."""
+    @property
+    def _kind(self) -> Screen:
         return self.kind or fastest_screen()
 
 
@@ -156,7 +155,7 @@ def _mean_vectors(vectors: F4, starts: I8, sizes: I8, members: I8, out: F8, norm
 class GpuSearch:
     """Exact search for the best candidates of any sets on a GPU; see QuerySearch.
 
-    `processor`: the same search in float32 arithmetic; it takes the queries that the GPU leaves undecided.
+    `processor`: the same search, screened in float32; it takes the queries that the GPU leaves undecided.
     `device`: a torch device; "cpu" computes the same, for tests.
     """
 

@@ -83,8 +83,11 @@ class Side:
 
 def make_side(vectors: Screened, sets: Sets, others: Screened, floor: F8, capacity: int, addends: int) -> Side:
     """Prepare a side. `others`: vectors of the other side. `floor`: -inf where nothing is known."""
+    return _empty_side(vectors, sets, error_bound(vectors, others, addends), floor, capacity)
+
+
+def _empty_side(vectors: Screened, sets: Sets, slack: F8, floor: F8, capacity: int) -> Side:
     n, inverse = len(floor), 1 / vectors.scale
-    slack = error_bound(vectors, others, addends)
     # All scores of a zero vector are 0: its list needs no scan.
     floor = np.where(vectors.norm > 0, floor, np.inf)
     columns = [column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse)]
@@ -200,14 +203,8 @@ def finish(side: Side, known: F8, lists: TopK, rows: range, candidates: range, t
 
 def _take(side: Side, rows: I8, floor: F8) -> Side:
     """Return some queries with empty buffers."""
-    inverse, error, slope, slack, _, _, numbers, _, _ = side.buffers
-    shape = (len(rows), numbers.shape[1])
-    held = np.empty(shape, np.int32), np.empty(shape), np.zeros(len(rows), np.int32)
-    floor = np.where(side.vectors.norm[rows] > 0, floor, np.inf)
-    limit = np.empty(len(rows), np.float32)
-    buffers = Buffers(inverse[rows], error[rows], slope[rows], slack[rows], floor, limit, *held)
-    _set_limits(buffers)
-    return Side(side.vectors.part(rows), side.sets.take(rows), buffers)
+    slack, capacity = side.buffers.slack[rows], side.buffers.numbers.shape[1]
+    return _empty_side(side.vectors.part(rows), side.sets.take(rows), slack, floor, capacity)
 
 
 def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:

@@ -8,7 +8,7 @@ The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from typing_extensions import override
@@ -106,15 +106,13 @@ class FuseRelevance(Relevance):
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
         """Search for neighbours among all candidates, or among the gate's best candidates."""
-        gate = None
+        how = pooling or self.pooling
         if self.gate is not None:
-            # The gate must find at least the k neighbours that are returned.
-            wider = replace(search, k=max(search.k, self.gate_top))
-            gate = self.parts[self.gate].finder(wider, None, runtime)
-        elif slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
+            return BlockFinder.behind(self, search, how, self.parts[self.gate], self.gate_top, runtime)
+        if slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
             message = f"{', '.join(slow)} scores pair by pair, which would take too long for all pairs"
             raise UsageError(message, todo="Set `gate` to a label whose best candidates are scored.")
-        return BlockFinder(self, search, pooling or self.pooling, runtime, gate)
+        return BlockFinder(self, search, how, runtime, None)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,9 +64,7 @@ class MeteorRelevance(Relevance):
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
         if self.gate is None:
             return super().finder(search, pooling, runtime)
-        # The gate must find at least the k neighbours that are returned.
-        gate = self.gate.finder(replace(search, k=max(search.k, self.gate_top)), None, runtime)
-        return BlockFinder(self, search, pooling or self.pooling, runtime, gate)
+        return BlockFinder.behind(self, search, pooling or self.pooling, self.gate, self.gate_top, runtime)
 
 
 def score_texts(tables: Tables, references: Rows, captions: Rows, threads: int) -> Scores:
