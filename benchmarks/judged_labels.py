@@ -26,13 +26,13 @@ def score(name: str, label: str, data: Path, settings: list[str]) -> None:
     from relabel.core.runtime import Runtime
     from relabel.datasets.evaluation_sets import evaluation_set
     from relabel.judge.scores import score_judgements
-    from relabel.stages import Project
+    from relabel.stages import Session
 
-    project = Project(load_config(None, settings), Runtime(data=data, threads=1))
+    session = Session(load_config(None, settings), Runtime(data=data, threads=1))
     judgements = evaluation_set(name).open(data)
-    source, parts = project.config.source(label), project.config.parts(label)
+    source, parts = session.config.source(label), session.config.parts(label)
     imports = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    scores = score_judgements(judgements, source, project.runtime, parts, label=label)
+    scores = score_judgements(judgements, source, session.runtime, parts, label=label)
     print(json.dumps({"imports": imports, "captions": scores.captions, "bytes": scores.bytes}))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from relabel.corpus import Corpus
     from relabel.corpus.splits import Splitter
-    from relabel.stages import Project
+    from relabel.stages import Session
 
 
 def pytest_collection_finish() -> None:
@@ -82,7 +82,7 @@ WORDS = "a the man dog on red bus with two cats in street riding big café"
 
 
 @pytest.fixture(scope="session")
-def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def small_project(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return 60 images with 1 to 7 captions in three splits, encoded, with neighbours, and exported as lookups of all.
 
     Labels: same_image, cbow (vectors), cider and cider_plain (features); neighbours of cbow and cider. Texts repeat
@@ -118,11 +118,11 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     }
     settings += ["neighbours.k=8", f"sources={json.dumps(sources)}"]
     config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
-    project = stages.Project(config, Runtime(data=folder / "data", threads=1, rows_per_shard=50), folder / "labels")
-    stages.ingest(project).run()
+    session = stages.Session(config, Runtime(data=folder / "data", threads=1, rows_per_shard=50), folder / "labels")
+    stages.ingest(session).run()
     for label in ("same_image", "cbow", "cider", "cider_plain"):
-        stages.encode(project, label, "all").run()
+        stages.encode(session, label, "all").run()
         if label in ("cbow", "cider"):
-            stages.neighbours(project, label, "all").run()
-        stages.export_lookup(project, label, "all").run()
-    return project
+            stages.neighbours(session, label, "all").run()
+        stages.export_lookup(session, label, "all").run()
+    return session

@@ -23,7 +23,7 @@ from relabel.core.errors import RelabelError, UsageError
 from relabel.core.parameters import Parameters, validate
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
 from relabel.corpus.params import IngestParams
-from relabel.stages import Job, Project, only_dataset
+from relabel.stages import Job, Session, only_dataset
 from relabel_cli.progress import Display
 from relabel_cli.root import CONTEXT
 
@@ -80,8 +80,8 @@ class SharedOptions(Parameters):
 
     overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
 
-    def project(self) -> Project:
-        """Return the project of the defaults, then the file, then --set, then the options of the verb."""
+    def session(self) -> Session:
+        """Return the session of the defaults, then the file, then --set, then the options of the verb."""
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         if self.labels.name in config.sources and not self.labels.exists():
@@ -90,7 +90,7 @@ class SharedOptions(Parameters):
         named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
         if not named and (name := only_dataset(self.labels)):
             config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})
-        return Project(config, self.runtime(), self.labels)
+        return Session(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
@@ -105,17 +105,17 @@ class SharedOptions(Parameters):
         progress = SILENT if self.quiet else Display(Console(file=getattr(sys.stderr, "raw", sys.stderr)))
         return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
 
-    def chosen(self, project: Project, labels: list[str]) -> list[str]:
+    def chosen(self, session: Session, labels: list[str]) -> list[str]:
         """Return the labels that the command names, without those that `--skip-missing` leaves out."""
-        project.check_labels(labels)
-        return project.available(labels) if self.skip_missing else labels
+        session.check_labels(labels)
+        return session.available(labels) if self.skip_missing else labels
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
         """Run the job of a stage, or its share, and print the metadata of its artefact.
 
         `describe`: returns lines of text about the metadata.
         """
-        if (share := job.project.runtime.shard) is not None:
+        if (share := job.session.runtime.shard) is not None:
             line = job.share(share)
             self.show(line, line)
             return

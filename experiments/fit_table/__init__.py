@@ -24,7 +24,7 @@ from relabel.core.errors import MissingError
 from relabel.core.tables import Table, markdown
 from relabel.datasets import locate
 from relabel.judge.eccv import FILES
-from relabel.stages import Project, build_encoding, export_lookup, ingest, neighbours
+from relabel.stages import Session, build_encoding, export_lookup, ingest, neighbours
 from relabel.store.files import write_text
 
 
@@ -33,23 +33,23 @@ class FitTable:
 
     Parameters
     ----------
-    project : Project
+    session : Session
     experiments : Experiments
     trials : Path or None
         File of finished trainings, whose inputs are taken to be those of this project. By default that of the inputs of
         this project, which are then built.
     """
 
-    def __init__(self, project: Project, experiments: Experiments, trials: Path | None = None) -> None:
-        self.project, self.params, self.trials = project, experiments.fit_table, trials
-        self.features, self.remaining = experiments.proxy_features, remaining_project(project)
+    def __init__(self, session: Session, experiments: Experiments, trials: Path | None = None) -> None:
+        self.session, self.params, self.trials = session, experiments.fit_table, trials
+        self.features, self.remaining = experiments.proxy_features, remaining_project(session)
         self.out = self.remaining.folder() / self.params.name
 
     @cached_property
     def inputs(self) -> tuple[Inputs, str]:
         """The folders of all trainings, and a digest of their content: built on first use."""
         params, remaining, folder = self.params, self.remaining, self.remaining.folder
-        features, judges = proxy_features(self.project, self.features), dict.fromkeys(params.judges)
+        features, judges = proxy_features(self.session, self.features), dict.fromkeys(params.judges)
         digests, lookups = [features.run()[0].identity], {}
         ingest(remaining).run()
         # Graded batches are drawn from neighbours among the training captions.
@@ -65,9 +65,9 @@ class FitTable:
             digests.append(job.run()[0].identity)
             lookups[label] = job.out
         digest, eccv = hashlib.sha256("".join(digests).encode()).hexdigest()[:8], None
-        if self.project.namespace == "coco":
+        if self.session.namespace == "coco":
             with suppress(MissingError):
-                eccv = locate("eccv", FILES["i2t"], self.project.runtime.data).parent
+                eccv = locate("eccv", FILES["i2t"], self.session.runtime.data).parent
         judged, runs = tuple(lookups[label] for label in judges), folder() / "runs" / digest
         return Inputs(features.out, folder("corpus"), runs, lookups, judged, eccv), digest
 
@@ -99,7 +99,7 @@ class FitTable:
 
     def _trial(self, model: str, name: str, setting: Setting, seed: int, test: bool) -> Trial:
         label = self.params.rows_of(model)[name].label or self.params.train_labels[0]
-        bounds = self.project.config.source(label).spec.bounds
+        bounds = self.session.config.source(label).spec.bounds
         return make_trial(self.params, model, name, bounds, setting, seed, test)
 
     def _choose_settings(self, model: str) -> dict[str, Setting]:
@@ -123,7 +123,7 @@ class FitTable:
     def _train(self, trials: Mapping[Any, Trial]) -> dict[Any, Record]:
         """Run the trials that have no record, and return the records of all under the same keys."""
         if any(trial.key not in self.records.records for trial in trials.values()):
-            run_trials(trials.values(), self.inputs[0], self.params, self.records, self.project.runtime)
+            run_trials(trials.values(), self.inputs[0], self.params, self.records, self.session.runtime)
         return {name: self.records.records[trial.key] for name, trial in trials.items()}
 
     def _write(self, results: Mapping[str, Mapping[str, Sequence[Record]]]) -> tuple[dict[str, Any], list[Table]]:
@@ -157,6 +157,6 @@ class FitTable:
         """Return the agreement of labels with people, which is recorded as trainings are."""
         keys = {label: f"agreement of {label}" for label in self.params.train_labels}
         if missing := [label for label, key in keys.items() if key not in self.records.records]:
-            for label, agreement in label_agreement(self.project, missing).items():
+            for label, agreement in label_agreement(self.session, missing).items():
                 self.records.add({"key": keys[label], **agreement})
         return {label: self.records.records[key] for label, key in keys.items()}

@@ -21,7 +21,7 @@ def command(
     trials: Annotated[Path | None, typer.Option(help="File of finished trainings, which is continued.")] = None,
 ) -> None:
     """Train every loss with a chosen setting on proxy features, and write one table and the papers' claims."""
-    table = FitTable(common.project(), load_experiments(experiments, budget), trials)
+    table = FitTable(common.session(), load_experiments(experiments, budget), trials)
     body, tables = table.run()
     common.show(body, "\n\n".join([*map(text, tables), f"written to {table.out}"]))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from experiments.fit_table.claims import figure_of, paired_difference
 from experiments.params import FitTableParams
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import correlate
 from relabel.store.files import write_atomic
 
@@ -23,7 +23,7 @@ Rows = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """Records by model and row, one per seed."""
 
 
-def label_agreement(project: Project, labels: Sequence[str]) -> dict[str, dict[str, float | None]]:
+def label_agreement(session: Session, labels: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """Return Pearson's r of labels with people on CxC's caption-image pairs of different images, with 95% intervals.
 
     Encodings and judgements that do not exist are built.
@@ -32,7 +32,7 @@ def label_agreement(project: Project, labels: Sequence[str]) -> dict[str, dict[s
     -------
     dict of label to `pearson`, `low` and `high`; None for a label that is constant on these pairs
     """
-    records = correlate(project, labels, ["cxc"]).report.records
+    records = correlate(session, labels, ["cxc"]).report.records
     return {
         record["label"]: {name: record[name] for name in ("pearson", "low", "high")}
         for record in records

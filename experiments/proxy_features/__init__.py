@@ -25,7 +25,7 @@ from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_model
 from relabel.sources.words.params import find_vectors
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 from relabel.store.arrays import write_array
 from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
@@ -42,12 +42,12 @@ PROXY = (
 )
 
 
-def proxy_folder(project: Project) -> Path:
+def proxy_folder(session: Session) -> Path:
     """Return the folder of a dataset's proxy features."""
-    return project.folder() / "proxy"
+    return session.folder() / "proxy"
 
 
-def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
+def proxy_features(session: Session, params: ProxyFeaturesParams) -> Job:
     """Prepare to write proxy features of some images, and the captions of these images that are not held out.
 
     Raises
@@ -55,7 +55,7 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
     RelabelError
         If the corpus, the word vectors or the model is missing.
     """
-    corpus, runtime = project.corpus, project.runtime
+    corpus, runtime = session.corpus, session.runtime
     encode, encoder = open_encoder(params, runtime)
     rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
     config = {"version": 3, **params.model_dump(exclude={"encoder", "noise", "model"}), **encoder}
@@ -76,8 +76,8 @@ def proxy_features(project: Project, params: ProxyFeaturesParams) -> Job:
         work.file(DESCRIPTION, lambda path: write_text(path, text))
         work.metadata |= about | {"images": len(rows)}
 
-    recipe = Recipe("proxy_features", project.config.ingest.dataset, lambda: config, {"corpus": corpus.digest}, fill)
-    return Job(project, proxy_folder(project), recipe, "python -m experiments.proxy_features")
+    recipe = Recipe("proxy_features", session.config.ingest.dataset, lambda: config, {"corpus": corpus.digest}, fill)
+    return Job(session, proxy_folder(session), recipe, "python -m experiments.proxy_features")
 
 
 def open_encoder(params: ProxyFeaturesParams, runtime: Runtime) -> tuple[Encode, dict[str, Any]]:
@@ -159,19 +159,19 @@ def hold_out(corpus: Corpus, counts: dict[str, int], seed: int) -> NDArray[np.in
     return np.concatenate(rows).astype(np.int64)
 
 
-def remaining_project(project: Project) -> Project:
+def remaining_project(session: Session) -> Session:
     """Return the project of the captions that are not held out: a separate dataset, such as `coco_proxy`.
 
     Its labels pool the references of an image over the remaining captions. Text, neighbours and document frequencies
     exclude the held-out captions, which are in no file of that dataset. Trained models are those of the parent dataset.
     """
-    ingest = project.config.ingest
+    ingest = session.config.ingest
     remaining = IngestParams(
         dataset=f"{ingest.dataset}_proxy",
-        namespace=project.namespace,
+        namespace=session.namespace,
         format="parquet",
-        path=proxy_folder(project) / CAPTIONS,
+        path=proxy_folder(session) / CAPTIONS,
         caption_id_column="caption_id",
         expected={},
     )
-    return replace(project, config=project.config.model_copy(update={"ingest": remaining}), parent=project)
+    return replace(session, config=session.config.model_copy(update={"ingest": remaining}), parent=session)

@@ -13,8 +13,8 @@ from relabel_cli.options import BUILD, SharedOptions, verb
 
 def command(common: SharedOptions, experiments: Annotated[Path | None, FILE_OPTION] = None) -> None:
     """Write token vectors of one caption per image, which is held out, for trainings without images."""
-    project = common.project()
-    job = proxy_features(project, load_experiments(experiments).proxy_features)
+    session = common.session()
+    job = proxy_features(session, load_experiments(experiments).proxy_features)
     common.show(job.run()[0].metadata, PROXY)
 
 

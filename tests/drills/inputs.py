@@ -34,7 +34,7 @@ from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
 from relabel.sources.precomputed.files import read_vector_file
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel_train.features import open_features
 from relabel_train.lookup import LookupFileError
@@ -231,8 +231,8 @@ INPUTS: dict[str, Input] = {
 }
 
 
-def manifest(project: Project) -> Input:
-    content = (project.folder("corpus") / MANIFEST).read_bytes()
+def manifest(session: Session) -> Input:
+    content = (session.folder("corpus") / MANIFEST).read_bytes()
     return Input({MANIFEST: content}, lambda folder: read_manifest(folder, "corpus"))
 
 
@@ -242,17 +242,17 @@ def exported(kind: str, folder: Path) -> Input:
     return Input(files, lambda folder: READERS[kind](folder, True), errors=REFUSALS)
 
 
-def lookup(label: str, project: Project) -> Input:
-    return exported("lookup", project.folder("exports", "all", "lookup", label))
+def lookup(label: str, session: Session) -> Input:
+    return exported("lookup", session.folder("exports", "all", "lookup", label))
 
 
-def plan(project: Project) -> Input:
-    job = stages.export_batches(project, "cider", "all", "fuzzed")
+def plan(session: Session) -> Input:
+    job = stages.export_batches(session, "cider", "all", "fuzzed")
     job.run()
     return exported("batches", job.out)
 
 
-EXPORTS: dict[str, Callable[[Project], Input]] = {
+EXPORTS: dict[str, Callable[[Session], Input]] = {
     "manifest.json": manifest,
     "lookup of vectors": partial(lookup, "cbow"),
     "lookup of features": partial(lookup, "cider"),

@@ -17,7 +17,7 @@ import pytest
 from tests.drills.inputs import EXPORTS, INPUTS, Input
 from tests.drills.mutation import Mutator
 
-from relabel.stages import Project
+from relabel.stages import Session
 
 pytestmark = pytest.mark.timeout(3600)
 SECONDS = 20  # that one case may take
@@ -79,7 +79,7 @@ def test_a_few_changed_inputs_are_read_or_refused(name: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*INPUTS, *EXPORTS])
-def test_changed_files_are_read_or_refused(name: str, budget: Any, small_project: Project, tmp_path: Path) -> None:
+def test_changed_files_are_read_or_refused(name: str, budget: Any, small_project: Session, tmp_path: Path) -> None:
     subject = INPUTS[name] if name in INPUTS else EXPORTS[name](small_project)
     cases = 1 + budget.inputs // len([*INPUTS, *EXPORTS])
     assert fuzz(name, subject, cases, budget.seed, tmp_path) == []

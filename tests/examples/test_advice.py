@@ -38,14 +38,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def follow(project: Folder, arguments: list[str], left: int) -> None:
+def follow(session: Folder, arguments: list[str], left: int) -> None:
     """Run a command; while it fails, run the command that it names."""
-    while (result := project.relabel(*arguments)).code:
+    while (result := session.relabel(*arguments)).code:
         advised = ADVISED.findall(result.err)
         if not advised or not left:
             raise AssertionError(f"relabel {' '.join(arguments)}: {result.err}")
         left -= 1
-        follow(project, words(advised[-1]), left)
+        follow(session, words(advised[-1]), left)
 
 
 @pytest.mark.slow

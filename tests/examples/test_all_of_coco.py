@@ -12,7 +12,7 @@ import pytest
 from relabel.config import load_config
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import HumanScores, Split, Task, human_scores
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.run import run
 
 PUBLISHED = {  # label, task, subset and statistic to the figure and its tolerance; CxC test and ECCV Caption
@@ -70,7 +70,7 @@ def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: py
     few = {"judge.resamples": 20, "judge.draws": 20}  # no figure here depends on them
     # GloVe is not in a package.
     published = {key: given for key, given in PUBLISHED.items() if key[0] != "cbow" or "RELABEL_MIRROR" in os.environ}
-    outcome = run(Project(load_config(None, overrides=few), Runtime()))
+    outcome = run(Session(load_config(None, overrides=few), Runtime()))
     assert outcome.problems == []
     rows = {(r["label"], r["task"], r["subset"]): r for r in outcome.report.records}
     assert {rows[label, "sits", "all"]["n"] for label, *_ in published} == {44_833}

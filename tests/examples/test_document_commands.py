@@ -133,7 +133,7 @@ def test_commands_of_every_program_are_found() -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """Return a project with the checkout's parameters and a small corpus under COCO's name."""
     with pytest.MonkeyPatch.context() as patch:
         yield small_coco(tmp_path_factory.mktemp("pages"), patch)
@@ -142,11 +142,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize("command", [command for command in COMMANDS if reason(command) is None])
-def test_a_command_runs_unchanged(command: str, project: Folder) -> None:
+def test_a_command_runs_unchanged(command: str, session: Folder) -> None:
     matches = [(re.match(pattern, command), steps) for pattern, steps in PREPARED.items()]
     prepared = [f"relabel {step}".format(*match.groups()) for match, steps in matches if match for step in steps]
     for one in (*prepared, command):
-        project.done(*words(one), *added(one))
+        session.done(*words(one), *added(one))
 
 
 @pytest.mark.slow

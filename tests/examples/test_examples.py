@@ -12,7 +12,7 @@ from tests.examples.conftest import Example
 from tests.relabel.export.formats import exported, in_folder
 from tests.relabel.sources.sbert.tiny_encoder import tiny_encoder
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import Lookup, open_lookup
 
 ON_CPU = {"use_cpu": True, "disable_tqdm": True}
@@ -29,12 +29,12 @@ TRAINERS: list[tuple[str, str, float, dict[str, Any]]] = [
 PACKAGES = {"hf_trainer": "accelerate", "lightning_trainer": "lightning", "accelerate_loop": "accelerate"}
 
 
-def lookup_of(project: Project, label: str) -> Lookup:
-    return open_lookup(project.folder("exports", "all", "lookup", label))
+def lookup_of(session: Session, label: str) -> Lookup:
+    return open_lookup(session.folder("exports", "all", "lookup", label))
 
 
 @pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: "-".join(trainer[:2]))
-def test_a_trainer_learns(trainer: Any, example: Example, small_project: Project, tmp_path: Path) -> None:
+def test_a_trainer_learns(trainer: Any, example: Example, small_project: Session, tmp_path: Path) -> None:
     name, label, left, settings = trainer
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
@@ -43,7 +43,7 @@ def test_a_trainer_learns(trainer: Any, example: Example, small_project: Project
     assert last < left * first
 
 
-def test_the_labels_matter(example: Example, small_project: Project) -> None:
+def test_the_labels_matter(example: Example, small_project: Session) -> None:
     cbow, same_image = (lookup_of(small_project, label) for label in ("cbow", "same_image"))
     plain, clip = example("plain_loop").train, example("clip_loop").train
     assert plain(cbow, epochs=1) != plain(same_image, epochs=1)
@@ -58,7 +58,7 @@ def encoder(tmp_path: Path) -> Any:
     return sentence_transformers.SentenceTransformer(str(tiny_encoder(tmp_path / "tiny", layers=1)), device="cpu")
 
 
-def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
+def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_project: Session, tmp_path: Path) -> None:
     corpus, lookup = small_project.corpus, lookup_of(small_project, "cider")
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
@@ -67,7 +67,7 @@ def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_projec
 
 
 @pytest.mark.slow
-def test_an_encoder_learns_pairs(example: Example, encoder: Any, small_project: Project, tmp_path: Path) -> None:
+def test_an_encoder_learns_pairs(example: Example, encoder: Any, small_project: Session, tmp_path: Path) -> None:
     folder, _ = exported(in_folder(small_project, tmp_path / "labels", "neighbours"), "pairs", "cider", count=200)
     pairs = pq.read_table(next((folder / "data").glob("train-*.parquet")))
 
@@ -86,7 +86,7 @@ def test_an_encoder_learns_pairs(example: Example, encoder: Any, small_project: 
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(example: Example, small_project: Project) -> None:
+def test_two_processes_train_as_one(example: Example, small_project: Session) -> None:
     """Blocks of each process give the loss and the gradient of the complete batch."""
     train = example("distributed_clip").train
     folder = str(small_project.folder("exports", "all", "lookup", "cbow"))

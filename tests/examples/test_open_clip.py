@@ -15,7 +15,7 @@ from tests.examples.conftest import Example
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import join
 
@@ -29,7 +29,7 @@ MODEL = {
 
 
 @pytest.fixture(params=["webdataset", "csv"])
-def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) -> tuple[str, list[str], Project]:
+def run(request: pytest.FixtureRequest, small_project: Session, tmp_path: Path) -> tuple[str, list[str], Session]:
     """Folder of the side-car, arguments of open_clip, and the project."""
     # open_clip imports torchvision, which would delay the collection of all tests.
     open_clip, wds = pytest.importorskip("open_clip"), pytest.importorskip("webdataset")
@@ -37,8 +37,8 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
 
     (tmp_path / "tiny.json").write_text(json.dumps(MODEL))
     open_clip.add_model_config(tmp_path / "tiny.json")
-    project = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
-    corpus, rng = project.corpus, np.random.default_rng(0)
+    session = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
+    corpus, rng = session.corpus, np.random.default_rng(0)
     colours = rng.integers(0, 255, (60, 3), np.uint8)
     images = tmp_path / "images"
     images.mkdir()
@@ -62,13 +62,13 @@ def run(request: pytest.FixtureRequest, small_project: Project, tmp_path: Path) 
         (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         data = ["--dataset-type", "csv", "--train-data", str(tmp_path / "train.tsv")]
         settings = {"captions_per_shard": 100}
-    job = stages.export_wds(with_params(project, "wds", **settings), "cbow", "all")
+    job = stages.export_wds(with_params(session, "wds", **settings), "cbow", "all")
     job.run()
     logs = ["--logs", str(tmp_path / "logs"), "--name", "run", "--log-every-n-steps", "1", "--device", "cpu"]
-    return str(job.out), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], project
+    return str(job.out), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], session
 
 
-def test_the_trainer_learns(example: Example, run: tuple[str, list[str], Project], tmp_path: Path) -> None:
+def test_the_trainer_learns(example: Example, run: tuple[str, list[str], Session], tmp_path: Path) -> None:
     sidecar, arguments, _ = run
     example("open_clip/train").main(sidecar, arguments)
     log = (tmp_path / "logs" / "run" / "out.log").read_text()
@@ -77,19 +77,19 @@ def test_the_trainer_learns(example: Example, run: tuple[str, list[str], Project
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:2])
 
 
-def test_labels_belong_to_the_texts_of_the_batch(example: Example, run: tuple[str, list[str], Project]) -> None:
+def test_labels_belong_to_the_texts_of_the_batch(example: Example, run: tuple[str, list[str], Session]) -> None:
     import open_clip
     from open_clip_train.params import parse_args
 
-    sidecar, arguments, project = run
+    sidecar, arguments, session = run
     args = parse_args(arguments)
     args.distributed, args.rank, args.world_size = False, 0, 1
     _, preprocess, _ = open_clip.create_model_and_transforms("tiny")
-    tokenizer, corpus = open_clip.get_tokenizer("tiny"), project.corpus
+    tokenizer, corpus = open_clip.get_tokenizer("tiny"), session.corpus
     train = example("open_clip/train")
     step, criterion = join(sidecar), train.SoftTargetClipLoss(0.1)
     data = train.labelled_data(step, criterion, args, (preprocess, preprocess), tokenizer=tokenizer)
-    lookup = open_lookup(project.folder("exports", "all", "lookup", "cbow"))
+    lookup = open_lookup(session.folder("exports", "all", "lookup", "cbow"))
     # Equal texts have equal vectors, so any of their rows stands for them.
     row_of = {tuple(tokens): row for row, tokens in enumerate(tokenizer(corpus.texts).tolist())}
     count = 0

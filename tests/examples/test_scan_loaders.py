@@ -15,7 +15,7 @@ from tests.relabel.export.formats import with_captions
 
 from relabel import stages
 from relabel.corpus.build import Caption
-from relabel.stages import Project
+from relabel.stages import Session
 
 pytestmark = pytest.mark.slow
 DATASET = """
@@ -38,14 +38,14 @@ def collate_fn(data):
 
 
 @pytest.fixture(scope="module")
-def exported(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def exported(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the export `scan` and the lookup of 20 images with five captions each."""
     words = WORDS.split()
     texts = {f"{i}-{j}": f"{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)}
     captions = [Caption(name, name.partition("-")[0], "train", text) for name, text in texts.items()]
-    project = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
-    stages.encode(project, "cbow", "train").run()
-    jobs = [stages.export(project, "scan", "cbow", "train"), stages.export_lookup(project, "cbow", "train")]
+    session = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
+    stages.encode(session, "cbow", "train").run()
+    jobs = [stages.export(session, "scan", "cbow", "train"), stages.export_lookup(session, "cbow", "train")]
     for job in jobs:
         job.run()
     return [job.out for job in jobs]

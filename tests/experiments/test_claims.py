@@ -30,7 +30,7 @@ from experiments.fit_table.claims import (
 from experiments.fit_table.table import columns, figures, summary, to_table
 from experiments.params import Budget, FitTableParams, load_experiments
 from experiments.rows import Row
-from relabel.stages import Project
+from relabel.stages import Session
 
 
 def test_the_interval_is_that_of_a_paired_t_test() -> None:
@@ -147,12 +147,12 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", ["full", "papers"])
-def test_the_trainings_give_the_table(budget: Budget, small_project: Project, tmp_path: Path) -> None:
+def test_the_trainings_give_the_table(budget: Budget, small_project: Session, tmp_path: Path) -> None:
     """Check settings, figures, claims and points of the picture; a training that is missing would need features."""
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
-    project = replace(small_project, labels=tmp_path)
+    session = replace(small_project, labels=tmp_path)
     trials = RESULTS / {"full": "fit_trials.jsonl", "papers": "fit_papers_trials.jsonl"}[budget]
-    table = FitTable(project, load_experiments(budget=budget), trials)
+    table = FitTable(session, load_experiments(budget=budget), trials)
     table.run()
     for suffix in ("json", "md"):
         recorded = (RESULTS / f"fit_{budget}.{suffix}").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from experiments.params import ProxyFeaturesParams
 from experiments.proxy_features import proxy_features, proxy_folder, remaining_project, word_vectors
 from relabel import stages
 from relabel.sources.words.vectors import WordVectorsFile
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.reference.data import read_split
@@ -77,7 +77,7 @@ def test_noise_has_the_given_share_and_is_that_of_the_seed(glove: WordVectorsFil
 
 @pytest.mark.parametrize("changed", [{}, {"noise": 1.0}, {"seed": 1}, {"encoder": "transformer"}])
 def test_the_encoder_its_noise_and_seed_identify_features(
-    changed: dict[str, Any], glove: WordVectorsFile, small_project: Project, monkeypatch: pytest.MonkeyPatch
+    changed: dict[str, Any], glove: WordVectorsFile, small_project: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(package, "find_vectors", lambda *_: glove)
     monkeypatch.setattr(package, "find_model", lambda *_: SimpleNamespace(folder=Path(), sha256=lambda: "fake"))
@@ -87,16 +87,16 @@ def test_the_encoder_its_noise_and_seed_identify_features(
 
 
 def test_no_label_contains_a_held_out_caption(
-    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_project: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(package, "find_model", lambda *_: SimpleNamespace(folder=Path(), sha256=lambda: "fake"))
     monkeypatch.setattr(package, "token_vectors", fake_vectors)
     shutil.copytree(small_project.folder("corpus"), tmp_path / "coco" / "corpus")
-    project = replace(small_project, labels=tmp_path)
-    proxy_features(project, SMALL).run()
-    left = remaining_project(project)
+    session = replace(small_project, labels=tmp_path)
+    proxy_features(session, SMALL).run()
+    left = remaining_project(session)
     stages.ingest(left).run()
-    features, corpus = open_features(proxy_folder(project)), left.corpus
+    features, corpus = open_features(proxy_folder(session)), left.corpus
     assert left.folder().name == "coco_proxy"
     assert not set(features.held_out) & set(corpus.caption_ids)
     assert set(corpus.image_ids) == set(features.image_ids)

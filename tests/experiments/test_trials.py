@@ -19,7 +19,7 @@ from experiments.fit_table.trials import Inputs, Trial, TrialFile, image_sums, m
 from experiments.params import FitTableParams
 from experiments.rows import Row
 from relabel.core.runtime import Runtime
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.reference.options import FitOptions
 
 __all__ = ["one_thread", "regions", "run"]  # fixtures
@@ -65,7 +65,7 @@ def test_a_fraction_takes_as_many_steps_and_changes_no_other_key() -> None:
 
 @pytest.mark.slow
 def test_finished_trials_are_recorded_and_not_repeated(
-    run: Callable[..., FitOptions], regions: Path, small_project: Project, tmp_path: Path, monkeypatch: Any
+    run: Callable[..., FitOptions], regions: Path, small_project: Session, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def make(key: str, evaluation: dict[str, Any] | None, **changed: Any) -> Trial:
         """Make the trial of a tiny run."""

@@ -262,7 +262,7 @@ class OpenLabel:
 
     def __init__(self, opened: Any) -> None:
         self.relevance, self.corpus = opened.relevance, opened.corpus
-        self.source = opened.project.config.source(opened.name)
+        self.source = opened.session.config.source(opened.name)
         self.rows, default = self.relevance.rows, self.relevance.pooling
         # Image of each caption.
         self.images = self.corpus.image[self.rows.start : self.rows.stop] - self.corpus.image[self.rows.start]

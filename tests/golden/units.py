@@ -47,7 +47,7 @@ SIZES = {"small": {"val": 40, "train": 20}, "medium": {"test": 400}}
 
 
 @cache
-def project(root: Path, size: str) -> Folder:
+def session(root: Path, size: str) -> Folder:
     """Return a project of all labels on some captions of COCO, with vectors, words and models."""
     captions = today.coco_captions(SIZES[size])
     folder = Folder(root / size, next(iter(SIZES[size])))
@@ -351,7 +351,7 @@ def all_units() -> dict[str, tuple[bool, Unit]]:
         "hostile": (True, hostile_values),
         "flickr30k": (False, flickr30k_values),
     }
-    projects: dict[str, Callable[[Path], Folder]] = {size: partial(project, size=size) for size in SIZES}
+    projects: dict[str, Callable[[Path], Folder]] = {size: partial(session, size=size) for size in SIZES}
     projects["full"] = full_project
 
     def add(name: str, quick: bool, values: Callable[..., Values], *more: Any) -> None:

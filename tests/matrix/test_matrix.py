@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from tests.golden.today import Folder
 from tests.golden.units import LABELS
-from tests.golden.units import project as project_of_all_labels
+from tests.golden.units import session as project_of_all_labels
 
 from relabel.sources import SOURCES
 
@@ -33,7 +33,7 @@ REFUSED: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Return a project of a label of every source on 300 of COCO's captions."""
     assert {str(label["source"]) for label in LABELS.values()} == set(SOURCES)
     folder: Folder = project_of_all_labels(tmp_path_factory.mktemp("matrix"), "small")
@@ -42,14 +42,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.mark.java
 @pytest.mark.parametrize("label", LABELS)
-def test_every_verb_works_or_states_the_reason(label: str, project: Folder) -> None:
+def test_every_verb_works_or_states_the_reason(label: str, session: Folder) -> None:
     wrong = {}
     for verb, (command, made) in VERBS.items():
-        result = project.relabel(*command.replace("LABEL", label).split())
+        result = session.relabel(*command.replace("LABEL", label).split())
         errors = [line for line in result.err.splitlines() if line.startswith("error:")]
         expected = REFUSED.get(verb, {}).get(label)
         if expected is None:
-            manifest = project.path / "labels/coco" / made.replace("LABEL", label) / "manifest.json"
+            manifest = session.path / "labels/coco" / made.replace("LABEL", label) / "manifest.json"
             right = result.code == 0 and not errors and manifest.exists()
         else:
             right = result.code == 2 and len(errors) == 1 and expected in errors[0]

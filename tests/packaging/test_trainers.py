@@ -19,7 +19,7 @@ import pytest
 from tests.packaging.environments import attempt, need_registry, run
 from tests.relabel.export.formats import exported
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(900)]
@@ -116,7 +116,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_batches_have_captions_of_the_split_and_the_labels_scores(
-    name: str, imported: Path, small_project: Project, tmp_path: Path
+    name: str, imported: Path, small_project: Session, tmp_path: Path
 ) -> None:
     trainer, own = TRAINERS[name], tmp_path / "own"
     install(own, trainer.package)

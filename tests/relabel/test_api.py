@@ -61,7 +61,7 @@ def test_label_takes_captions_in_one_call(folder: Path, labels: relabel.Label) -
             made.block(made.image_ids, made.caption_ids), labels.block(labels.image_ids, labels.caption_ids)
         )
     assert relabel.load("labels/kept", "cider", settings=CIDER).caption_ids == kept.caption_ids
-    files = Path(one.project.labels)
+    files = Path(one.session.labels)
     assert files.exists()
     del one, made
     gc.collect()  # a label may be part of a cycle
@@ -334,7 +334,7 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
         (record,) = (r for r in report.records if r["label"] == "shared_words" and "tau_c" in r)
         assert record["tau_c"] == pytest.approx(tau_c)
     # The report of the parameter file is not replaced by one under options.
-    assert not labels.project.folder("report").exists()
+    assert not labels.session.folder("report").exists()
     cases: list[Any] = [
         ("statistic: Input should be .*'tau_b'.*found 'tau'", labels, "mine.jsonl", {"statistic": "tau"}),
         ("correlate.*: sead: no such parameter. Did you mean seed", labels, "mine.jsonl", {"sead": 1}),

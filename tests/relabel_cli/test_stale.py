@@ -29,7 +29,7 @@ from relabel.config import load_config
 from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
 from relabel.sources.fuse.model import KIND, Curve, Feature, FuseModel, Head, Part, without_rows
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.artefact import Recipe, build
 
 PARAMS: dict[str, Any] = {
@@ -208,10 +208,10 @@ class Folder:
     def write_fuse(self, weight: int) -> None:
         """Write the model of a fuse of words and cider."""
         with chdir(self.path):
-            project = Project(load_config(Path("params.yaml")), Runtime(threads=1))
+            session = Session(load_config(Path("params.yaml")), Runtime(threads=1))
             parts = {}
             for label in ("words", "cider"):
-                config = without_rows(stages.encode(project, label, "val").spec.config)
+                config = without_rows(stages.encode(session, label, "val").spec.config)
                 parts[label] = Part(PARAMS["sources"][label]["source"], False, config)
             rises = zip(parts, (0.05 * weight, 0.02), strict=True)
             head = Head(tuple(Curve(Feature(label, "max"), (0.0, 10.0), (0.05, 10 * rise)) for label, rise in rises))

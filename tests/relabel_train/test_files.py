@@ -23,7 +23,7 @@ import pytest
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.files import LookupFileError
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import PrecomputedBatches, open_batches
@@ -33,11 +33,11 @@ DESCRIPTION = {"cbow": "lookup.json", "batches": "batches.json"}
 
 
 @pytest.fixture(scope="module")
-def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def exports(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a lookup and a plan."""
-    project = in_folder(small_project, tmp_path_factory.mktemp("batches"))
-    project = with_params(project, "batches", batch_size=8, epochs=2, batches_per_epoch=5)
-    job = stages.export_batches(project, "cbow", "all")
+    session = in_folder(small_project, tmp_path_factory.mktemp("batches"))
+    session = with_params(session, "batches", batch_size=8, epochs=2, batches_per_epoch=5)
+    job = stages.export_batches(session, "cbow", "all")
     job.run()
     return {"cbow": small_project.folder("exports", "all", "lookup", "cbow"), "batches": job.out}
 

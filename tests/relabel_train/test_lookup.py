@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relabel import stages
 from relabel.corpus import References
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train import losses
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
@@ -26,24 +26,24 @@ REDUCE: dict[str, Any] = {"first": min, "max": max, "mean": np.mean, "set": np.m
 TOLERANCE = {"same_image": 0.0, "cbow": 1e-6, "cider": 1e-9, "cider_plain": 1e-9}
 
 
-def opened(project: Project, label: str) -> Lookup:
-    return open_lookup(project.folder("exports", "all", "lookup", label), verify=True)
+def opened(session: Session, label: str) -> Lookup:
+    return open_lookup(session.folder("exports", "all", "lookup", label), verify=True)
 
 
 def sample_rows(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, len(lookup), count)
 
 
-def references_of(project: Project, row: int) -> range:
-    first, stop = project.corpus.indptr[project.corpus.image[row] :][:2].tolist()
+def references_of(session: Session, row: int) -> range:
+    first, stop = session.corpus.indptr[session.corpus.image[row] :][:2].tolist()
     return range(first, min(stop, first + 5))
 
 
-def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str) -> NDArray[np.float64]:
+def by_loops(session: Session, label: str, rows: Any, columns: Any, pooling: str) -> NDArray[np.float64]:
     """Score single captions by the pipeline, one reference at a time, and pool in Python."""
-    relevance, expected = stages.open_label(project, label, "all"), np.empty((len(rows), len(columns)))
+    relevance, expected = stages.open_label(session, label, "all"), np.empty((len(rows), len(columns)))
     for i, row in enumerate(rows):
-        references = [row] if pooling == "first" else references_of(project, row)
+        references = [row] if pooling == "first" else references_of(session, row)
         single = References.of([[r] for r in references])
         for j, column in enumerate(columns):
             captions = np.full(len(references), column, np.int32)
@@ -54,7 +54,7 @@ def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str
 @pytest.mark.parametrize("pooling", REDUCE)
 @pytest.mark.parametrize("label", TOLERANCE)
 def test_blocks_equal_loops_over_single_pairs(
-    label: str, pooling: Any, small_project: Project, monkeypatch: pytest.MonkeyPatch
+    label: str, pooling: Any, small_project: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookup = opened(small_project, label)
     if pooling not in lookup.about.poolings:
@@ -80,7 +80,7 @@ def test_blocks_equal_loops_over_single_pairs(
     assert (lookup.block([], columns, pooling).shape, lookup.block(rows, [], pooling).shape) == ((0, 18), (25, 0))
 
 
-def test_ids_rows_and_siblings(small_project: Project) -> None:
+def test_ids_rows_and_siblings(small_project: Session) -> None:
     lookup, corpus = opened(small_project, "cbow"), small_project.corpus
     every, image_ids = np.arange(len(corpus)), corpus.table["image_id"].to_pylist()
     assert (lookup.caption_ids(every), lookup.image_ids(every)) == (corpus.caption_ids, image_ids)
@@ -95,7 +95,7 @@ def test_ids_rows_and_siblings(small_project: Project) -> None:
     assert ((lookup.block(every) > 0.9999) & ~same).any()
 
 
-def test_captions_are_named_by_their_image(small_project: Project) -> None:
+def test_captions_are_named_by_their_image(small_project: Session) -> None:
     """Check ids without the dataset's prefix, positions, texts, the table, and names in place of rows."""
     lookup, corpus = opened(small_project, "cbow"), small_project.corpus
     table = lookup.table().to_pylist()
@@ -119,7 +119,7 @@ def test_captions_are_named_by_their_image(small_project: Project) -> None:
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])  # the second is not symmetric
-def test_deviation_between_captions_of_an_image(label: str, small_project: Project) -> None:
+def test_deviation_between_captions_of_an_image(label: str, small_project: Session) -> None:
     """Check single captions in both orders, without themselves and without captions that have no encoding."""
     lookup, failed = opened(small_project, label), [4, 60]
     image = lookup.image_of(lookup.rows).tolist()
@@ -137,7 +137,7 @@ def test_deviation_between_captions_of_an_image(label: str, small_project: Proje
         with_failed(lookup, list(lookup.rows)).sibling_std()
 
 
-def test_a_split_keeps_the_rows_of_the_corpus(small_project: Project) -> None:
+def test_a_split_keeps_the_rows_of_the_corpus(small_project: Session) -> None:
     stages.encode(small_project, "cider", "val").run()
     job = stages.export_lookup(small_project, "cider", "val")
     job.run()
@@ -153,7 +153,7 @@ def test_a_split_keeps_the_rows_of_the_corpus(small_project: Project) -> None:
         lookup.neighbours(rows[:2], 1)
 
 
-def test_refusals_name_the_row_the_id_or_the_number(small_project: Project) -> None:
+def test_refusals_name_the_row_the_id_or_the_number(small_project: Session) -> None:
     lookup = opened(small_project, "cbow")
     refused: list[Any] = [
         (ValueError, "list of corpus rows", lookup.block, wrong) for wrong in ([0.5], [[1, 2]], 3, "a")
@@ -170,7 +170,7 @@ def test_refusals_name_the_row_the_id_or_the_number(small_project: Project) -> N
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider", "same_image"])
-def test_labels_are_within_the_bounds_of_their_source(label: str, small_project: Project) -> None:
+def test_labels_are_within_the_bounds_of_their_source(label: str, small_project: Session) -> None:
     """Check a source with narrower bounds than its scores."""
     lookup, every = opened(small_project, label), np.arange(90)
     narrow = Lookup(lookup.folder, replace(lookup.about, bounds=(0.125, 0.25)), lookup.arrays)
@@ -184,7 +184,7 @@ def test_labels_are_within_the_bounds_of_their_source(label: str, small_project:
 
 
 @pytest.mark.parametrize("stored", ["float16", "float32"])
-def test_equal_captions_have_relevance_1(stored: str, small_project: Project) -> None:
+def test_equal_captions_have_relevance_1(stored: str, small_project: Session) -> None:
     """Check random vectors, each of two captions, a vector of zeros and one of NaN, and losses of these labels."""
     lookup = opened(small_project, "cbow")
     half, width = len(lookup) // 2, 300
@@ -232,7 +232,7 @@ def test_equal_captions_have_relevance_1(stored: str, small_project: Project) ->
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_neighbours_equal_a_sort(label: str, small_project: Project) -> None:
+def test_neighbours_equal_a_sort(label: str, small_project: Session) -> None:
     lookup, relevance = opened(small_project, label), stages.open_label(small_project, label, "all")
     every, rows = np.arange(len(lookup), dtype=np.int32), sample_rows(lookup, 12, 8)
     neighbours, best, same = lookup.neighbours(rows, 5)
@@ -257,7 +257,7 @@ def with_failed(lookup: Lookup, failed: list[int]) -> Lookup:
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(label: str, small_project: Project) -> None:
+def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(label: str, small_project: Session) -> None:
     intact, failed = opened(small_project, label), [4, 60]
     lookup, every = with_failed(intact, failed), np.arange(len(intact))
     name = lookup.caption_ids([4])[0]

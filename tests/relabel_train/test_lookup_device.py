@@ -17,18 +17,18 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
 from relabel_train.tensors import sendable
 
 
 @pytest.fixture(params=["cbow", "cider"])
-def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
+def lookup(request: pytest.FixtureRequest, small_project: Session) -> Lookup:
     return open_lookup(small_project.folder("exports", "all", "lookup", request.param))
 
 
 @pytest.fixture(params=["float32", "float16"])
-def of_images(small_project: Project, request: pytest.FixtureRequest) -> Lookup:
+def of_images(small_project: Session, request: pytest.FixtureRequest) -> Lookup:
     """Return a lookup with vectors of images beside those of captions."""
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
@@ -53,7 +53,7 @@ def test_blocks_equal_those_of_the_mapped_lookup(of_images: Lookup, device: str)
     np.testing.assert_array_equal(labels.same_image(rows, columns).cpu(), lookup.same_image(rows, columns))
 
 
-def test_bad_input_is_refused(of_images: Lookup, small_project: Project) -> None:
+def test_bad_input_is_refused(of_images: Lookup, small_project: Session) -> None:
     with pytest.raises(IndexError, match="row 100000 "):
         of_images.to("cpu").block([0, 100_000])
     with pytest.raises(IndexError, match="row -1 "):

@@ -15,7 +15,7 @@ import pytest
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.examples import write_sidecar
 from relabel_train.files import LookupFileError
 from relabel_train.lookup import open_lookup
@@ -25,9 +25,9 @@ from relabel_train.webdataset import BlockCollate, join, open_sidecar
 wds = pytest.importorskip("webdataset")
 
 
-def write_images(folder: Path, project: Project, *more: str) -> list[str]:
+def write_images(folder: Path, session: Session, *more: str) -> list[str]:
     """Write image shards by webdataset's own writer; a sample has an image id as key and all captions as JSON."""
-    corpus, urls = project.corpus, [str(folder / f"{i:05d}.tar") for i in range(4)]
+    corpus, urls = session.corpus, [str(folder / f"{i:05d}.tar") for i in range(4)]
     folder.mkdir(exist_ok=True)
     for i, url in enumerate(urls):
         with wds.TarWriter(url) as writer:
@@ -41,16 +41,16 @@ def write_images(folder: Path, project: Project, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory, small_project: Project) -> list[str]:
+def urls(tmp_path_factory: pytest.TempPathFactory, small_project: Session) -> list[str]:
     return write_images(tmp_path_factory.mktemp("images"), small_project)
 
 
 @pytest.fixture
-def folder(small_project: Project, urls: list[str], tmp_path: Path) -> Path:
+def folder(small_project: Session, urls: list[str], tmp_path: Path) -> Path:
     """Return the side-car of the image shards."""
-    project = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
-    project = with_params(project, "wds", shards=str(Path(urls[0]).parent), dtype="float32")
-    job = stages.export_wds(project, "cbow", "all")
+    session = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
+    session = with_params(session, "wds", shards=str(Path(urls[0]).parent), dtype="float32")
+    job = stages.export_wds(session, "cbow", "all")
     job.run()
     return job.out
 
@@ -65,7 +65,7 @@ def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pooling", ["first", "max", "mean"])
 def test_shuffled_blocks_are_those_of_the_lookup(
-    urls: list[str], folder: Path, small_project: Project, pooling: Any, workers: int
+    urls: list[str], folder: Path, small_project: Session, pooling: Any, workers: int
 ) -> None:
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     sidecar, corpus = open_sidecar(folder, cache=2), small_project.corpus  # fewer than there are shards
@@ -81,7 +81,7 @@ def test_shuffled_blocks_are_those_of_the_lookup(
     assert sorted(images) == list(range(60)) != images
 
 
-def test_missing_keys_are_refused_or_counted_over_all_workers(small_project: Project, folder: Path) -> None:
+def test_missing_keys_are_refused_or_counted_over_all_workers(small_project: Session, folder: Path) -> None:
     urls = write_images(folder / "more", small_project, "unknown")
     with pytest.raises(KeyError, match=r"'unknown' of .*00000.tar"):
         list(wds.WebDataset(urls, shardshuffle=False).map(join(folder)))

@@ -35,15 +35,15 @@ def correlate(
     picture: Annotated[Path | None, typer.Option(help="Draw the report into this file (PNG).")] = None,
 ) -> None:
     """Report how well each label agrees with human judgement."""
-    project = common.project()
+    session = common.session()
     chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
     if picture is not None and {*chosen} == {"eccv"}:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
-    label = common.chosen(project, label)
-    outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
+    label = common.chosen(session, label)
+    outcome = compare(session, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & {*chosen} and not scores:
-        names = label or project.config.sources
-        outcome.problems += stages.find_failed_rows(project, names, project.config.judge.split)
+        names = label or session.config.sources
+        outcome.problems += stages.find_failed_rows(session, names, session.config.judge.split)
     if picture is not None and outcome.draw is not None:
         outcome.draw(picture)
     show_outcome(common, outcome, style)

@@ -16,18 +16,18 @@ def encode(
     split: Annotated[str | None, typer.Option(help=LABELLED)] = None,
 ) -> None:
     """Encode every caption with a source."""
-    project = common.project()
-    names = common.chosen(project, label) or project.available(project.config.sources)
-    parts = project.label_splits(split)
+    session = common.session()
+    names = common.chosen(session, label) or session.available(session.config.sources)
+    parts = session.label_splits(split)
     for part in parts:
         for name in names:
             # A share waits for the parts of a label, which another command builds.
-            if project.runtime.shard is None:
-                stages.build_inputs(project, name, part)
-            common.run(stages.encode(project, name, part))
+            if session.runtime.shard is None:
+                stages.build_inputs(session, name, part)
+            common.run(stages.encode(session, name, part))
     # All labels are encoded before the first failure ends the command.
     for part in parts:
-        for _, error in stages.find_failed_rows(project, names, part):
+        for _, error in stages.find_failed_rows(session, names, part):
             raise error
 
 

@@ -52,18 +52,18 @@ def wds(common: SharedOptions, label: Labels, split: SplitOption = None) -> None
 
 def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
     """Run the stage of an export for each label; `more`: its further arguments."""
-    project = common.project()
-    labels = common.chosen(project, labels)
-    chosen = project.training_split(split)
+    session = common.session()
+    labels = common.chosen(session, labels)
+    chosen = session.training_split(split)
     for label in labels:
-        common.run(stage(project, label, chosen, *more))
+        common.run(stage(session, label, chosen, *more))
 
 
 def format_verb(kind: str) -> Any:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
     def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
-        write(common, label, split, lambda project, *rest: stages.export(project, kind, *rest))
+        write(common, label, split, lambda session, *rest: stages.export(session, kind, *rest))
 
     model = format_params(kind)
     call.__doc__ = EXPORTS[kind][2]

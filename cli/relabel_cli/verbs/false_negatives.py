@@ -29,10 +29,10 @@ def false_negatives(
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
 ) -> None:
     """List captions of other images that describe an image as well as people find right."""
-    project = common.project()
-    found = find_false_negatives(project, label, split, None if threshold is None else Threshold(threshold))
+    session = common.session()
+    found = find_false_negatives(session, label, split, None if threshold is None else Threshold(threshold))
     for text in found.warnings:
-        project.note_once(f"warning: {text}")
+        session.note_once(f"warning: {text}")
     if out is not None:
         write_text(out, csv_text([*found.records()]) + "\n")
     rows = [("rank", *found.labels, "image", "own caption", "caption id", "caption of another image")]

@@ -26,8 +26,8 @@ def nearest(
     """Show the captions that each label ranks closest to a caption."""
     if (text is None) == (caption_id is None):
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
-    project = common.project()
-    query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
+    session = common.session()
+    query, hits, left_out = search_labels(session, text, caption_id, label, k, split)
     rows = [("label", "rank", "score", "id", "caption")]
     for name, best in hits.items():
         for rank, hit in enumerate(best, 1):

@@ -15,11 +15,11 @@ def neighbours(
     label: Annotated[list[str], label_option("to search with", "all that have neighbours")] = [],
 ) -> None:
     """Find the most relevant captions of every caption or image."""
-    project = common.project()
-    config = project.config
+    session = common.session()
+    config = session.config
     able = [name for name in config.sources if config.source(name).supports("neighbours") is None]
-    for name in common.chosen(project, label) or project.available(able):
-        common.run(stages.neighbours(project, name), neighbours_text)
+    for name in common.chosen(session, label) or session.available(able):
+        common.run(stages.neighbours(session, name), neighbours_text)
 
 
 def neighbours_text(metadata: Mapping[str, Any]) -> str:

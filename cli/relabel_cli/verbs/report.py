@@ -19,8 +19,8 @@ def report(
     label: Annotated[list[str], label_option("to show", "all on a judged split, else export.labels")] = [],
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
-    project = common.project()
-    result = write(project, split, common.chosen(project, label))
+    session = common.session()
+    result = write(session, split, common.chosen(session, label))
     # The path is the result; problems and other folders go to standard error.
     pages = [str(path) for path in result.pages]
     result.paths = {name: path for name, path in result.paths.items() if path not in result.pages}

@@ -56,12 +56,12 @@ def run(
             "overrides": common.overrides | captions_at(captions),
         }
         common = common.model_copy(update=update)
-    project = common.project()
+    session = common.session()
     if dry_run:
-        steps = plan_run(project, split, label)
+        steps = plan_run(session, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
-    outcome = run_stages(project, split, label, mirror)
+    outcome = run_stages(session, split, label, mirror)
     # Tables are the result of a judged split; of others it is the lookup.
     if not outcome.report.tables and outcome.lookups:
         data = {"lookups": [str(path) for path in outcome.lookups], "warnings": outcome.data["warnings"]}

@@ -25,29 +25,29 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [d
 
 def word2vec(common: SharedOptions) -> None:
     """Train word vectors on a corpus, for the label word2vec: cbow with `vectors: word2vec`."""
-    common.run(stages.tune_word2vec(common.project()))
+    common.run(stages.tune_word2vec(common.session()))
 
 
 def best(common: SharedOptions) -> None:
     """Make the models of the recommended label: `tune sbert`, then `tune fuse`, with measured parameters."""
-    models = stages.tune_best(common.project())
+    models = stages.tune_best(common.session())
     metadata = {label: manifest.metadata for label, manifest in models.items()}
     common.show(metadata, "\n".join([*map(model_text, metadata.values()), "Label with it: --label fuse"]))
 
 
 def bert_sts(common: SharedOptions, out: Out = None) -> None:
     """Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."""
-    common.run(stages.tune_bert_sts(common.project(), out), model_text)
+    common.run(stages.tune_bert_sts(common.session(), out), model_text)
 
 
 def fuse(common: SharedOptions, out: Out = None) -> None:
     """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
-    common.run(stages.tune_fuse(common.project(), out), model_text)
+    common.run(stages.tune_fuse(common.session(), out), model_text)
 
 
 def sbert(common: SharedOptions, out: Out = None) -> None:
     """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
-    common.run(stages.tune_sbert(common.project(), out), model_text)
+    common.run(stages.tune_sbert(common.session(), out), model_text)
 
 
 def model_text(metadata: Mapping[str, Any]) -> str:

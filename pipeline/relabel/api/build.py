@@ -22,7 +22,7 @@ from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
 from relabel.stages.run import report as stages_report
@@ -80,16 +80,16 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     """
     path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    project = _project(folder, None, captions_at(str(path)) | values, runtime)
+    session = _project(folder, None, captions_at(str(path)) | values, runtime)
     try:
-        stages.ingest(project).run()
+        stages.ingest(session).run()
     except RelabelError as error:
         if path is not captions:
             # The caller gave a table, and knows nothing of the file that holds it.
             for name in ("problem", "where", "todo"):
                 setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
         raise
-    return project.corpus
+    return session.corpus
 
 
 @naming_extras()
@@ -117,13 +117,13 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     --------
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
-    project = _project(folder, **options)
-    if not project.folder("corpus", MANIFEST).exists():
-        stages.fetch_and_ingest(project)
-    parts = project.label_splits(split)
+    session = _project(folder, **options)
+    if not session.folder("corpus", MANIFEST).exists():
+        stages.fetch_and_ingest(session)
+    parts = session.label_splits(split)
     chosen = parts[0] if len(parts) == 1 else "all"
-    stages.build_encoding(project, label, chosen)
-    return _open(project, label, chosen)
+    stages.build_encoding(session, label, chosen)
+    return _open(session, label, chosen)
 
 
 @naming_extras()
@@ -221,8 +221,8 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
     'coco:403176'
     """
-    project = _project(folder, **options)
-    return _open(project, label, split or encoded_split(project, label))
+    session = _project(folder, **options)
+    return _open(session, label, split or encoded_split(session, label))
 
 
 @naming_extras()
@@ -266,11 +266,11 @@ def export_label(
     'labels/coco/exports/test/hf/sbert'
     """
     overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
-    project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
-    chosen = split or encoded_split(project, label)
+    session = _project(folder, params, {**(settings or {}), **overrides}, runtime)
+    chosen = split or encoded_split(session, label)
     # Exports of relabel's own have a stage each; formats of other tools share one.
     own = getattr(stages, f"export_{kind}", None)
-    job = stages.export(project, kind, label, chosen) if own is None else own(project, label, chosen)
+    job = stages.export(session, kind, label, chosen) if own is None else own(session, label, chosen)
     job.run()
     return job.out
 
@@ -346,12 +346,12 @@ def _project(
     params: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     runtime: Runtime | None = None,
-) -> Project:
-    """Return the project of a dataset's folder, ``LABELS/DATASET``."""
+) -> Session:
+    """Return the session of a dataset's folder, ``LABELS/DATASET``."""
     path = Path(folder)
     file = params_file(path.parent) if params is None else Path(params)
     config = load_config(file, [], {**(settings or {}), "ingest.dataset": path.name})
-    return Project(config, runtime or Runtime(), path.parent)
+    return Session(config, runtime or Runtime(), path.parent)
 
 
 def _write_table(folder: Path, captions: Any) -> Path:
@@ -402,8 +402,8 @@ def _columns(captions: Any) -> Any:
     return {name: [record.get(name) for record in records] for name in names}
 
 
-def _open(project: Project, label: str, split: str) -> Label:
-    opened = Label(project, label, split, stages.open_label(project, label, split))
+def _open(session: Session, label: str, split: str) -> Label:
+    opened = Label(session, label, split, stages.open_label(session, label, split))
     for text in opened.warnings:
         _warn_once(f"{label}: {text}")
     return opened

@@ -16,7 +16,7 @@ from relabel.core.runtime import Runtime
 from relabel.judge import JudgeParams
 from relabel.judge.report import Report
 from relabel.judge.scores import ScoreFunction, TextFunction
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import correlate as stages_correlate
 
 
@@ -85,16 +85,16 @@ def correlate(
     functions = {one.name: one for one in map(_function, judged) if one}
     if len(functions) + len(opened) < len(judged):
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
-    project = opened[0].project if opened else Project(load_config(None), runtime or Runtime())
-    judge = validate(JudgeParams, project.config.judge.model_dump() | parameters, "correlate()")
+    session = opened[0].session if opened else Session(load_config(None), runtime or Runtime())
+    judge = validate(JudgeParams, session.config.judge.model_dump() | parameters, "correlate()")
     if opened:
         split = parameters.get("split", opened[0].split)
-        if any(one.project.folder() != project.folder() or one.split != split for one in opened):
+        if any(one.session.folder() != session.folder() or one.split != split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")
         judge = judge.model_copy(update={"split": split})
-    project = replace(project, config=project.config.model_copy(update={"judge": judge}))
-    result = stages_correlate(project, [one.name for one in opened], sets, functions=list(functions.values()))
+    session = replace(session, config=session.config.model_copy(update={"judge": judge}))
+    result = stages_correlate(session, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
         raise result.problems[0][1]
     return result.report

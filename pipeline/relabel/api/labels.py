@@ -14,7 +14,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import RowIds
 from relabel.sources.relevance import Relevance
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.encode import label_warnings
 from relabel.stages.nearest import Hit, nearest, search_labels
 
@@ -28,7 +28,7 @@ class Label:
 
     Attributes
     ----------
-    project : Project
+    session : Session
         Parameters and folders of the dataset.
     name, split : str
     relevance : Relevance
@@ -48,15 +48,15 @@ class Label:
     (2, 3)
     """
 
-    project: Project
+    session: Session
     name: str
     split: str
     relevance: Relevance
     _folder: Any = None  # a temporary folder of the files, removed with the label
 
     def __repr__(self) -> str:
-        rows, dataset = self.relevance.rows, self.project.config.ingest.dataset
-        low, high = self.project.config.source(self.name).spec.bounds
+        rows, dataset = self.relevance.rows, self.session.config.ingest.dataset
+        low, high = self.session.config.source(self.name).spec.bounds
         return f"<Label {self.name} of {dataset} ({self.split}): {len(rows):,} captions, relevance {low:g} to {high:g}>"
 
     @property
@@ -109,7 +109,7 @@ class Label:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the encoding warns of, such as captions that the model cannot read; empty if there is nothing."""
-        return label_warnings(self.project, self.name, self.split)
+        return label_warnings(self.session, self.name, self.split)
 
     def block(
         self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None
@@ -185,14 +185,14 @@ class Label:
             raise UsageError("nearest() takes either a caption id or a text", todo='nearest(text="a dog")')
         if k < 1:
             raise UsageError(f"k must be at least 1, found {k}")
-        source = self.project.config.source(self.name)
+        source = self.session.config.source(self.name)
         if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
-            return search_labels(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
+            return search_labels(self.session, text, caption_id, [self.name], k, self.split)[1][self.name]
         return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
 
     def _check_pooling(self, pooling: Pooling | None) -> None:
         if pooling is not None:
-            self.project.config.source(self.name).check_pooling(pooling)
+            self.session.config.source(self.name).check_pooling(pooling)
 
     def _rows(self, caption_ids: Sequence[str]) -> NDArray[np.int32]:
         """Return the corpus rows of covered captions, (N,) int32."""

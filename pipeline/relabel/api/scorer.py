@@ -15,7 +15,7 @@ from relabel.core.errors import UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.texts import REFERENCE_SPLIT, TextCorpus, score_texts, with_tokenizer
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.manifest import MANIFEST
 
 Texts = Sequence[str]
@@ -78,9 +78,9 @@ class Scorer:
         **parameters: Any,
     ) -> None:
         settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
-        project = Project(load_config(None, [], settings), runtime or Runtime())
-        self.name, self._label, self._runtime = source, source, replace(project.runtime, kept={})
-        self._sources, self._fixed = project.config.with_parts(source), documents is not None
+        session = Session(load_config(None, [], settings), runtime or Runtime())
+        self.name, self._label, self._runtime = source, source, replace(session.runtime, kept={})
+        self._sources, self._fixed = session.config.with_parts(source), documents is not None
         for one in self._sources.values():
             one.require("query")
         self.pooling = self._sources[source].params.pooling

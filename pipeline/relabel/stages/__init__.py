@@ -13,5 +13,5 @@ from relabel.stages.ingest import fetch_and_ingest, ingest
 from relabel.stages.job import Job
 from relabel.stages.judged import figures, judge, ranking
 from relabel.stages.neighbours import neighbours
-from relabel.stages.project import Project, only_dataset
+from relabel.stages.session import Session, only_dataset
 from relabel.stages.tune import tune_bert_sts, tune_sbert, tune_word2vec

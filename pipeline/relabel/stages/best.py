@@ -11,19 +11,19 @@ from relabel.core.errors import UsageError
 from relabel.stages.encode import build_encoding, encode, open_label
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.stages.tune import check_human_scores, model_folder, model_job, tune_sbert
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
 
 
-def tune_fuse(project: Project, out: Path | None = None) -> Job:
+def tune_fuse(session: Session, out: Path | None = None) -> Job:
     """Prepare to fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
-    config, params, out = project.config, project.config.tune.fuse, out or model_folder(project, "fuse")
-    check_human_scores(project)
+    config, params, out = session.config, session.config.tune.fuse, out or model_folder(session, "fuse")
+    check_human_scores(session)
     # Before the encoding of the parts, which may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
     for label in params.parts:
@@ -33,15 +33,15 @@ def tune_fuse(project: Project, out: Path | None = None) -> Job:
                 raise UsageError(message, todo="Take it out of --parts, or give another --out.")
     parts = {}
     for label in params.parts:
-        source, opened = config.source(label), partial(open_label, project, label, SPLIT)
+        source, opened = config.source(label), partial(open_label, session, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
         if (tuned := find_out_of_fold(source)) is not None:
-            spec = encode(project, label, SPLIT).spec
+            spec = encode(session, label, SPLIT).spec
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
-            made = build_encoding(project, label, SPLIT)
-            parts[label] = FuseInput(source, made.config, encode(project, label, SPLIT), opened)
-    return model_job(project, "fuse", tune_fuse(params, parts, project.corpus, project.runtime), out)
+            made = build_encoding(session, label, SPLIT)
+            parts[label] = FuseInput(source, made.config, encode(session, label, SPLIT), opened)
+    return model_job(session, "fuse", tune_fuse(params, parts, session.corpus, session.runtime), out)
 
 
 _BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "extra_datasets": ("stsb", "sick")}
@@ -54,7 +54,7 @@ _BEST_FUSE: dict[str, Any] = {
 """Parameters of the recommended fuse that differ from the defaults."""
 
 
-def tune_best(project: Project) -> dict[str, Manifest]:
+def tune_best(session: Session) -> dict[str, Manifest]:
     """Make the models of the recommended label: `tuned`, a sentence encoder, and `fuse`, which combines it with others.
 
     The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. A step that
@@ -64,11 +64,11 @@ def tune_best(project: Project) -> dict[str, Manifest]:
     Returns dict of str to Manifest: label to the manifest of its model.
     """
     # Refused before the download, which takes far longer than the check.
-    check_human_scores(project)
-    tune = project.config.tune
+    check_human_scores(session)
+    tune = session.config.tune
     preset = {"sbert": tune.sbert.model_copy(update=_BEST_ENCODER), "fuse": tune.fuse.model_copy(update=_BEST_FUSE)}
-    config = project.config.model_copy(update={"tune": tune.model_copy(update=preset)})
-    project = replace(project, config=config)
-    fetch_and_ingest(project)
+    config = session.config.model_copy(update={"tune": tune.model_copy(update=preset)})
+    session = replace(session, config=config)
+    fetch_and_ingest(session)
     # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
-    return {"tuned": tune_sbert(project).run()[0], "fuse": tune_fuse(project).run()[0]}
+    return {"tuned": tune_sbert(session).run()[0], "fuse": tune_fuse(session).run()[0]}

@@ -36,7 +36,7 @@ from relabel.stages import judged
 from relabel.stages.ingest import fetch_and_ingest, read_captions
 from relabel.stages.job import Job, Step
 from relabel.stages.judged import TextSet
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 
@@ -61,7 +61,7 @@ class EvaluationResult:
     `costs`: by label, the costs of each set of texts.
     """
 
-    project: Project
+    session: Session
     write: bool = False
     report: Report = field(default_factory=Report)
     problems: list[tuple[str, RelabelError]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class EvaluationResult:
 
         If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
         """
-        self.build(judged.label_steps(self.project, names, split, against))
+        self.build(judged.label_steps(self.session, names, split, against))
         failed = dict(self.problems)
         if failed and not {*names} - {*failed, BASELINE}:
             raise self.problems[0][1]
@@ -110,25 +110,25 @@ class EvaluationResult:
 
         `scores`: of other programs, for CxC's pairs.
         """
-        project, params, runtime = self.project, self.project.config.judge, self.project.runtime
+        session, params, runtime = self.session, self.session.config.judge, self.session.runtime
         if "cxc" in against:
             # Without a label, the baseline is that of the pairs in the file.
             others = [*scores] if labels else [baseline(scores[0]), *scores]
-            jobs = {f"figures {label}": judged.figures(project, label) for label in labels}
+            jobs = {f"figures {label}": judged.figures(session, label) for label in labels}
             compared = [_figures(job) for job in jobs.values()]
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
-            spreads = {label: sibling_std(judged.judge(project, label).out) for label in labels}
+            spreads = {label: sibling_std(judged.judge(session, label).out) for label in labels}
             report = cxc_report(compared, params, spreads)
 
             def draw(path: Path) -> None:
                 from relabel.judge import plot
 
-                plot.draw([*(judged.open_scores(project, label) for label in labels), *others], report.records, path)
+                plot.draw([*(judged.open_scores(session, label) for label in labels), *others], report.records, path)
 
             self._add("cxc", report, jobs, draw)
         if "eccv" in against:
-            unranked = [label for label in labels if not judged.is_ranked(project, label)]
-            jobs = {f"ranking {label}": judged.ranking(project, label) for label in labels if label not in unranked}
+            unranked = [label for label in labels if not judged.is_ranked(session, label)]
+            jobs = {f"ranking {label}": judged.ranking(session, label) for label in labels if label not in unranked}
             if unranked and not jobs:
                 runtime.progress.note(f"{', '.join(unranked)}: not ranked. {_RANKED}")
             self._add("eccv", eccv_report([_figures(job) for job in jobs.values()], unranked), jobs)
@@ -138,7 +138,7 @@ class EvaluationResult:
 
         The tables have the labels that have been judged on a set. `others`: returns more scores of a set, by name.
         """
-        report, params = Report(), self.project.config.judge
+        report, params = Report(), self.session.config.judge
         for texts in sets:
             # A source that cannot take new texts has no fault. The report says why it is left out.
             left_out = {one.label: one.reason for one in texts.labels if one.reason}
@@ -162,7 +162,7 @@ class EvaluationResult:
         costs = {name: Cost.of(scored) for name, scored in self.costs.items()}
         notes = [f"Not judged: {name} ({error})" for name, error in absent.items()]
         for note in notes:
-            self.project.runtime.progress.note(note)
+            self.session.runtime.progress.note(note)
         report += reproduction_report(records, judged_sets) + summary_report(columns, costs, notes)
         self._add("judged", report, self.made_of, partial(draw_summary, columns, costs))
 
@@ -175,9 +175,9 @@ class EvaluationResult:
             return
         config = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
         inputs: Inputs = {**made_of}
-        folder = self.project.folder("report", self.project.config.judge.split)
+        folder = self.session.folder("report", self.session.config.judge.split)
         recipe = Recipe("report", name, lambda: config, inputs, partial(write_report, name, report, draw))
-        Job(self.project, folder / name, recipe, self.project.command("correlate")).run()
+        Job(self.session, folder / name, recipe, self.session.command("correlate")).run()
         self.paths["tables, pictures"] = folder
 
 
@@ -187,7 +187,7 @@ def _figures(job: Job) -> Judged:
 
 
 def correlate(
-    project: Project,
+    session: Session,
     labels: Sequence[str],
     against: Sequence[Against],
     scores: Sequence[Path] = (),
@@ -210,9 +210,9 @@ def correlate(
     judged beside the labels on CxC and sets of texts (see `relabel.judge.scores`). With functions, too, empty `labels`
     stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
     """
-    names = list(labels) or ([] if scores or functions else project.available(project.config.sources))
+    names = list(labels) or ([] if scores or functions else session.available(session.config.sources))
     for name in names:
-        project.config.parts(name)  # raises if the label is made of itself
+        session.config.parts(name)  # raises if the label is made of itself
     everything = "all" in against
     # One order of tables, however the sets were named; files come last, also beside "all".
     known = [name for name in judged.judged_names() if everything or name in against]
@@ -225,15 +225,15 @@ def correlate(
     for name in chosen:
         try:
             if name not in judged.ENCODED:
-                sets.append(judged.open_set(project, name, names))
+                sets.append(judged.open_set(session, name, names))
                 continue
             if functions and name == "eccv" and (name in against or not names):
                 todo = "Judge it on a set of texts, such as flickr8k-expert, or on a file of judgements."
                 raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
             if names or functions:
-                judged.check_judged(project, name)
+                judged.check_judged(session, name)
             if functions and not names:
-                captions = read_captions(project)
+                captions = read_captions(session)
             encoded.append(name)
         except (MissingError, UsageError) as error:
             # "all" takes the sets that are at hand and apply; a set that is asked for by name must be there.
@@ -241,16 +241,16 @@ def correlate(
                 raise
             absent[name] = error
     # Files of scores and functions have no fingerprint, so the report of record holds labels alone.
-    result = EvaluationResult(project, is_complete(project, labels) and not scores and not functions)
+    result = EvaluationResult(session, is_complete(session, labels) and not scores and not functions)
     if encoded:
-        split = project.config.judge.split
-        if names and not project.folder("corpus", MANIFEST).exists():
-            fetch_and_ingest(project)
-        built = result.build_labels(with_baseline(project, names, encoded), split, encoded)
-        params, progress = project.config.judge, project.runtime.progress
+        split = session.config.judge.split
+        if names and not session.folder("corpus", MANIFEST).exists():
+            fetch_and_ingest(session)
+        built = result.build_labels(with_baseline(session, names, encoded), split, encoded)
+        params, progress = session.config.judge, session.runtime.progress
         others = [read_cxc_scores(path, split, allow_missing) for path in scores]
         if "cxc" in encoded:
-            others += [score_cxc_with_function(captions or project.corpus, one, params, progress) for one in functions]
+            others += [score_cxc_with_function(captions or session.corpus, one, params, progress) for one in functions]
         result.add_encoded(built, encoded, others)
 
     def scored_by_others(texts: TextSet) -> Scored:
@@ -271,15 +271,15 @@ def correlate(
     return result
 
 
-def with_baseline(project: Project, labels: Sequence[str], against: Sequence[Against]) -> list[str]:
+def with_baseline(session: Session, labels: Sequence[str], against: Sequence[Against]) -> list[str]:
     """Return labels that are judged on CxC with the baseline, the others as they are.
 
     The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
     """
-    lacking = "cxc" in against and labels and all(project.config.params(name).source != BASELINE for name in labels)
+    lacking = "cxc" in against and labels and all(session.config.params(name).source != BASELINE for name in labels)
     return [BASELINE, *labels] if lacking else [*labels]
 
 
-def is_complete(project: Project, labels: Sequence[str]) -> bool:
+def is_complete(session: Session, labels: Sequence[str]) -> bool:
     """Return whether a report has all labels of the parameters that are available, and maybe others."""
-    return not labels or {*labels} >= {*project.available(project.config.sources)}
+    return not labels or {*labels} >= {*session.available(session.config.sources)}

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from relabel.core.errors import CheckError, MissingError
 from relabel.sources.typical_costs import ENCODE, FAISS, INGEST, LOOKUP, NEIGHBOURS, Cost, typical_cost
 from relabel.stages.job import label_values, section_values
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import PARAMETERS
 from relabel.store.manifest import MANIFEST, read_manifest
 
@@ -39,10 +39,10 @@ class Prediction(NamedTuple):
     basis: Basis | None = None
 
 
-def predict(project: Project, stage: str, label: str, rows: int) -> Prediction:
+def predict(session: Session, stage: str, label: str, rows: int) -> Prediction:
     """Predict the size and time of an artefact of `rows` captions. `stage`: one of `PREDICTED`."""
-    params = project.config.neighbours
-    typical = INGEST if stage == "ingest" else typical_cost(_TYPICAL[stage], project.config.params(label))
+    params = session.config.neighbours
+    typical = INGEST if stage == "ingest" else typical_cost(_TYPICAL[stage], session.config.params(label))
     size = None
     if typical is not None and typical.bytes is not None:
         # A row number and a score of 4 bytes each per neighbour.
@@ -50,7 +50,7 @@ def predict(project: Project, stage: str, label: str, rows: int) -> Prediction:
         more = {"neighbours": lists, "export": lists + rows * _ID_BYTES}.get(stage, 0)
         size = round(rows * typical.bytes) + more
     approximate = stage == "neighbours" and params.index is not None
-    if (measured := _measured(project, stage, label)) is not None:
+    if (measured := _measured(session, stage, label)) is not None:
         captions, seconds = measured
         # Any exact search compares all pairs.
         usual = NEIGHBOURS["sbert"] if stage == "neighbours" else Cost(1)
@@ -64,15 +64,15 @@ def predict(project: Project, stage: str, label: str, rows: int) -> Prediction:
     return Prediction(size, typical.time(rows), "typical")
 
 
-def _measured(project: Project, stage: str, label: str) -> tuple[int, float] | None:
+def _measured(session: Session, stage: str, label: str) -> tuple[int, float] | None:
     """Return captions and seconds of the largest finished artefact of a stage with the same label; None without one.
 
     All datasets of the folder of labels count.
     """
-    now = section_values(project.config, "neighbours") | section_values(project.config, "export.faiss")
-    now |= {} if stage == "ingest" else label_values(project.config, label)
+    now = section_values(session.config, "neighbours") | section_values(session.config, "export.faiss")
+    now |= {} if stage == "ingest" else label_values(session.config, label)
     found = []
-    for path in project.labels.glob(f"{_FOLDERS[stage].format(label)}/{MANIFEST}"):
+    for path in session.labels.glob(f"{_FOLDERS[stage].format(label)}/{MANIFEST}"):
         # One that another version wrote, or that is damaged, tells nothing.
         with suppress(MissingError, CheckError):
             manifest = read_manifest(path.parent)

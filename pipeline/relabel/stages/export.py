@@ -12,110 +12,110 @@ from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, export_job
 from relabel.stages.neighbours import neighbours as prepare_neighbours
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
 
 
-def export(project: Project, kind: str, label: str, split: str) -> Job:
+def export(session: Session, kind: str, label: str, split: str) -> Job:
     """Prepare to write a label in a format of another tool.
 
     Encoding and neighbours are those of the split if they exist, else those of all captions (`serving_split`).
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
-    exporter = export_class(kind)(getattr(project.config.export, kind))
-    folder, source = project.folder, project.config.source(label)
-    encoding = encode(project, label, serving_split(project, lambda s: folder("encodings", s, label), split))
+    exporter = export_class(kind)(getattr(session.config.export, kind))
+    folder, source = session.folder, session.config.source(label)
+    encoding = encode(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of
     if queries is not None:
-        candidates = serving_split(project, lambda s: folder("neighbours", s, queries, label), split)
-        table = existing_neighbours(project, label, candidates, queries)
+        candidates = serving_split(session, lambda s: folder("neighbours", s, queries, label), split)
+        table = existing_neighbours(session, label, candidates, queries)
     config: dict[str, Any] = exporter.params.model_dump(mode="json")
     config |= {"split": split, "pooling": source.params.pooling}
     if "licence" in config:
-        config["licence"] = config["licence"] or _licence(project)
+        config["licence"] = config["licence"] or _licence(session)
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(_inputs(project, label, split, encoding, table, config.get("licence")))
+        exporter.check(_inputs(session, label, split, encoding, table, config.get("licence")))
         return config
 
     def fill(work: Work) -> None:
-        given = _inputs(project, label, split, encoding, table, config.get("licence"))
+        given = _inputs(session, label, split, encoding, table, config.get("licence"))
         exporter.write(given, work)
         work.metadata |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
         work.metadata["rows"] = [given.rows.start, given.rows.stop]
 
-    recipe = Recipe(kind, label, checked, _identities(project, encoding, table), fill)
-    return export_job(project, label, split, recipe)
+    recipe = Recipe(kind, label, checked, _identities(session, encoding, table), fill)
+    return export_job(session, label, split, recipe)
 
 
 def _inputs(
-    project: Project, label: str, split: str, encoding: Job, table: Job | None, licence: str | None = None
+    session: Session, label: str, split: str, encoding: Job, table: Job | None, licence: str | None = None
 ) -> ExportInputs:
     """Return what an export may read; `encoding` and `table` must be current."""
     return ExportInputs(
-        corpus=project.corpus,
-        dataset=project.config.ingest.dataset,
+        corpus=session.corpus,
+        dataset=session.config.ingest.dataset,
         licence=licence,
         label=label,
-        params=project.config.params(label).model_dump(mode="json"),
-        source=project.config.source(label),
+        params=session.config.params(label).model_dump(mode="json"),
+        source=session.config.source(label),
         split=split,
-        splits={name: project.corpus.rows([name]) for name in project.splits(split)},
+        splits={name: session.corpus.rows([name]) for name in session.splits(split)},
         encoding=ArtefactRef.of(encoding),
         neighbours=None if table is None else ArtefactRef.of(table),
-        open_relevance=partial(open_label, project, label, str(encoding.open().metadata["split"])),
-        runtime=project.runtime,
+        open_relevance=partial(open_label, session, label, str(encoding.open().metadata["split"])),
+        runtime=session.runtime,
     )
 
 
-def _identities(project: Project, encoding: Job, neighbours: Job | None) -> Inputs:
+def _identities(session: Session, encoding: Job, neighbours: Job | None) -> Inputs:
     """Return the inputs of an export."""
-    corpus = project.corpus
+    corpus = session.corpus
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     return inputs if neighbours is None else inputs | {"neighbours": neighbours}
 
 
-def existing_neighbours(project: Project, label: str, candidates: str, queries: Queries = "captions") -> Job | None:
+def existing_neighbours(session: Session, label: str, candidates: str, queries: Queries = "captions") -> Job | None:
     """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
-    exists = project.folder("neighbours", candidates, queries, label, MANIFEST).exists()
-    return prepare_neighbours(project, label, candidates, queries) if exists else None
+    exists = session.folder("neighbours", candidates, queries, label, MANIFEST).exists()
+    return prepare_neighbours(session, label, candidates, queries) if exists else None
 
 
-def _licence(project: Project) -> str | None:
+def _licence(session: Session) -> str | None:
     """Return the licence of fetched captions; None for captions of the user's own."""
     from relabel.datasets import load_manifest
 
-    fetched = FETCHED.get(project.config.ingest.dataset)
-    if fetched is not None and project.captions().path is None:
+    fetched = FETCHED.get(session.config.ingest.dataset)
+    if fetched is not None and session.captions().path is None:
         return load_manifest(fetched).licence
     return None
 
 
-def export_lookup(project: Project, label: str, split: str, candidates: str | None = None) -> Job:
+def export_lookup(session: Session, label: str, split: str, candidates: str | None = None) -> Job:
     """Prepare to write the lookup of a label over a split, with its neighbours in `candidates` if these exist."""
     from relabel.export.lookup import lookup_parameters, write_lookup
 
-    source = project.config.source(label)
+    source = session.config.source(label)
     source.require("lookup")
-    encoding, table = encode(project, label, split), existing_neighbours(project, label, candidates or split)
-    config = partial(lookup_parameters, source, project.config.export.lookup)
+    encoding, table = encode(session, label, split), existing_neighbours(session, label, candidates or split)
+    config = partial(lookup_parameters, source, session.config.export.lookup)
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(project, label, split, encoding, table), recipe.spec, work)
+        write_lookup(_inputs(session, label, split, encoding, table), recipe.spec, work)
 
-    recipe = Recipe("lookup", label, config, _identities(project, encoding, table), fill)
-    return export_job(project, label, split, recipe)
+    recipe = Recipe("lookup", label, config, _identities(session, encoding, table), fill)
+    return export_job(session, label, split, recipe)
 
 
-def export_neighbours(project: Project, label: str, candidates: str, queries: Queries = "captions") -> Job:
+def export_neighbours(session: Session, label: str, candidates: str, queries: Queries = "captions") -> Job:
     """Prepare to write the neighbours of a label with the ids of captions and images."""
     from relabel.export.neighbours import write_neighbour_ids
 
-    corpus, table = project.corpus, prepare_neighbours(project, label, candidates, queries)
+    corpus, table = session.corpus, prepare_neighbours(session, label, candidates, queries)
     config: dict[str, Any] = {"queries": queries, "candidates": candidates}
 
     def fill(work: Work) -> None:
@@ -125,9 +125,9 @@ def export_neighbours(project: Project, label: str, candidates: str, queries: Qu
         work.metadata |= {name: near.manifest.metadata[name] for name in names}
 
     return Job(
-        project,
-        project.folder("exports", candidates, "neighbours", queries, label),
+        session,
+        session.folder("exports", candidates, "neighbours", queries, label),
         Recipe("neighbour_ids", label, lambda: config, {"corpus": corpus.digest, "neighbours": table}, fill),
-        project.command("export neighbours", label=label, split=candidates, queries=queries),
+        session.command("export neighbours", label=label, split=candidates, queries=queries),
         table.parameters,
     )

@@ -14,13 +14,13 @@ from relabel.sources.typical_costs import PLAN, typical_cost
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.job import Job, export_job, make_steps
 from relabel.stages.neighbours import neighbours
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 
 
 def export_batches(
-    project: Project, label: str, split: str, name: str | None = None, given: ExportBatchesParams | None = None
+    session: Session, label: str, split: str, name: str | None = None, given: ExportBatchesParams | None = None
 ) -> Job:
     """Prepare to precompute batches of a split's captions or images with the blocks of a label.
 
@@ -30,20 +30,20 @@ def export_batches(
     `name`: name of the batches and of their folder; by default made of label, items if they are images, sampler, batch
     size, epochs and seed. `given`: parameters instead of `export.batches`, to compare batches with.
     """
-    source, corpus, params = project.config.source(label), project.corpus, given or project.config.export.batches
+    source, corpus, params = session.config.source(label), session.corpus, given or session.config.export.batches
     items, images = params.items, params.items == "images"
     name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
     # The distance of images in the log-ratio paper is one of their sets of captions.
     pooling: Pooling = params.pooling or ("set" if images and "set" in source.spec.poolings else source.params.pooling)
     source.check_pooling(pooling)
-    rows = corpus.rows(project.splits(split))
-    encoding = encode(project, label, serving_split(project, lambda s: project.folder("encodings", s, label), split))
+    rows = corpus.rows(session.splits(split))
+    encoding = encode(session, label, serving_split(session, lambda s: session.folder("encodings", s, label), split))
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
-        candidates = serving_split(project, lambda s: project.folder("neighbours", s, items, near), split)
-        table = neighbours(project, near, candidates, items)
+        candidates = serving_split(session, lambda s: session.folder("neighbours", s, items, near), split)
+        table = neighbours(session, near, candidates, items)
         inputs["neighbours"] = table
     # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
     config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
@@ -54,18 +54,18 @@ def export_batches(
 
     @cache
     def batches() -> BatchesWork:
-        manifest, progress = encoding.open(), project.runtime.progress
+        manifest, progress = encoding.open(), session.runtime.progress
         failed, identity = read_failed_rows(encoding.out, manifest), recipe.spec.fingerprint
-        opened = partial(open_label, project, label, str(manifest.metadata["split"]))
+        opened = partial(open_label, session, label, str(manifest.metadata["split"]))
         return BatchesWork(
             corpus, label, split, near, source, rows, failed, pooling, params, near_rows, identity, opened, progress
         )
 
     def fill(work: Work) -> None:
-        size = batches().describe(typical_cost(PLAN, project.config.params(label)))
-        project.runtime.progress.note(f"batches {name}: {size}")
+        size = batches().describe(typical_cost(PLAN, session.config.params(label)))
+        session.runtime.progress.note(f"batches {name}: {size}")
         make_steps(job, work, export_batches, label, split, name)
 
     recipe = Recipe("batches", name, lambda: config, inputs, fill)
-    job = export_job(project, label, split, recipe, lambda work: batches().steps(work))
+    job = export_job(session, label, split, recipe, lambda work: batches().steps(work))
     return job

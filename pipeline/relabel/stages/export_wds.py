@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from relabel.core.errors import UsageError
 from relabel.stages.export import export_lookup
 from relabel.stages.job import Job, Values, export_job, make_steps
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Steps, Work
@@ -22,23 +22,23 @@ _HASHES_AND_URLS = ("url", "sha256")
 """Columns of img2dataset that are also in the JSON of its shards."""
 
 
-def export_wds(project: Project, label: str, split: str) -> Job:
+def export_wds(session: Session, label: str, split: str) -> Job:
     """Prepare to write the side-car of a label from its lookup, with shards and keys of `export.wds`."""
     from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import caption_shards, digest_keys, image_shards
     from relabel_train.lookup import open_lookup
 
-    corpus, params, out = project.corpus, project.config.export.wds, project.folder("exports", split, "lookup", label)
+    corpus, params, out = session.corpus, session.config.export.wds, session.folder("exports", split, "lookup", label)
     # A lookup may have the neighbours of another split.
     near = read_manifest(out, "lookup").metadata["neighbours"] if (out / MANIFEST).exists() else None
-    lookup = export_lookup(project, label, split, near and near["candidates"])
-    keys, join = _keys(project)
+    lookup = export_lookup(session, label, split, near and near["candidates"])
+    keys, join = _keys(session)
     params = params.model_copy(update={"join": join})
 
     @cache
     def shards() -> Sequence[KeyShard]:
         if params.shards is not None:
-            return image_shards(params, keys, corpus.namespace, project.runtime.progress)
+            return image_shards(params, keys, corpus.namespace, session.runtime.progress)
         rows = range(*lookup.open().metadata["rows"])
         return caption_shards(corpus, rows, params.captions_per_shard)
 
@@ -50,24 +50,24 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         return values | {"dtype": params.dtype, "allow_missing": params.allow_missing}
 
     def steps(work: Work) -> Steps:
-        opened, progress = partial(open_lookup, out), project.runtime.progress
+        opened, progress = partial(open_lookup, out), session.runtime.progress
         return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
 
     inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup, "keys": lambda: digest_keys(shards())}
     recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, export_wds, label, split))
-    job = export_job(project, label, split, recipe, steps)
+    job = export_job(session, label, split, recipe, steps)
     return job
 
 
-def _keys(project: Project) -> tuple[Keys, str]:
+def _keys(session: Session) -> tuple[Keys, str]:
     """Return the meaning of keys, and what holds the ids: as given, else as the captions were read."""
-    params = project.config.export.wds
+    params = session.config.export.wds
     if params.shards is None:
         if params.keys not in (None, "caption") or params.join is not None:
             raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
         return "caption", "key"
     keys: Keys = params.keys or "image"
-    ingested = read_manifest(project.folder("corpus"), "corpus").config
+    ingested = read_manifest(session.folder("corpus"), "corpus").config
     column = ingested.get("chosen", {}).get("image_id")
     if ingested["format"] != "webdataset":
         # Image ids of that name are not the keys of shards.

@@ -20,7 +20,7 @@ from relabel.sources.relevance import Relevance
 from relabel.stages.encode import label_warnings, open_label
 from relabel.stages.judged import judge, open_scores
 from relabel.stages.neighbours import neighbours
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
 PRECISION, HUMAN = 0.8, 4
@@ -109,7 +109,7 @@ class FalseNegatives:
 
 
 def find_false_negatives(
-    project: Project, labels: Sequence[str] = (), split: str | None = None, threshold: Threshold | None = None
+    session: Session, labels: Sequence[str] = (), split: str | None = None, threshold: Threshold | None = None
 ) -> FalseNegatives:
     """Find the pairs of an image and another image's caption whose relevance reaches a threshold.
 
@@ -119,23 +119,23 @@ def find_false_negatives(
     have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
     None for the one that human scores give (see `find_threshold`).
     """
-    split = project.label_splits(split)[0]
-    names, corpus = list(labels) or _with_neighbours(project, split), project.corpus
-    rows, table = corpus.rows(project.splits(split)), ArtefactRef.of(neighbours(project, names[0], split, "captions"))
-    limit = threshold or find_threshold(project, names[0])
+    split = session.label_splits(split)[0]
+    names, corpus = list(labels) or _with_neighbours(session, split), session.corpus
+    rows, table = corpus.rows(session.splits(split)), ArtefactRef.of(neighbours(session, names[0], split, "captions"))
+    limit = threshold or find_threshold(session, names[0])
     # The split of the encoding that the neighbours are from: the split itself, or all.
-    relevance = {name: open_label(project, name, table.manifest.metadata["split"]) for name in names}
+    relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
     ends = np.concatenate([matrix(near, "scores")[:, -1:] for near in table.tables(rows, ["scores"])])
     # A list of all other captions lacks none.
     cut = (ends >= limit.relevance).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
     # The relevance of an image is that of one of its captions, and exact lists that end below the limit have all
     # captions that reach it. Elsewhere, any neighbour may reach it.
-    exact = project.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
+    exact = session.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
     every = np.full(len(corpus.image_ids), not exact or first.pooling != "max")
     every[corpus.image[rows][cut]] = True
     found, worth = [np.empty(0, np.int64)], [np.empty(0)]
-    with project.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
+    with session.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
         for near in table.tables(rows, COLUMNS):
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
             image = corpus.image[near["row"].to_numpy()].astype(np.int64)
@@ -153,25 +153,25 @@ def find_false_negatives(
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
     encoded = table.manifest.metadata["split"]
-    warnings = [f"{name}: {text}" for name in names for text in label_warnings(project, name, encoded)]
+    warnings = [f"{name}: {text}" for name in names for text in label_warnings(session, name, encoded)]
     missing = int(cut.sum())
     return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], missing, warnings)
 
 
-def find_threshold(project: Project, label: str) -> Threshold:
+def find_threshold(session: Session, label: str) -> Threshold:
     """Return the threshold of a label: from its scores of CxC's val pairs if they exist, else as shipped.
 
     UsageError where neither is there, or human scores support none.
     """
-    if project.namespace == "coco":
-        params = project.config.judge.model_copy(update={"split": "val"})
-        val = replace(project, config=project.config.model_copy(update={"judge": params}))
+    if session.namespace == "coco":
+        params = session.config.judge.model_copy(update={"split": "val"})
+        val = replace(session, config=session.config.model_copy(update={"judge": params}))
         if "sits" in params.tasks and (judge(val, label).out / MANIFEST).exists():
             pairs = open_scores(val, label).tasks["sits"]
             chosen = pairs.subset(NON_GT) & pairs.scored
             if found := least_relevance(pairs.relevance[chosen], pairs.human.score[chosen]):
                 return found
-    source = project.config.params(label)
+    source = session.config.params(label)
     if source == type(source).model_validate({}) and source.source in SHIPPED:
         return SHIPPED[source.source]
     todo = f"Give --threshold. On COCO, `relabel correlate --cxc --split val --label {label}` makes the scores for one."
@@ -199,11 +199,11 @@ def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
     return corpus.references(keys // len(corpus)), (keys % len(corpus)).astype(np.int32)
 
 
-def _with_neighbours(project: Project, split: str) -> list[str]:
+def _with_neighbours(session: Session, split: str) -> list[str]:
     """Return the labels of `export.labels` that have neighbours; the first one that could, if none has."""
-    config = project.config
+    config = session.config
     able = [name for name in config.exported if config.source(name).supports("neighbours") is None]
     if not able:
         raise UsageError("no label of export.labels has neighbours", todo="Name one with --label.")
-    made = [name for name in able if project.folder("neighbours", split, "captions", name, MANIFEST).exists()]
+    made = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
     return made or able[:1]

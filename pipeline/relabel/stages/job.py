@@ -20,7 +20,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.tables import plural
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, make_elsewhere, make_share
 from relabel.store.files import make_folder
@@ -39,7 +39,7 @@ class Job:
     `steps`: returns the steps of the work, which any process may work on; the recipe passes them to `make_steps`.
     """
 
-    project: Project
+    session: Session
     out: Path
     recipe: Recipe
     command: str
@@ -53,15 +53,15 @@ class Job:
 
     def run(self) -> tuple[Manifest, bool]:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
-        project, runtime, record = self.project, self.project.runtime, {PARAMETERS: self.parameters}
+        session, runtime, record = self.session, self.session.runtime, {PARAMETERS: self.parameters}
 
         def again(manifest: Manifest) -> bool:
             # Once per command: several stages need one artefact.
-            rebuilt = runtime.rebuild and self.out not in project.rebuilt
+            rebuilt = runtime.rebuild and self.out not in session.rebuilt
             return rebuilt or (runtime.retry_failed and manifest.failed > 0)
 
         manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
-        project.rebuilt.add(self.out)
+        session.rebuilt.add(self.out)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
         runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
@@ -71,7 +71,7 @@ class Job:
 
     def share(self, share: tuple[int, int]) -> str:
         """Make share i of n of the files, and leave it to a later build to collect them; return a line of text."""
-        spec, runtime = self.spec, self.project.runtime
+        spec, runtime = self.spec, self.session.runtime
         if current_manifest(self.out, spec) is not None:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
         check_place(self.out, spec, self.announce)
@@ -90,12 +90,12 @@ class Job:
     def _warn(self, texts: Iterable[str]) -> None:
         """Show warnings, each once."""
         for text in texts:
-            self.project.note_once(f"warning: {self.recipe.kind} {self.recipe.name}: {text}")
+            self.session.note_once(f"warning: {self.recipe.kind} {self.recipe.name}: {text}")
 
     def announce(self, previous: Manifest) -> None:
         """Log the parameters in which an artefact that will be replaced differs from this one."""
         if changed := differences(previous.provenance.get(PARAMETERS, {}), self.parameters):
-            self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is built again: {', '.join(changed)}")
+            self.session.note_once(f"{self.recipe.kind} {self.recipe.name} is built again: {', '.join(changed)}")
 
     def open(self) -> Manifest:
         """Return the manifest of the artefact, which must be that of today's parameters and inputs.
@@ -119,7 +119,7 @@ class Job:
         config = known(self.recipe.config, manifest.config)
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
-            self.project.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
+            self.session.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
         # As a manifest holds them: a tuple is a list there.
         config, inputs = json.loads(json.dumps([config, inputs]))
         causes = differences(manifest.config, config)
@@ -199,36 +199,36 @@ def section_values(config: Config, section: str) -> Values:
 
 
 def export_job(
-    project: Project, label: str, split: str, recipe: Recipe, steps: Callable[[Work], Steps] = lambda _: iter(())
+    session: Session, label: str, split: str, recipe: Recipe, steps: Callable[[Work], Steps] = lambda _: iter(())
 ) -> Job:
     """Return the job of an export, whose parameters are those of the label and of `export.KIND`."""
     kind = recipe.kind
 
-    values = label_values(project.config, label) | section_values(project.config, f"export.{kind}")
-    command = project.command(f"export {kind}", label=label, split=split)
-    return Job(project, project.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
+    values = label_values(session.config, label) | section_values(session.config, f"export.{kind}")
+    command = session.command(f"export {kind}", label=label, split=split)
+    return Job(session, session.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
 
 
 def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:
     """Make the files of a job's steps, in this process or in those that the runtime requests.
 
-    `stage`, `arguments`: ``stage(project, *arguments)`` returns the same job in any process. The stage is a function
+    `stage`, `arguments`: ``stage(session, *arguments)`` returns the same job in any process. The stage is a function
     that can be imported by its module and name; the arguments are plain values.
     """
-    project, runtime, steps = job.project, job.project.runtime, job.warned_steps(work)
+    session, runtime, steps = job.session, job.session.runtime, job.warned_steps(work)
     if not runtime.workers and runtime.scheduler is None:
         for step in steps:
             make_step(step, work, runtime.progress)
         return
     # A display cannot be sent to other processes.
-    sent = replace(project, runtime=replace(runtime, progress=SILENT), labels=project.labels.absolute())
+    sent = replace(session, runtime=replace(runtime, progress=SILENT), labels=session.labels.absolute())
     worker = partial(_prepare, sent, stage, arguments)
     make_elsewhere(steps, work, Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime)
 
 
 def _prepare(
-    project: Project, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime
+    session: Session, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime
 ) -> tuple[Spec, Callable[[Work], Steps]]:
     """Prepare a job in a worker, with the worker's own resources."""
-    job = stage(replace(project, runtime=runtime), *arguments)
+    job = stage(replace(session, runtime=runtime), *arguments)
     return job.spec, job.steps

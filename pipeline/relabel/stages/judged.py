@@ -24,7 +24,7 @@ from relabel.sources.base import Source
 from relabel.sources.texts import fingerprint_texts
 from relabel.stages.encode import encode, encoding_steps, model_steps, open_label
 from relabel.stages.job import Job, Step, Values, label_values
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.workdir import Work
@@ -34,130 +34,130 @@ ENCODED = ("cxc", "eccv")
 _FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
 
 
-def judge(project: Project, label: str) -> Job:
+def judge(session: Session, label: str) -> Job:
     """Prepare to score CxC's human-judged pairs with a label."""
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
 
-    check_judged(project)
-    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    check_judged(session)
+    corpus, params, source = session.corpus, session.config.judge, session.config.source(label)
     split, leave_one_out = params.split, params.leave_one_out
-    encoding = encode(project, label, split)
+    encoding = encode(session, label, split)
     config = {"source": source.spec.name, "pooling": source.params.pooling}
     config |= {"split": split, "leave_one_out": leave_one_out}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     inputs |= {f"cxc {task}": partial(cxc.sha256, task, split) for task in params.tasks}
 
     def fill(work: Work) -> None:
-        relevance = open_label(project, label, split)
-        work.metadata["about"] = vars(describe(project, label, encoding.open()))
-        progress = project.runtime.progress
+        relevance = open_label(session, label, split)
+        work.metadata["about"] = vars(describe(session, label, encoding.open()))
+        progress = session.runtime.progress
         score = partial(score_cxc, leave_one_out=leave_one_out, tasks=params.tasks)
         score(corpus, relevance, source.spec.symmetric, split, work, progress)
 
     recipe = Recipe("judgement", label, lambda: config, inputs, fill)
-    out, command = project.folder("judgements", split, label), project.command("correlate", label=label, split=split)
-    return _job(project, label, out, recipe, command, ("leave_one_out", "tasks"))
+    out, command = session.folder("judgements", split, label), session.command("correlate", label=label, split=split)
+    return _job(session, label, out, recipe, command, ("leave_one_out", "tasks"))
 
 
-def figures(project: Project, label: str) -> Job:
+def figures(session: Session, label: str) -> Job:
     """Prepare to compare a label's scores of CxC's pairs with the human scores."""
-    params, runtime, scores = project.config.judge, project.runtime, judge(project, label)
+    params, runtime, scores = session.config.judge, session.runtime, judge(session, label)
 
     def fill(work: Work) -> None:
-        compare(open_scores(project, label), params, runtime.progress, runtime.threads).write(work)
+        compare(open_scores(session, label), params, runtime.progress, runtime.threads).write(work)
 
     config = params.model_dump(mode="json", include={*_FIGURES})
     recipe = Recipe("figures", label, lambda: config, {"judgement": scores}, fill)
-    out = project.folder("figures", params.split, label)
-    return _job(project, label, out, recipe, scores.command, ("leave_one_out", "tasks", *_FIGURES))
+    out = session.folder("figures", params.split, label)
+    return _job(session, label, out, recipe, scores.command, ("leave_one_out", "tasks", *_FIGURES))
 
 
-def open_scores(project: Project, label: str) -> PairScores:
+def open_scores(session: Session, label: str) -> PairScores:
     """Open a label's scores of CxC's pairs."""
-    job, params = judge(project, label), project.config.judge
+    job, params = judge(session, label), session.config.judge
     return PairScores.open(job.out, JudgedLabel(**job.open().metadata["about"]), params.split, params.leave_one_out)
 
 
-def ranking(project: Project, label: str) -> Job:
+def ranking(session: Session, label: str) -> Job:
     """Prepare to rank ECCV Caption with a label (see `is_ranked`)."""
     from relabel.judge.eccv import Gate, Ranker, read_eccv, score_eccv
 
-    check_judged(project)
-    corpus, params, source = project.corpus, project.config.judge, project.config.source(label)
+    check_judged(session)
+    corpus, params, source = session.corpus, session.config.judge, session.config.source(label)
     gate = params.gate if source.is_pairwise() else None
-    encoding = encode(project, label, "test")
+    encoding = encode(session, label, "test")
     config: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
     if gate:
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
-        inputs["gate"] = encode(project, gate, "test")
-        config |= {"gate_top": params.gate_top, "pooling of the gate": project.config.source(gate).params.pooling}
+        inputs["gate"] = encode(session, gate, "test")
+        config |= {"gate_top": params.gate_top, "pooling of the gate": session.config.source(gate).params.pooling}
 
     def ranker(name: str) -> Ranker:
-        return Ranker(open_label(project, name, "test"), max(map(abs, project.config.source(name).spec.bounds)))
+        return Ranker(open_label(session, name, "test"), max(map(abs, session.config.source(name).spec.bounds)))
 
     def fill(work: Work) -> None:
         opened = Gate(gate, ranker(gate), params.gate_top) if gate else None
-        eccv, progress = read_eccv(corpus, project.runtime.data), project.runtime.progress
+        eccv, progress = read_eccv(corpus, session.runtime.data), session.runtime.progress
         records = score_eccv(corpus, ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
-        Judged(describe(project, label, encoding.open()), records).write(work)
+        Judged(describe(session, label, encoding.open()), records).write(work)
 
     recipe, names = Recipe("ranking", label, lambda: config, inputs, fill), ("gate", "gate_top") if gate else ()
-    out, command = project.folder("rankings", "test", label), project.command("correlate", on="eccv", label=label)
-    return _job(project, label, out, recipe, command, ("ties", *names))
+    out, command = session.folder("rankings", "test", label), session.command("correlate", on="eccv", label=label)
+    return _job(session, label, out, recipe, command, ("ties", *names))
 
 
-def is_ranked(project: Project, label: str) -> bool:
+def is_ranked(session: Session, label: str) -> bool:
     """Return whether a label ranks ECCV Caption.
 
     A ranking takes all pairs of images and captions. A label that scores pair by pair, or is composed of one that does,
     ranks only the best candidates of the gate (`judge.gate`).
     """
-    return bool(project.config.judge.gate) or not project.config.source(label).is_pairwise()
+    return bool(session.config.judge.gate) or not session.config.source(label).is_pairwise()
 
 
-def label_steps(project: Project, labels: Iterable[str], split: str, against: Collection[str] = ()) -> Iterator[Step]:
+def label_steps(session: Session, labels: Iterable[str], split: str, against: Collection[str] = ()) -> Iterator[Step]:
     """Yield the models, encodings and judgements of labels; those that several labels need, several times.
 
     `against`: "cxc" and "eccv", if labels are judged on them.
     """
-    folder = project.folder
+    folder = session.folder
     for label in labels:
-        yield from encoding_steps(project, label, split)
+        yield from encoding_steps(session, label, split)
         if "cxc" in against:
-            yield Step(label, "correlate", label, folder("judgements", split, label), partial(judge, project, label))
-            yield Step(label, "correlate", label, folder("figures", split, label), partial(figures, project, label))
-        if "eccv" in against and is_ranked(project, label):
-            gate = project.config.judge.gate
-            if gate and project.config.source(label).is_pairwise():
-                for step in encoding_steps(project, gate, split):
+            yield Step(label, "correlate", label, folder("judgements", split, label), partial(judge, session, label))
+            yield Step(label, "correlate", label, folder("figures", split, label), partial(figures, session, label))
+        if "eccv" in against and is_ranked(session, label):
+            gate = session.config.judge.gate
+            if gate and session.config.source(label).is_pairwise():
+                for step in encoding_steps(session, gate, split):
                     yield replace(step, label=label)
-            yield Step(label, "correlate", label, folder("rankings", split, label), partial(ranking, project, label))
+            yield Step(label, "correlate", label, folder("rankings", split, label), partial(ranking, session, label))
 
 
-def check_judged(project: Project, on: str = "cxc") -> None:
+def check_judged(session: Session, on: str = "cxc") -> None:
     """Raise if people have not judged captions of the dataset, or not those of the split on a set."""
-    if project.namespace != "coco":
+    if session.namespace != "coco":
         sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts, --on one of {sets}, or a file of judgements."
-        problem = f"CxC and ECCV Caption judge captions of coco, not those of {project.config.ingest.dataset}"
+        problem = f"CxC and ECCV Caption judge captions of coco, not those of {session.config.ingest.dataset}"
         raise UsageError(problem, todo=todo)
-    if on == "eccv" and project.config.judge.split != "test":
+    if on == "eccv" and session.config.judge.split != "test":
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
 
 
-def describe(project: Project, label: str, encoding: Manifest) -> JudgedLabel:
+def describe(session: Session, label: str, encoding: Manifest) -> JudgedLabel:
     """Return a label as reports name it."""
-    params, sources = project.config.params(label), project.config.with_parts(label)
+    params, sources = session.config.params(label), session.config.with_parts(label)
     return JudgedLabel.from_encoding(label, params, sources, encoding)
 
 
-def _job(project: Project, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:
+def _job(session: Session, label: str, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:
     """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
-    judge = project.config.judge.model_dump(mode="json", include={*names})
-    values = label_values(project.config, label) | {f"judge.{name}": value for name, value in judge.items()}
-    return Job(project, out, recipe, command, values)
+    judge = session.config.judge.model_dump(mode="json", include={*names})
+    values = label_values(session.config, label) | {f"judge.{name}": value for name, value in judge.items()}
+    return Job(session, out, recipe, command, values)
 
 
 def judged_names() -> tuple[str, ...]:
@@ -169,30 +169,30 @@ def judged_names() -> tuple[str, ...]:
 class TextSet:
     """An open set of texts, and each label that is judged on it."""
 
-    project: Project
+    session: Session
     judged: EvaluationSet
     judgements: Judgements
     labels: list[ScoredSet] = field(default_factory=list)
 
     def compare(self, label: JudgedLabel, scores: Vector) -> Judged:
         """Compare scores of the pairs with the judgements."""
-        params, threads = self.project.config.judge, self.project.runtime.threads
+        params, threads = self.session.config.judge, self.session.runtime.threads
         return Judged(label, set_figures(self.judged, self.judgements, scores, params, threads))
 
 
-def open_set(project: Project, name: str, labels: Sequence[str]) -> TextSet:
+def open_set(session: Session, name: str, labels: Sequence[str]) -> TextSet:
     """Open a set of texts, or a file of judgements, in which captions of the project stand for their ids."""
     if name in set_names():
         judged = evaluation_set(name)
     elif Path(name).suffix in JUDGEMENT_FILES:
         # Files of judgements need no corpus.
-        corpus = project.corpus if project.folder("corpus", MANIFEST).exists() else None
+        corpus = session.corpus if session.folder("corpus", MANIFEST).exists() else None
         captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
-        judged = evaluation_file(Path(name), project.config.judge.statistic, captions)
+        judged = evaluation_file(Path(name), session.config.judge.statistic, captions)
     else:
         todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
         raise UsageError(f"no evaluation set {name!r}", todo=todo)
-    texts = TextSet(project, judged, judged.open(project.runtime.data))
+    texts = TextSet(session, judged, judged.open(session.runtime.data))
     texts.labels.extend(ScoredSet(texts, label) for label in labels)
     return texts
 
@@ -202,7 +202,7 @@ def set_steps(sets: Iterable[TextSet]) -> Iterator[Step]:
     for one in (scored for texts in sets for scored in texts.labels if not scored.reason):
         key = f"{one.label} on {one.texts.judged.name}"
         for part in one.sources:
-            yield from model_steps(one.texts.project, key, part)
+            yield from model_steps(one.texts.session, key, part)
         yield Step(key, "correlate", one.label, one.folder("scores"), partial(getattr, one, "scores"))
         yield Step(key, "correlate", one.label, one.folder("figures"), partial(getattr, one, "figures"))
 
@@ -217,7 +217,7 @@ class ScoredSet:
     @cached_property
     def sources(self) -> dict[str, Source[Any]]:
         """Source of the label, and those that it is made of or gated by, by label."""
-        return self.texts.project.config.with_parts(self.label)
+        return self.texts.session.config.with_parts(self.label)
 
     @property
     def reason(self) -> str | None:
@@ -228,30 +228,30 @@ class ScoredSet:
         """Return the folder of the label's scores or figures."""
         # A set from a file is named by the file, which may have any name.
         name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", self.texts.judged.name).lstrip("_.+-")[:80] or "file"
-        return self.texts.project.folder("judged", name) / kind / self.label
+        return self.texts.session.folder("judged", name) / kind / self.label
 
     @cached_property
     def scores(self) -> Job:
         """Scores of the pairs of the set."""
-        project, pairs = self.texts.project, self.texts.judgements
+        session, pairs = self.texts.session, self.texts.judgements
 
         @cache
         def config() -> Values:
-            params = fingerprint_texts(pairs.references, pairs.candidates, self.sources, project.runtime)
+            params = fingerprint_texts(pairs.references, pairs.candidates, self.sources, session.runtime)
             pooling = self.sources[self.label].params.pooling
             return {"pooling": pooling, "both_orders": pairs.both_orders, "sources": params}
 
         def fill(work: Work) -> None:
             encodings = self.folder("encodings").parent
             source = self.sources[self.label]
-            write_scores(score_judgements(pairs, source, project.runtime, self.sources, encodings, self.label), work)
+            write_scores(score_judgements(pairs, source, session.runtime, self.sources, encodings, self.label), work)
 
         return self._job("scores", Recipe("scores", self.label, config, {"texts": pairs.digest_of_texts}, fill))
 
     @cached_property
     def figures(self) -> Job:
         """Comparison of the scores with the judgements."""
-        params, scores = self.texts.project.config.judge, self.scores
+        params, scores = self.texts.session.config.judge, self.scores
         judged, pairs = self.texts.judged, self.texts.judgements
 
         def fill(work: Work) -> None:
@@ -266,6 +266,6 @@ class ScoredSet:
         return self._job("figures", recipe, ("resamples", "seed"))
 
     def _job(self, kind: str, recipe: Recipe, names: tuple[str, ...] = ()) -> Job:
-        project = self.texts.project
-        command = project.command("correlate", on=self.texts.judged.name, label=self.label)
-        return _job(project, self.label, self.folder(kind), recipe, command, names)
+        session = self.texts.session
+        command = session.command("correlate", on=self.texts.judged.name, label=self.label)
+        return _job(session, self.label, self.folder(kind), recipe, command, names)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance, block_of_pairs
-from relabel.stages import Project, open_label
+from relabel.stages import Session, open_label
 from relabel.store.manifest import MANIFEST
 
 
@@ -27,7 +27,7 @@ class Hit:
 
 
 def search_labels(
-    project: Project, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
+    session: Session, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
 ) -> tuple[str, dict[str, list[Hit]], list[tuple[str, RelabelError]]]:
     """Search with several labels. A label that cannot answer, for example with a stale encoding, is left out.
 
@@ -37,19 +37,19 @@ def search_labels(
     `query`: the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the
     reason.
     """
-    config, corpus = project.config, project.corpus
-    project.check_labels(labels)
+    config, corpus = session.config, session.corpus
+    session.check_labels(labels)
     own = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
-    likely = ("all", *own, *project.label_splits(), *corpus.splits)
-    split = split or next((s for s in likely if any(project.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
-    encoded = [name for name in config.sources if project.folder("encodings", split, name).exists()]
+    likely = ("all", *own, *session.label_splits(), *corpus.splits)
+    split = split or next((s for s in likely if any(session.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
+    encoded = [name for name in config.sources if session.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
     names = list(labels) or [name for name in encoded if config.source(name).spec.kind != "baseline"]
     if not names:
-        where = str(project.folder("encodings", split))
-        raise MissingError("nothing is encoded", where=where, todo=f"Run {project.command('encode', split=split)}.")
-    rows = corpus.rows(project.splits(split))
-    project.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
+        where = str(session.folder("encodings", split))
+        raise MissingError("nothing is encoded", where=where, todo=f"Run {session.command('encode', split=split)}.")
+    rows = corpus.rows(session.splits(split))
+    session.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else corpus.find_row(str(caption_id), rows)
     hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
@@ -57,11 +57,11 @@ def search_labels(
         try:
             for source in config.with_parts(label).values() if text is not None else ():
                 source.require("query")
-            relevance, gate = open_label(project, label, split, opened), None
+            relevance, gate = open_label(session, label, split, opened), None
             # To score every caption of a split pair by pair would take hours.
             if config.source(label).is_pairwise():
-                chosen = config.judge.gate or _choose_gate(project, label, encoded, text)
-                gate = open_label(project, chosen, split, opened), config.judge.gate_top
+                chosen = config.judge.gate or _choose_gate(session, label, encoded, text)
+                gate = open_label(session, chosen, split, opened), config.judge.gate_top
             hits[label] = nearest(relevance, query, k, gate)
         except RelabelError as error:
             left_out.append((label, error))
@@ -93,10 +93,10 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
     return hits
 
 
-def _choose_gate(project: Project, label: str, encoded: Sequence[str], text: str | None) -> str:
+def _choose_gate(session: Session, label: str, encoded: Sequence[str], text: str | None) -> str:
     """Return the label that selects candidates: the last encoded one that scores fast and can score the query."""
     for name in reversed(encoded):
-        sources = project.config.with_parts(name)
+        sources = session.config.with_parts(name)
         if sources[name].spec.fast and (text is None or all(one.supports("query") is None for one in sources.values())):
             return name
     raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")

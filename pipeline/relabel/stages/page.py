@@ -18,7 +18,7 @@ from relabel.stages.export import existing_neighbours
 from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
 from relabel.stages.judged import describe, open_scores, open_set
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
@@ -27,24 +27,24 @@ FILE = "report.html"
 _LISTED = 25  # false negatives
 
 
-def page(project: Project, split: str, names: Sequence[str], against: Sequence[Against]) -> Job:
+def page(session: Session, split: str, names: Sequence[str], against: Sequence[Against]) -> Job:
     """Prepare to write the page of a split, ``page/SPLIT/report.html``, in place of one of other labels or parameters.
 
     `names`: labels of the page, which are encoded and judged on `against`. Tables of evaluation sets of texts are added
     if the labels have been judged on such sets.
     """
-    folder, judge = project.folder, project.config.judge
+    folder, judge = session.folder, session.config.judge
     sets = []
     for name in set_names():
         if folder("judged", name).exists():
             # Its files may be gone.
             with suppress(RelabelError):
-                sets.append(open_set(project, name, names))
-    judged = EvaluationResult(project)
+                sets.append(open_set(session, name, names))
+    judged = EvaluationResult(session)
     judged.add_encoded(names, against)
     report = judged.report + judged.read_sets(sets)
-    neighbours = {name: job for name in names if (job := _neighbours(project, name, split)) is not None}
-    jobs = {f"encoding {name}": stages.encode(project, name, split) for name in names}
+    neighbours = {name: job for name in names if (job := _neighbours(session, name, split)) is not None}
+    jobs = {f"encoding {name}": stages.encode(session, name, split) for name in names}
     jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
     jobs |= judged.made_of
     config = {
@@ -52,47 +52,47 @@ def page(project: Project, split: str, names: Sequence[str], against: Sequence[A
         "split": split,
         "labels": list(names),
         "judge": judge.model_dump(mode="json"),
-        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
+        "sources": {name: session.config.params(name).model_dump(mode="json") for name in names},
     }
     # Of all labels, the first one that is exported and has neighbours: as `relabel false-negatives` chooses.
-    listed, limit = next((name for name in project.config.exported if name in neighbours), None), None
+    listed, limit = next((name for name in session.config.exported if name in neighbours), None), None
     if listed is not None:
         with suppress(RelabelError):
-            limit = find_threshold(project, listed)
+            limit = find_threshold(session, listed)
             config["false_negatives"] = asdict(limit)
-    inputs: Inputs = {"corpus": project.corpus.digest, **jobs}
+    inputs: Inputs = {"corpus": session.corpus.digest, **jobs}
 
     def fill(work: Work) -> None:
-        scores = [open_scores(project, name) for name in names] if "cxc" in against else []
-        captions = choose_captions(project.corpus, project.corpus.rows(project.splits(split)))
-        opened = {name: _open(project, name, split, neighbours.get(name)) for name in names}
-        title = f"{project.config.ingest.dataset}, {split}"
+        scores = [open_scores(session, name) for name in names] if "cxc" in against else []
+        captions = choose_captions(session.corpus, session.corpus.rows(session.splits(split)))
+        opened = {name: _open(session, name, split, neighbours.get(name)) for name in names}
+        title = f"{session.config.ingest.dataset}, {split}"
         found = None
         if listed is not None and limit is not None:
-            found = find_false_negatives(project, [listed], split, limit).table(_LISTED)
-        text = make_page(title, captions, opened, scores, report, found, project.runtime, work)
+            found = find_false_negatives(session, [listed], split, limit).table(_LISTED)
+        text = make_page(title, captions, opened, scores, report, found, session.runtime, work)
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 
     recipe = Recipe("page", split, lambda: config, inputs, fill)
-    return Job(project, folder("page", split), recipe, project.command("report", split=split))
+    return Job(session, folder("page", split), recipe, session.command("report", split=split))
 
 
-def _neighbours(project: Project, label: str, split: str) -> Job | None:
+def _neighbours(session: Session, label: str, split: str) -> Job | None:
     """Return the job of a label's exact neighbours of the split's captions, if they are there and up to date."""
     with suppress(MissingError, CheckError):
-        job = existing_neighbours(project, label, split)
-        if job is not None and project.config.neighbours.index is None:
+        job = existing_neighbours(session, label, split)
+        if job is not None and session.config.neighbours.index is None:
             job.open()
             return job
     return None
 
 
-def _open(project: Project, label: str, split: str, neighbours: Job | None) -> OpenLabel:
+def _open(session: Session, label: str, split: str, neighbours: Job | None) -> OpenLabel:
     return OpenLabel(
-        project.config.source(label),
-        stages.open_label(project, label, split),
-        describe(project, label, stages.encode(project, label, split).open()).uses,
-        label_warnings(project, label, split),
+        session.config.source(label),
+        stages.open_label(session, label, split),
+        describe(session, label, stages.encode(session, label, split).open()).uses,
+        label_warnings(session, label, split),
         None if neighbours is None else ArtefactRef.of(neighbours),
     )

@@ -14,7 +14,7 @@ from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.judge.report import BASELINE
 from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
 from relabel.stages.costs import PREDICTED, Basis, predict
 from relabel.stages.ingest import FETCHED, corpus_warnings, preview_captions
@@ -28,7 +28,7 @@ EACH_SPLIT = "SPLIT"
 
 
 def run(
-    project: Project,
+    session: Session,
     split: Split | None = None,
     labels: Sequence[str] = (),
     mirror: Path | None = None,
@@ -46,19 +46,19 @@ def run(
     every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
     a download. `exports`: whether neighbours, lookups and indexes are made.
     """
-    project.check_labels(labels)
-    stages.fetch_and_ingest(project, mirror)
-    of_captions = [(project.config.ingest.dataset, text) for text in corpus_warnings(project)]
+    session.check_labels(labels)
+    stages.fetch_and_ingest(session, mirror)
+    of_captions = [(session.config.ingest.dataset, text) for text in corpus_warnings(session)]
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
     results = {}
-    for part in project.label_splits(split):
-        with project.runtime.progress.artefacts(len(_split_steps(project, part, labels, exports))):
-            results[part] = _run_split(project, part, labels, exports)
+    for part in session.label_splits(split):
+        with session.runtime.progress.artefacts(len(_split_steps(session, part, labels, exports))):
+            results[part] = _run_split(session, part, labels, exports)
     if len(results) == 1:
         result = next(iter(results.values()))
         result.warnings[:0] = of_captions
         return result
-    merged = EvaluationResult(project, warnings=of_captions)
+    merged = EvaluationResult(session, warnings=of_captions)
     for part, result in results.items():
         # One split at most is judged, and has tables and rates of its labels: val, where the captions have no test.
         if result.report.tables:
@@ -71,10 +71,10 @@ def run(
     return merged
 
 
-def _run_split(project: Project, split: str, labels: Sequence[str], exports: bool) -> EvaluationResult:
+def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool) -> EvaluationResult:
     """Run the stages after the corpus for one split."""
-    project, names, against = _resolve(project, split, labels)
-    result, folder = EvaluationResult(project, is_complete(project, labels)), project.folder
+    session, names, against = _resolve(session, split, labels)
+    result, folder = EvaluationResult(session, is_complete(session, labels)), session.folder
     built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
     for label in (name for name in built if name != BASELINE):
@@ -82,17 +82,17 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
         first, last = manifest.metadata["rows"]
         result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)
     if exports:
-        exported = _exported(project, labels)
-        result.build(_export_steps(project, exported, split))
+        exported = _exported(session, labels)
+        result.build(_export_steps(session, exported, split))
         # Encodings with failed rows are used, and reported at the end.
-        result.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
+        result.problems += stages.find_failed_rows(session, labels or session.config.sources, split)
         result.paths |= {"labels": folder("encodings", split), "lookups": folder("exports", split, "lookup")}
         lookups = [folder("exports", split, "lookup", label) for label in exported]
         result.lookups = [path for path in lookups if path.exists()]
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(project, split, built, against)
+            job = page(session, split, built, against)
             job.run()
             result.paths["report"] = job.out / FILE
             result.pages = [job.out / FILE]
@@ -102,7 +102,7 @@ def _run_split(project: Project, split: str, labels: Sequence[str], exports: boo
     return result
 
 
-def report(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
+def report(session: Session, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
     """Write the HTML page of a split, and the tables that it shows.
 
     Encodings and judgements that do not exist yet are built, as by `correlate`. On COCO's val and test the page shows
@@ -112,7 +112,7 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     `split`, `labels`: as for `run`. A split has one page, of the last request. Returns EvaluationResult: `pages` has
     the file. Labels that could not be built are among `problems`.
     """
-    return run(project, split, labels, exports=False)
+    return run(session, split, labels, exports=False)
 
 
 @dataclass(frozen=True)
@@ -139,105 +139,105 @@ class PlannedStep:
     note: str = ""
 
 
-def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
+def plan_run(session: Session, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
     """List the artefacts that `run` would build, with their sizes and times, and build none of them.
 
     Of captions that are not read yet, the head is read; a file that is missing or not recognised raises as in `run`.
     """
-    project.check_labels(labels)
-    counts = {str(name): published.captions or 0 for name, published in project.config.ingest.counts.items()}
+    session.check_labels(labels)
+    counts = {str(name): published.captions or 0 for name, published in session.config.ingest.counts.items()}
     # None, not 0, of a dataset that is not published.
     counts |= {"all": sum(counts.values())} if counts else {}
-    planned = _corpus_steps(project, counts.get("all"))
+    planned = _corpus_steps(session, counts.get("all"))
     ingest = planned[-1]
-    corpus = project.corpus if ingest.state == "done" else None
-    unread = split or (project.config.judge.split if project.namespace in PUBLISHED_FORMATS else EACH_SPLIT)
-    for part in project.label_splits(split) if corpus else (unread,):
-        rows = len(corpus.rows(project.splits(part))) if corpus else counts.get(part, ingest.rows)
-        planned += [_planned(project, step, rows) for step in _split_steps(project, part, labels)]
+    corpus = session.corpus if ingest.state == "done" else None
+    unread = split or (session.config.judge.split if session.namespace in PUBLISHED_FORMATS else EACH_SPLIT)
+    for part in session.label_splits(split) if corpus else (unread,):
+        rows = len(corpus.rows(session.splits(part))) if corpus else counts.get(part, ingest.rows)
+        planned += [_planned(session, step, rows) for step in _split_steps(session, part, labels)]
     return planned
 
 
-def _split_steps(project: Project, split: str, labels: Sequence[str], exports: bool = True) -> list[Step]:
+def _split_steps(session: Session, split: str, labels: Sequence[str], exports: bool = True) -> list[Step]:
     """Return the steps after the corpus for one split, each once."""
-    project, names, against = _resolve(project, split, labels)
-    steps = [*label_steps(project, names, split, against)]
+    session, names, against = _resolve(session, split, labels)
+    steps = [*label_steps(session, names, split, against)]
     if exports:
-        steps += _export_steps(project, _exported(project, labels), split)
-    out = project.folder("page", split)
-    steps.append(Step("report", "report", split, out, lambda: page(project, split, names, against)))
+        steps += _export_steps(session, _exported(session, labels), split)
+    out = session.folder("page", split)
+    steps.append(Step("report", "report", split, out, lambda: page(session, split, names, against)))
     # Several labels may have a part in common.
     return [*{step.out: step for step in steps}.values()]
 
 
-def _resolve(project: Project, split: str, labels: Sequence[str]) -> tuple[Project, list[str], list[Against]]:
-    """Return the project with its judged split set, the labels to build, and the evaluation sets of the split."""
-    config = project.config
+def _resolve(session: Session, split: str, labels: Sequence[str]) -> tuple[Session, list[str], list[Against]]:
+    """Return the session with its judged split set, the labels to build, and the evaluation sets of the split."""
+    config = session.config
     # Human judgements exist for COCO's val and test only.
-    if project.namespace != "coco" or split not in ("test", "val"):
-        return project, _exported(project, labels), []
+    if session.namespace != "coco" or split not in ("test", "val"):
+        return session, _exported(session, labels), []
     judge = config.judge.model_copy(update={"split": split})
-    project = replace(project, config=config.model_copy(update={"judge": judge}))
+    session = replace(session, config=config.model_copy(update={"judge": judge}))
     against = ["cxc", "eccv"] if split == "test" else ["cxc"]
-    return project, with_baseline(project, list(labels) or project.available(config.sources), against), against
+    return session, with_baseline(session, list(labels) or session.available(config.sources), against), against
 
 
-def _exported(project: Project, labels: Sequence[str]) -> list[str]:
+def _exported(session: Session, labels: Sequence[str]) -> list[str]:
     """Return the named labels, or those of `export.labels` if none is named."""
-    return list(labels) or project.available(project.config.exported)
+    return list(labels) or session.available(session.config.exported)
 
 
-def _export_steps(project: Project, labels: Sequence[str], split: str) -> Iterator[Step]:
+def _export_steps(session: Session, labels: Sequence[str], split: str) -> Iterator[Step]:
     """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
-    folder, single = project.folder, _has_one_caption(project, split)
+    folder, single = session.folder, _has_one_caption(session, split)
     if single:
-        project.note_once(f"neighbours of {split} are left out: it has only one caption")
+        session.note_once(f"neighbours of {split} are left out: it has only one caption")
     for label in labels:
-        if not single and _has(project, label, "neighbours"):
-            prepare = partial(stages.neighbours, project, label, split, "captions", split)
+        if not single and _has(session, label, "neighbours"):
+            prepare = partial(stages.neighbours, session, label, split, "captions", split)
             yield Step(label, "neighbours", label, folder("neighbours", split, "captions", label), prepare)
-        if _has(project, label, "lookup"):
-            prepare = partial(stages.export_lookup, project, label, split)
+        if _has(session, label, "lookup"):
+            prepare = partial(stages.export_lookup, session, label, split)
             yield Step(label, "export", label, folder("exports", split, "lookup", label), prepare)
-        if project.config.source(label).spec.kind == "vectors":
-            prepare = partial(stages.export, project, "faiss", label, split)
+        if session.config.source(label).spec.kind == "vectors":
+            prepare = partial(stages.export, session, "faiss", label, split)
             yield Step(label, "export faiss", label, folder("exports", split, "faiss", label), prepare)
 
 
-def _has(project: Project, label: str, what: Capability) -> bool:
+def _has(session: Session, label: str, what: Capability) -> bool:
     """Return whether the source of a label can do something; if not, the reason is noted."""
-    reason = project.config.source(label).supports(what)
+    reason = session.config.source(label).supports(what)
     if reason is not None:
-        project.note_once(f"{label} has no {what}: {reason}")
+        session.note_once(f"{label} has no {what}: {reason}")
     return reason is None
 
 
-def _has_one_caption(project: Project, split: str) -> bool:
+def _has_one_caption(session: Session, split: str) -> bool:
     """Return whether a split is known to have only one caption."""
     # A dry run lists steps before the captions are read.
     with suppress(MissingError, CheckError):
-        return len(project.corpus.rows(project.splits(split))) == 1
+        return len(session.corpus.rows(session.splits(split))) == 1
     return False
 
 
-def _corpus_steps(project: Project, rows: int | None) -> list[PlannedStep]:
+def _corpus_steps(session: Session, rows: int | None) -> list[PlannedStep]:
     """Return the steps that make the corpus; the last one ingests it."""
-    config = project.config.ingest
-    step = Step("ingest", "ingest", config.dataset, project.folder("corpus"), partial(stages.ingest, project))
-    ingest = _planned(project, step, rows)
+    config = session.config.ingest
+    step = Step("ingest", "ingest", config.dataset, session.folder("corpus"), partial(stages.ingest, session))
+    ingest = _planned(session, step, rows)
     if ingest.state == "done":
         return [ingest]
-    note, counted = preview_captions(project)
-    ingest = replace(_planned(project, step, rows or counted), note=note)
+    note, counted = preview_captions(session)
+    ingest = replace(_planned(session, step, rows or counted), note=note)
     fetched = config.dataset in FETCHED and not config.has_location and not note
-    return [*(_fetch_steps(project, FETCHED[config.dataset]) if fetched else []), ingest]
+    return [*(_fetch_steps(session, FETCHED[config.dataset]) if fetched else []), ingest]
 
 
-def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
+def _fetch_steps(session: Session, name: str) -> list[PlannedStep]:
     """Return the step that fetches the files of a dataset; none if all of them are there."""
     from relabel.datasets.registry import load_manifest
 
-    manifest, folder = load_manifest(name), project.runtime.data / name
+    manifest, folder = load_manifest(name), session.runtime.data / name
     missing = [file for file in manifest.files if not (folder / file.name).exists()]
     if manifest.alternatives:
         missing = missing[:1] if len(missing) == len(manifest.files) else []
@@ -245,7 +245,7 @@ def _fetch_steps(project: Project, name: str) -> list[PlannedStep]:
     return [PlannedStep("fetch", name, str(folder), bytes=size)] if missing else []
 
 
-def _planned(project: Project, step: Step, captions: int | None = None) -> PlannedStep:
+def _planned(session: Session, step: Step, captions: int | None = None) -> PlannedStep:
     """Return a step with its state; if it is not done, with its predicted size and time.
 
     `captions`: number of captions that it works on, where it is known.
@@ -264,4 +264,4 @@ def _planned(project: Project, step: Step, captions: int | None = None) -> Plann
         return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
     if rows is None:
         return planned
-    return replace(planned, **predict(project, step.stage, step.name, rows)._asdict())
+    return replace(planned, **predict(session, step.stage, step.name, rows)._asdict())

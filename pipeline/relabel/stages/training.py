@@ -13,7 +13,7 @@ from relabel.export.params import ExportBatchesParams
 from relabel.stages.export import export_lookup
 from relabel.stages.export_batches import export_batches
 from relabel.stages.ingest import check_captions
-from relabel.stages.project import Project
+from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST, read_manifest
 
 
@@ -34,9 +34,9 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     if not file.exists():
         return
     config = load_config(file, [], {"ingest.dataset": root.name})
-    project = Project(config, runtime, root.parent)
+    session = Session(config, runtime, root.parent)
     if root.name == dataset:
-        check_captions(project)
+        check_captions(session)
     exports = [path for path in root.glob("exports/*/*/*") if path.exists()]
     for folder in folders:
         if not folder.exists() or not any(map(folder.samefile, exports)):
@@ -46,8 +46,8 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
         if made.kind == "batches":
             own = {name: value for name, value in made.config.items() if name in ExportBatchesParams.model_fields}
             params = ExportBatchesParams(**own, neighbours=made.metadata["neighbours"])
-            job = export_batches(project, label, split, made.name, params)
+            job = export_batches(session, label, split, made.name, params)
         else:
             near = made.metadata.get("neighbours")
-            job = export_lookup(project, label, split, near and near["candidates"])
+            job = export_lookup(session, label, split, near and near["candidates"])
         replace(job, out=folder).open()

@@ -29,7 +29,7 @@ from relabel.core.parameters import Parameters, Seed, check_name, describe, pars
 from relabel.core.parsing import read_lines, read_text
 from relabel.core.runtime import Runtime, parse_size
 from relabel.corpus.params import IngestParams
-from relabel.stages import Project
+from relabel.stages import Session
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_any_other_name_is_refused_and_leads_out_of_no_folder(name: str, tmp_pat
         check_name("label", name)
     assert error.value.exit_code == 2
     assert len(str(error.value)) < 400
-    project = Project(Config(ingest=IngestParams(dataset="mine")), Runtime(), tmp_path)
-    assert project.folder("encodings", "test") == tmp_path / "mine" / "encodings" / "test"
+    session = Session(Config(ingest=IngestParams(dataset="mine")), Runtime(), tmp_path)
+    assert session.folder("encodings", "test") == tmp_path / "mine" / "encodings" / "test"
     for names in ((name,), ("encodings", name), ("encodings", "test", name)):
         with pytest.raises(UsageError):
-            project.folder(*names)
+            session.folder(*names)
 
 
 def test_amounts_of_memory() -> None:

@@ -22,7 +22,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import TASKS, Task, human_scores
 from relabel.sources.scores import ScoresParams, read_scores
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import EvaluationResult, correlate
 
 READ: dict[str, Callable[[Path], pa.Table]] = {
@@ -33,7 +33,7 @@ READ: dict[str, Callable[[Path], pa.Table]] = {
 
 
 @pytest.fixture(scope="module")
-def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return captions and images of CxC's first pairs of val, with neighbours of images."""
     sits, sts, sis = (human_scores(task, "val") for task in ("sits", "sts", "sis"))
     own = dict.fromkeys([*sits.left[:30], *sts.left[:30], *sts.right[:30]])
@@ -42,14 +42,14 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     own |= {f"{image}-{i}": image for i, image in enumerate([*images, *images])}
     texts = np.random.default_rng(1).choice(["a dog", 'two "red" cats, sitting', "a\nbus"], (len(own), 3))
     captions = [Caption(c, i, "val", " ".join(t)) for (c, i), t in zip(own.items(), texts.tolist(), strict=True)]
-    project = with_captions(small_project, tmp_path_factory.mktemp("judged"), captions)
-    stages.encode(project, "cbow", "val").run()
-    stages.neighbours(project, "cbow", "val", "images").run()
-    return project
+    session = with_captions(small_project, tmp_path_factory.mktemp("judged"), captions)
+    stages.encode(session, "cbow", "val").run()
+    stages.neighbours(session, "cbow", "val", "images").run()
+    return session
 
 
-def loop(project: Project, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, str]]:
-    corpus, label = project.corpus, stages.open_label(project, "cbow", "val")
+def loop(session: Session, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, str]]:
+    corpus, label = session.corpus, stages.open_label(session, "cbow", "val")
     own = {c: corpus.image_ids[m] for m, c in zip(corpus.image, corpus.caption_ids, strict=True)}
     pairs = {(image, caption) for caption, image in own.items()}
     rows = np.arange(len(corpus), dtype=np.int32)
@@ -74,13 +74,13 @@ def loop(project: Project, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, st
     ("form", "k", "tasks"),
     [("parquet", 0, ()), ("csv", 3, ("sits", "sts")), ("jsonl", 8, ("sis",)), ("csv", 0, ("sts",))],
 )
-def test_the_pairs_equal_a_loop(form: str, k: int, tasks: tuple[Task, ...], project: Project, tmp_path: Path) -> None:
-    folder, _ = exported(project, "candidates", split="val", k=k, cxc=tasks, format=form)
-    table, corpus = READ[form](folder / f"val.{form}"), project.corpus
+def test_the_pairs_equal_a_loop(form: str, k: int, tasks: tuple[Task, ...], session: Session, tmp_path: Path) -> None:
+    folder, _ = exported(session, "candidates", split="val", k=k, cxc=tasks, format=form)
+    table, corpus = READ[form](folder / f"val.{form}"), session.corpus
     assert table.column_names == ["image_id", "caption_id", "caption"]
     found = list(zip(table["image_id"].to_pylist(), table["caption_id"].to_pylist(), strict=True))
     assert len(found) == len(set(found))
-    assert set(found) == loop(project, k, tasks)
+    assert set(found) == loop(session, k, tasks)
     assert table["caption"].to_pylist() == [corpus.texts[corpus.row_of[caption]] for _, caption in found]
     given = np.linspace(0, 1, len(found))
     pq.write_table(table.append_column("score", pa.array(given)), tmp_path / "scored.parquet")
@@ -90,17 +90,17 @@ def test_the_pairs_equal_a_loop(form: str, k: int, tasks: tuple[Task, ...], proj
     )
 
 
-def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_path: Path) -> None:
-    folder, _ = exported(project, "candidates", split="val", k=0, cxc=("sits",))
+def test_a_judge_that_scored_sits_alone_is_judged_on_it(session: Session, tmp_path: Path) -> None:
+    folder, _ = exported(session, "candidates", split="val", k=0, cxc=("sits",))
     table = pq.read_table(folder / "val.parquet")
     pq.write_table(table.append_column("score", pa.array(np.linspace(0, 1, len(table)))), tmp_path / "scored.parquet")
-    sources = {**project.config.sources, "scored": ScoresParams(file=str(tmp_path / "scored.parquet"))}
+    sources = {**session.config.sources, "scored": ScoresParams(file=str(tmp_path / "scored.parquet"))}
 
     def judged(tasks: tuple[Task, ...]) -> EvaluationResult:
-        judge = project.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
-        config = project.config.model_copy(update={"sources": sources, "judge": judge})
-        runtime = replace(project.runtime, rebuild=True)
-        return correlate(replace(project, config=config, runtime=runtime), ["scored"], ["cxc"])
+        judge = session.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
+        config = session.config.model_copy(update={"sources": sources, "judge": judge})
+        runtime = replace(session.runtime, rebuild=True)
+        return correlate(replace(session, config=config, runtime=runtime), ["scored"], ["cxc"])
 
     result = judged(("sits",))
     assert not result.problems
@@ -109,15 +109,15 @@ def test_a_judge_that_scored_sits_alone_is_judged_on_it(project: Project, tmp_pa
         judged(TASKS)
 
 
-def test_more_neighbours_than_there_are_are_refused(project: Project) -> None:
+def test_more_neighbours_than_there_are_are_refused(session: Session) -> None:
     with pytest.raises(MissingError, match="cbow has 8 neighbours of each image, not 9"):
-        exported(project, "candidates", split="val", k=9)
+        exported(session, "candidates", split="val", k=9)
 
 
-def test_a_small_split_gives_all_its_captions(small_project: Project, tmp_path: Path) -> None:
+def test_a_small_split_gives_all_its_captions(small_project: Session, tmp_path: Path) -> None:
     captions = [Caption(f"c{i}", f"{i // 2}", "val", text) for i, text in enumerate(["a dog", "a cat", "a bus"])]
-    project = with_captions(small_project, tmp_path, captions)
-    stages.encode(project, "cbow", "val").run()
-    stages.neighbours(project, "cbow", "val", "images").run()
-    folder, _ = exported(project, "candidates", split="val", k=8)
+    session = with_captions(small_project, tmp_path, captions)
+    stages.encode(session, "cbow", "val").run()
+    stages.neighbours(session, "cbow", "val", "images").run()
+    folder, _ = exported(session, "candidates", split="val", k=8)
     assert len(pq.read_table(folder / "val.parquet")) == 2 * 3

@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from tests.relabel.export.formats import exported, in_folder
 
 from relabel.export import faiss as module
-from relabel.stages import Project, open_label
+from relabel.stages import Session, open_label
 
 faiss = pytest.importorskip("faiss")
 K = 10
 
 
 @pytest.fixture
-def project(small_project: Project, tmp_path: Path) -> Project:
+def session(small_project: Session, tmp_path: Path) -> Session:
     """Return the small project with a new folder of exports."""
     return in_folder(small_project, tmp_path / "labels")
 
 
 @pytest.fixture
-def vectors(project: Project) -> Any:
-    return open_label(project, "cbow", "all").unit_vectors()
+def vectors(session: Session) -> Any:
+    return open_label(session, "cbow", "all").unit_vectors()
 
 
 def merged_search(folder: Path, queries: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -40,9 +40,9 @@ def merged_search(folder: Path, queries: NDArray[np.float32]) -> tuple[NDArray[n
 
 
 @pytest.mark.parametrize("index", ["Flat", "HNSW32;efSearch=500", "IVF4,Flat;nprobe=4"])
-def test_merged_shards_find_what_brute_force_finds(index: str, project: Project, vectors: Any) -> None:
-    folder, _ = exported(project, "faiss", index=index, rows_per_file=30)
-    counts = {split: -(-len(rows) // 30) for split, rows in project.corpus.splits.items()}
+def test_merged_shards_find_what_brute_force_finds(index: str, session: Session, vectors: Any) -> None:
+    folder, _ = exported(session, "faiss", index=index, rows_per_file=30)
+    counts = {split: -(-len(rows) // 30) for split, rows in session.corpus.splits.items()}
     names = {f"{split}-{i:05d}-of-{count:05d}.faiss" for split, count in counts.items() for i in range(count)}
     assert {path.name for path in folder.glob("*.faiss")} == names
     (scores, rows), product = merged_search(folder, vectors), vectors @ vectors.T
@@ -51,12 +51,12 @@ def test_merged_shards_find_what_brute_force_finds(index: str, project: Project,
 
 
 def test_ids_are_rows_with_an_encoding_and_captions_have_names(
-    project: Project, vectors: Any, monkeypatch: pytest.MonkeyPatch
+    session: Session, vectors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, rows = project.corpus, project.corpus.rows(["test"])
+    corpus, rows = session.corpus, session.corpus.rows(["test"])
     vectors[rows.start + 5] = np.nan  # a row without an encoding
     monkeypatch.setattr(module, "vectors_from_table", lambda _: vectors[rows.start : rows.stop])
-    folder, _ = exported(project, "faiss", split="test")
+    folder, _ = exported(session, "faiss", split="test")
     table = pq.read_table(folder / module.CAPTIONS).to_pydict()
     assert table["row"] == list(rows)
     assert table["caption_id"] == corpus.caption_ids[rows.start : rows.stop]

@@ -30,11 +30,11 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Progress
 from relabel.corpus.build import Caption
 from relabel.export.pairs import draw_from_bins, sides
-from relabel.stages import Project, open_label
+from relabel.stages import Session, open_label
 from relabel_train.lookup import open_lookup
 
 
-def test_datasets_loads_the_folder(small_project: Project, tmp_path: Path) -> None:
+def test_datasets_loads_the_folder(small_project: Session, tmp_path: Path) -> None:
     folder, _ = exported(small_project, "hf", rows_per_file=40)
     loaded = pytest.importorskip("datasets").load_dataset(str(folder), cache_dir=str(tmp_path))
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
@@ -58,7 +58,7 @@ def test_datasets_loads_the_folder(small_project: Project, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("licence", "key"), [(None, "other"), ("CC BY 4.0 (the annotations)", "cc-by-4.0")])
-def test_the_card_states_splits_range_and_licence(small_project: Project, licence: Any, key: str) -> None:
+def test_the_card_states_splits_range_and_licence(small_project: Session, licence: Any, key: str) -> None:
     folder, manifest = exported(small_project, "hf", licence=licence)
     text = (folder / "README.md").read_text(encoding="utf-8")
     header = yaml.safe_load(text.split("---\n")[1])
@@ -68,14 +68,14 @@ def test_the_card_states_splits_range_and_licence(small_project: Project, licenc
     assert (licence or "Not recorded.") in text.rsplit("\n\n", 1)[-1]
 
 
-def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Project) -> None:
+def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Session) -> None:
     folder, _ = exported(small_project, "hf", licence="mine\n---\n# a <script>")
     lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     assert (lines[-1], lines.count("---")) == ("mine --- # a &lt;script>", 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_safetensors_reads_vectors_rows_and_ids(small_project: Project, dtype: str) -> None:
+def test_safetensors_reads_vectors_rows_and_ids(small_project: Session, dtype: str) -> None:
     folder, manifest = exported(small_project, "safetensors", rows_per_file=30, dtype=dtype)
     vectors: Any = open_label(small_project, "cbow", "all").unit_vectors()
     corpus = small_project.corpus
@@ -145,7 +145,7 @@ def sample_of(record: dict[str, Any], kind: str) -> tuple[str, str, list[tuple[s
     ],
 )
 def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
-    small_project: Project, tmp_path: Path, kind: str, label: str, params: dict[str, Any]
+    small_project: Session, tmp_path: Path, kind: str, label: str, params: dict[str, Any]
 ) -> None:
     folder, _ = exported(small_project, kind, label, count=60, rows_per_file=40, **params)
     corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
@@ -198,15 +198,15 @@ SMALL = {
 @pytest.mark.parametrize("label", ["cbow", "cider"])
 @pytest.mark.parametrize("kind", ["pairs", "tuples", "flagembedding", "tevatron"])
 def test_a_small_split_gives_each_row_once_and_counts_them(
-    kind: str, label: str, small_project: Project, tmp_path: Path
+    kind: str, label: str, small_project: Session, tmp_path: Path
 ) -> None:
     captions = [Caption(f"{m}{i}", m, "test", text) for m, texts in SMALL.items() for i, text in enumerate(texts)]
-    project = with_captions(small_project, tmp_path, captions)
-    stages.encode(project, label, "test").run()
+    session = with_captions(small_project, tmp_path, captions)
+    stages.encode(session, label, "test").run()
     noted: list[str] = []
-    project = replace(project, runtime=replace(project.runtime, progress=Notes(noted)))
+    session = replace(session, runtime=replace(session.runtime, progress=Notes(noted)))
     few = {"negatives": 3, "candidates": 40} if kind == "tuples" else {}
-    folder, manifest = exported(project, kind, label, "test", count=200, rows_per_file=200, **few)
+    folder, manifest = exported(session, kind, label, "test", count=200, rows_per_file=200, **few)
     (records,) = files_of(folder, tmp_path / "cache").values()
     assert manifest.metadata["written"] == {"test": len(records)}
     assert 0 < len(records) < 200
@@ -219,13 +219,13 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
     assert len({json.dumps(line) for line in texts}) == len(texts)
     for record in records if kind != "pairs" else ():
         name, text, others, count = sample_of(record, kind)
-        own = SMALL[project.corpus.image_ids[project.corpus.image[project.corpus.row_of[name]]].removeprefix("coco:")]
+        own = SMALL[session.corpus.image_ids[session.corpus.image[session.corpus.row_of[name]]].removeprefix("coco:")]
         assert not {other for _, other, _ in others[count:]} & {text, *own}
     with pytest.raises(CheckError, match="no caption has a positive and negatives of other texts"):
-        exported(project, "tuples", label, "test", count=20, negatives=3, margin=1000)
+        exported(session, "tuples", label, "test", count=20, negatives=3, margin=1000)
 
 
-def test_the_seed_alone_decides_the_draws(small_project: Project, tmp_path: Path) -> None:
+def test_the_seed_alone_decides_the_draws(small_project: Session, tmp_path: Path) -> None:
     def drawn(seed: int) -> list[dict[str, Any]]:
         return files_of(exported(small_project, "pairs", count=40, seed=seed)[0], tmp_path)[
             "train_00000_of_00001"
@@ -268,7 +268,7 @@ def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float) -> None
     assert margin not in first or expected[0].tolist() == first[margin]
 
 
-def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: Project, tmp_path: Path) -> None:
+def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: Session, tmp_path: Path) -> None:
     def count(kind: str, **params: Any) -> int:
         """Return the number of samples whose second caption is of another image."""
         folder, _ = exported(small_project, kind, count=200, candidates=30, **params)

@@ -17,35 +17,35 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.sources.wmd import WmdParams
-from relabel.stages import Project, open_label
+from relabel.stages import Session, open_label
 from relabel_train.precomputed import PrecomputedBatches, open_batches
 
 PLAN = {"items": "images", "sampler": "neighbour", "batch_size": 8, "epochs": 2, "k": 3}
 
 
 @pytest.fixture(scope="module")
-def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return the small project with wmd, and with every caption as a neighbour of every image."""
     config, cbow = small_project.config, small_project.config.sources["cbow"]
     wmd = WmdParams(vectors=cbow.vectors, tokenizer="lower_split")  # type: ignore[attr-defined]
     wide = config.neighbours.model_copy(update={"k": 1000})
     config = config.model_copy(update={"sources": {"cbow": cbow, "wmd": wmd}, "neighbours": wide})
-    project = in_folder(replace(small_project, config=config), tmp_path_factory.mktemp("images"))
-    stages.encode(project, "wmd", "all").run()
+    session = in_folder(replace(small_project, config=config), tmp_path_factory.mktemp("images"))
+    stages.encode(session, "wmd", "all").run()
     for label in ("cbow", "wmd"):
-        stages.neighbours(project, label, "all", "images").run()
-    return project
+        stages.neighbours(session, label, "all", "images").run()
+    return session
 
 
-def export(project: Project, label: str, split: str = "all", **given: Any) -> PrecomputedBatches:
-    job = stages.export_batches(with_params(project, "batches", **{**PLAN, **given}), label, split)
+def export(session: Session, label: str, split: str = "all", **given: Any) -> PrecomputedBatches:
+    job = stages.export_batches(with_params(session, "batches", **{**PLAN, **given}), label, split)
     job.run()
     return open_batches(job.out, verify=True)
 
 
-def relevance_of_images(project: Project, label: str) -> NDArray[np.float64]:
+def relevance_of_images(session: Session, label: str) -> NDArray[np.float64]:
     """Compute the relevance of all images to each other by loops over pairs of captions."""
-    corpus, opened = project.corpus, open_label(project, label, "all")
+    corpus, opened = session.corpus, open_label(session, label, "all")
     sets = [corpus.references([m])[0] for m in range(len(corpus.image_ids))]
     rows = np.arange(len(corpus), dtype=np.int32)
     known = opened.pairs(References.single(rows), rows, "first") > 0  # has words with a vector
@@ -65,8 +65,8 @@ def relevance_of_images(project: Project, label: str) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("label", ["wmd", "cbow"])
-def test_blocks_and_nearest_images_are_those_of_loops(project: Project, label: str) -> None:
-    plan, expected, corpus = export(project, label), relevance_of_images(project, label), project.corpus
+def test_blocks_and_nearest_images_are_those_of_loops(session: Session, label: str) -> None:
+    plan, expected, corpus = export(session, label), relevance_of_images(session, label), session.corpus
     anchors: list[int] = []
     assert (plan.about.items, plan.about.pooling) == ("images", "set" if label == "wmd" else "max")
     for number in range(len(plan)):
@@ -84,9 +84,9 @@ def test_blocks_and_nearest_images_are_those_of_loops(project: Project, label: s
     assert len(set(anchors)) == len(anchors) == 2 * (60 // 8)
 
 
-def test_the_k_are_drawn_from_the_nearest(project: Project) -> None:
+def test_the_k_are_drawn_from_the_nearest(session: Session) -> None:
     """Check that they are among the `nearest`, and not always the k first of these."""
-    plan, scores = export(project, "wmd", nearest=10, epochs=4), relevance_of_images(project, "wmd")
+    plan, scores = export(session, "wmd", nearest=10, epochs=4), relevance_of_images(session, "wmd")
     np.fill_diagonal(scores, -1)
     drawn = []
     for number in range(len(plan)):
@@ -95,20 +95,20 @@ def test_the_k_are_drawn_from_the_nearest(project: Project) -> None:
     assert max(map(max, drawn)) in range(5, 10)
     assert drawn.count([0, 1, 2]) < len(drawn) / 2
     with pytest.raises(UsageError, match="nearest is 2"):
-        export(project, "wmd", nearest=2)
+        export(session, "wmd", nearest=2)
 
 
-def test_random_batches_hold_every_image_of_a_split_once(project: Project) -> None:
-    plan, corpus = export(project, "cbow", "train", sampler="random", drop_last=False), project.corpus
+def test_random_batches_hold_every_image_of_a_split_once(session: Session) -> None:
+    plan, corpus = export(session, "cbow", "train", sampler="random", drop_last=False), session.corpus
     for epoch in range(2):
         images = np.concatenate([plan.images(number) for number in plan.epoch(epoch)])
         assert sorted(images.tolist()) == list(corpus.images(["train"]))
     assert "images" in plan.folder.name
     with pytest.raises(UsageError, match="20 images fill no batch of 21"):
-        export(project, "cbow", "train", sampler="random", batch_size=21)
+        export(session, "cbow", "train", sampler="random", batch_size=21)
 
 
-def test_an_image_without_a_label_is_in_no_batch(project: Project, tmp_path: Path) -> None:
+def test_an_image_without_a_label_is_in_no_batch(session: Session, tmp_path: Path) -> None:
     from tests.relabel.export.test_precomputed import CORPUS, work_of, write
 
     failed = int(CORPUS.indptr[2]) + 1

@@ -18,19 +18,19 @@ from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.precomputed import PrecomputedParams
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.manifest import open_artefact
 from relabel_train.lookup import Lookup, open_lookup
 
 
-def exported(project: Project, label: str, split: str = "all", candidates: str | None = None) -> Lookup:
-    job = stages.export_lookup(project, label, split, candidates)
+def exported(session: Session, label: str, split: str = "all", candidates: str | None = None) -> Lookup:
+    job = stages.export_lookup(session, label, split, candidates)
     job.run()
     return open_lookup(job.out, verify=True)
 
 
 @pytest.mark.parametrize("label", ["same_image", "cbow", "cider"])
-def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_project: Project) -> None:
+def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_project: Session) -> None:
     job = stages.export_lookup(small_project, label, "all")
     manifest, built = job.run()
     assert not built
@@ -43,7 +43,7 @@ def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_proje
     assert (about.neighbours is None) == (label == "same_image")
 
 
-def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
+def test_float16_is_a_different_and_marked_lookup(small_project: Session, tmp_path: Path) -> None:
     half = exported(with_params(in_folder(small_project, tmp_path / "labels"), "lookup", dtype="float16"), "cbow")
     full, rows = exported(small_project, "cbow"), np.arange(len(half))
     assert (full.about.dtype, half.about.dtype) == ("float32", "float16")
@@ -58,14 +58,14 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
     np.testing.assert_allclose(product, stored @ stored.T, atol=1e-12)
 
 
-def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = in_folder(small_project, tmp_path / "labels")
+def test_neighbours_within_a_split_of_the_encoding(small_project: Session, tmp_path: Path) -> None:
+    session = in_folder(small_project, tmp_path / "labels")
     config = load_config(None, ["neighbours.k=3", "neighbours.candidates=val", "neighbours.split=all"])
-    project = replace(project, config=project.config.model_copy(update={"neighbours": config.neighbours}))
+    session = replace(session, config=session.config.model_copy(update={"neighbours": config.neighbours}))
     # The neighbours are of the encoding that the parameters name, although the split has one of its own.
-    stages.encode(project, "cider", "val").run()
-    stages.neighbours(project, "cider").run()
-    lookup, val = exported(project, "cider", candidates="val"), project.corpus.splits["val"]
+    stages.encode(session, "cider", "val").run()
+    stages.neighbours(session, "cider").run()
+    lookup, val = exported(session, "cider", candidates="val"), session.corpus.splits["val"]
     near, scores, _ = lookup.neighbours(list(val))
     assert near.shape == (len(val), 3)
     assert val.start <= near.min() <= near.max() < val.stop
@@ -75,9 +75,9 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
 
 
 def check_blocks(
-    project: Project, label: str, lookup: Lookup, batch: Rows, poolings: Sequence[Pooling], error: float
+    session: Session, label: str, lookup: Lookup, batch: Rows, poolings: Sequence[Pooling], error: float
 ) -> None:
-    relevance, corpus = stages.open_label(project, label, "all"), project.corpus
+    relevance, corpus = stages.open_label(session, label, "all"), session.corpus
     for pooling in poolings:
         references = References.single(batch) if pooling == "first" else corpus.references(corpus.image[batch])
         expected = relevance.block(references, batch, pooling)
@@ -85,33 +85,33 @@ def check_blocks(
 
 
 @pytest.mark.slow
-def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, small_project: Project, tmp_path: Path) -> None:
+def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, small_project: Session, tmp_path: Path) -> None:
     """Compare blocks of COCO's 25,000 test captions: siblings, repeated texts, repeated words."""
     images, rows = coco.image.tolist(), coco.splits["test"]
     captions = (Caption(f"{row}", f"{images[row]}", "test", coco.texts[row]) for row in rows)
-    project = with_captions(small_project, tmp_path, captions)
-    stages.encode(project, "cider", "all").run()
-    lookup = exported(project, "cider")
+    session = with_captions(small_project, tmp_path, captions)
+    stages.encode(session, "cider", "all").run()
+    lookup = exported(session, "cider")
     for seed in range(10):
-        batch = np.random.default_rng(seed).integers(0, len(project.corpus), 128, dtype=np.int32)
-        batch[:20] = np.minimum(batch[20:40] + 1, len(project.corpus) - 1)
-        check_blocks(project, "cider", lookup, batch, ("set", "max", "first"), 1e-9)
+        batch = np.random.default_rng(seed).integers(0, len(session.corpus), 128, dtype=np.int32)
+        batch[:20] = np.minimum(batch[20:40] + 1, len(session.corpus) - 1)
+        check_blocks(session, "cider", lookup, batch, ("set", "max", "first"), 1e-9)
 
 
-def test_blocks_of_vectors_of_images_equal_the_pipeline(small_project: Project, tmp_path: Path) -> None:
+def test_blocks_of_vectors_of_images_equal_the_pipeline(small_project: Session, tmp_path: Path) -> None:
     """Compare vectors that are neither of unit length nor in the corpus's order, also of an image of six captions."""
     captions = [Caption(f"{m}-{i}", f"{m}", "train", "a dog") for m, n in enumerate((2, 6, 1, 3, 4)) for i in range(n)]
-    project, rng, files = with_captions(small_project, tmp_path, captions), np.random.default_rng(3), {}
-    for side, ids in {"images": project.corpus.image_ids, "captions": project.corpus.caption_ids}.items():
+    session, rng, files = with_captions(small_project, tmp_path, captions), np.random.default_rng(3), {}
+    for side, ids in {"images": session.corpus.image_ids, "captions": session.corpus.caption_ids}.items():
         np.save(tmp_path / f"{side}.npy", rng.normal(size=(len(ids), 5)))
         (tmp_path / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
         files[side] = str(tmp_path / f"{side}.npy")
     sources = {"clip": PrecomputedParams(**files, pooling="set")}
-    project = replace(project, config=project.config.model_copy(update={"sources": sources}))
-    stages.encode(project, "clip", "all").run()
-    lookup = exported(project, "clip")
+    session = replace(session, config=session.config.model_copy(update={"sources": sources}))
+    stages.encode(session, "clip", "all").run()
+    lookup = exported(session, "clip")
     assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "set")
-    check_blocks(project, "clip", lookup, np.array([15, 0, 7, 3, 9], np.int32), ("set", "first", "max", "mean"), 1e-6)
+    check_blocks(session, "clip", lookup, np.array([15, 0, 7, 3, 9], np.int32), ("set", "first", "max", "mean"), 1e-6)
     # Images are named by id, and by any of their captions.
     named = lookup.rows_of_images(["coco:1", "coco:3"])
     np.testing.assert_array_equal(lookup.block(named), lookup.block(lookup.rows_of(["coco:1-5", "coco:3-2"]), named))

@@ -9,7 +9,7 @@ import pytest
 from tests.relabel.export.formats import exported, in_folder
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.stages import Project
+from relabel.stages import Session
 
 Case = tuple[str, str, str, dict[str, Any], type[Exception], str]
 CASES: list[Case] = [
@@ -28,9 +28,9 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}: {case[-1]}")
-def test_what_a_format_cannot_hold_is_refused(case: Case, small_project: Project, tmp_path: Path) -> None:
+def test_what_a_format_cannot_hold_is_refused(case: Case, small_project: Session, tmp_path: Path) -> None:
     kind, label, split, params, error, said = case
-    project = in_folder(small_project, tmp_path / "labels", "neighbours")
+    session = in_folder(small_project, tmp_path / "labels", "neighbours")
     with pytest.raises(error, match=said):
-        exported(project, kind, label, split, **params)
-    assert list(project.folder("exports").rglob("*.json")) == []
+        exported(session, kind, label, split, **params)
+    assert list(session.folder("exports").rglob("*.json")) == []

@@ -20,27 +20,27 @@ from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import Lookup, open_lookup
 
 
 @pytest.fixture(scope="module")
-def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return thirty images with 5 to 7 captions in three splits, encoded by word vectors."""
     rng, captions = np.random.default_rng(3), []
     for image, split in enumerate(["train"] * 10 + ["val"] * 10 + ["test"] * 10):
         for i in range(5 + image % 3):
             text = " ".join(rng.choice(["dog", "cats", "red", "bus", "man"], 4)) + ("\u2028 x" if i == 0 else "")
             captions.append(Caption(f"c{image}-{i}", f"{100 + image}", split, text))
-    project = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
+    session = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
     for split in ("train", "val", "test", "all"):
-        stages.encode(project, "cbow", split).run()
-        stages.export_lookup(project, "cbow", split).run()
-    return project
+        stages.encode(session, "cbow", split).run()
+        stages.export_lookup(session, "cbow", split).run()
+    return session
 
 
-def lookup_of(project: Project, split: str) -> Lookup:
-    return open_lookup(project.folder("exports", split, "lookup", "cbow"))
+def lookup_of(session: Session, split: str) -> Lookup:
+    return open_lookup(session.folder("exports", split, "lookup", "cbow"))
 
 
 def lines_of(path: Path) -> list[str]:
@@ -50,9 +50,9 @@ def lines_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("split", "name"), [("train", "train"), ("val", "dev"), ("test", "test")])
-def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: str, name: str) -> None:
-    folder, _ = exported(project, "scan", split=split)
-    corpus, lookup = project.corpus, lookup_of(project, split)
+def test_lines_rows_and_blocks_agree_with_the_lookup(session: Session, split: str, name: str) -> None:
+    folder, _ = exported(session, "scan", split=split)
+    corpus, lookup = session.corpus, lookup_of(session, split)
     captions, rows = lines_of(folder / f"{name}_caps.txt"), np.load(folder / f"{name}_rows.npy")
     assert captions == [" ".join(corpus.texts[row].split()) for row in rows]
     assert lines_of(folder / f"{name}_caption_ids.txt") == [corpus.caption_ids[row] for row in rows]
@@ -66,20 +66,20 @@ def test_lines_rows_and_blocks_agree_with_the_lookup(project: Project, split: st
     np.testing.assert_allclose(block, lookup.block(rows[::5], rows), atol=1e-6)
 
 
-def test_lines_that_a_file_does_not_have_are_refused(project: Project) -> None:
-    lookup = lookup_of(project, "test")
+def test_lines_that_a_file_does_not_have_are_refused(session: Session) -> None:
+    lookup = lookup_of(session, "test")
     for line in (-1, 50):
         with pytest.raises(IndexError, match="test has 50 lines"):
             lookup.at_lines([3, line], 5)
-    refused = (lookup, 8, "fewer than 8 captions"), (lookup_of(project, "all"), 5, "export a lookup of that split")
+    refused = (lookup, 8, "fewer than 8 captions"), (lookup_of(session, "all"), 5, "export a lookup of that split")
     for opened, per_image, said in refused:
         with pytest.raises(ValueError, match=said):
             opened.at_lines([7], per_image)
     assert lookup.at_lines(np.arange(len(lookup)), 0).tolist() == list(lookup.rows)
 
 
-def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, tmp_path: Path) -> None:
-    folder, manifest = exported(project, "scan", dtype="float16")
+def test_all_splits_share_a_folder_and_ingest_reads_them_back(session: Session, tmp_path: Path) -> None:
+    folder, manifest = exported(session, "scan", dtype="float16")
     assert manifest.metadata["files"]["dev"] == {"images": 10, "lines": 50}
     assert np.load(folder / "dev_relevance.npy").dtype == np.float16
     (tmp_path / "files").mkdir()
@@ -87,32 +87,32 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(project: Project, 
         shutil.copy(path, tmp_path / "files")
     settings = ["ingest.format=scan", "ingest.captions_per_image=5", "ingest.expected={}"]
     config = load_config(None, [*settings, f"ingest.path={tmp_path / 'files'}"])
-    again = Project(config, Runtime(threads=1), tmp_path / "labels")
+    again = Session(config, Runtime(threads=1), tmp_path / "labels")
     stages.ingest(again).run()
-    assert set(again.corpus.image_ids) == set(project.corpus.image_ids)
+    assert set(again.corpus.image_ids) == set(session.corpus.image_ids)
     assert len(again.corpus) == 150
 
 
-def test_a_large_test_split_is_named_testall(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_test_split_is_named_testall(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
-    assert "testall_caps.txt" in exported(project, "scan", split="test", captions_per_image=4)[1].files
+    assert "testall_caps.txt" in exported(session, "scan", split="test", captions_per_image=4)[1].files
 
 
-def test_a_block_that_is_too_large_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_is_too_large_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.export.scan.MAX_BYTES", 1024)
     with pytest.raises(UsageError, match=r"block of test .* --no-block"):
-        exported(project, "scan", split="test", captions_per_image=0)
+        exported(session, "scan", split="test", captions_per_image=0)
 
 
-def test_all_captions_without_a_block(project: Project) -> None:
-    folder, manifest = exported(project, "scan", split="test", captions_per_image=0, block=False)
+def test_all_captions_without_a_block(session: Session) -> None:
+    folder, manifest = exported(session, "scan", split="test", captions_per_image=0, block=False)
     lines = manifest.metadata["files"]["test"]["lines"]
-    assert len(lines_of(folder / "test_ids.txt")) == lines == len(project.corpus.splits["test"])
+    assert len(lines_of(folder / "test_ids.txt")) == lines == len(session.corpus.splits["test"])
     assert "test_relevance.npy" not in manifest.files
 
 
 @pytest.mark.parametrize("given", [{"quantiles": (0.5, 0.9)}, {"levels": (0.5, 0.8)}])
-def test_ir_measures_reads_both_files(small_project: Project, given: dict[str, Any]) -> None:
+def test_ir_measures_reads_both_files(small_project: Session, given: dict[str, Any]) -> None:
     ir_measures = pytest.importorskip("ir_measures")
     folder, manifest = exported(small_project, "trec", **given)
     levels = manifest.metadata["levels"]
@@ -133,13 +133,13 @@ def test_ir_measures_reads_both_files(small_project: Project, given: dict[str, A
         assert measures[ir_measures.nDCG @ 8] == pytest.approx(1.0)
 
 
-def test_no_relevance_is_no_grade(small_project: Project, tmp_path: Path) -> None:
+def test_no_relevance_is_no_grade(small_project: Session, tmp_path: Path) -> None:
     texts = ("a dog", "a dog runs", "two cats", "red bus", "red bus man", "red bus sits", "cats run")
     captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts)]
-    project = with_captions(small_project, tmp_path, captions)
-    stages.encode(project, "cider", "test").run()
-    stages.neighbours(project, "cider", "test").run()
-    folder, manifest = exported(project, "trec", "cider", "test")
+    session = with_captions(small_project, tmp_path, captions)
+    stages.encode(session, "cider", "test").run()
+    stages.neighbours(session, "cider", "test").run()
+    folder, manifest = exported(session, "trec", "cider", "test")
     scores = {tuple(line.split()[:3:2]): np.float32(line.split()[4]) for line in lines_of(folder / "test.run")}
     graded = {tuple(line.split()[::2]): int(line.split()[3]) for line in lines_of(folder / "test.qrels")}
     levels = manifest.metadata["levels"]
@@ -153,17 +153,17 @@ def test_no_relevance_is_no_grade(small_project: Project, tmp_path: Path) -> Non
     }
     captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts[1:4])]
     (tmp_path / "apart").mkdir()
-    project = with_captions(small_project, tmp_path / "apart", captions)
-    stages.encode(project, "cider", "test").run()
-    stages.neighbours(project, "cider", "test").run()
+    session = with_captions(small_project, tmp_path / "apart", captions)
+    stages.encode(session, "cider", "test").run()
+    stages.neighbours(session, "cider", "test").run()
     with pytest.raises(CheckError, match="no neighbour has a relevance above 0, the minimum of cider"):
-        exported(project, "trec", "cider", "test")
+        exported(session, "trec", "cider", "test")
 
 
-def test_ids_with_spaces_are_refused(small_project: Project, tmp_path: Path) -> None:
+def test_ids_with_spaces_are_refused(small_project: Session, tmp_path: Path) -> None:
     captions = [Caption(f"c {i}", f"{i}", "test", "a dog") for i in range(3)]
-    project = with_captions(small_project, tmp_path, captions)
-    stages.encode(project, "cbow", "test").run()
-    stages.neighbours(project, "cbow", "test").run()
+    session = with_captions(small_project, tmp_path, captions)
+    stages.encode(session, "cbow", "test").run()
+    stages.neighbours(session, "cbow", "test").run()
     with pytest.raises(CheckError, match="an id with a space"):
-        exported(project, "trec", split="test")
+        exported(session, "trec", split="test")

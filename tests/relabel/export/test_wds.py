@@ -20,7 +20,7 @@ from tests.relabel.export.formats import in_folder, with_captions, with_params
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus.build import Caption
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.webdataset import open_sidecar
 
@@ -35,21 +35,21 @@ def write_images(folder: Path, keys: list[str]) -> Path:
 
 
 @pytest.fixture
-def project(small_project: Project, tmp_path: Path) -> Project:
+def session(small_project: Session, tmp_path: Path) -> Session:
     return in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
 
 
 @pytest.fixture
-def keys(project: Project) -> list[str]:
+def keys(session: Session) -> list[str]:
     """Image ids without their namespace, in random order."""
-    ids = [name.removeprefix("coco:") for name in project.corpus.image_ids]
+    ids = [name.removeprefix("coco:") for name in session.corpus.image_ids]
     return [ids[i] for i in np.random.default_rng(1).permutation(len(ids))]
 
 
-def exported(project: Project, shards: Path | None, label: str = "cbow", **params: Any) -> tuple[Path, Any]:
+def exported(session: Session, shards: Path | None, label: str = "cbow", **params: Any) -> tuple[Path, Any]:
     """Export a side-car in place of an earlier one; return its folder and the metadata of its manifest."""
     given = params if shards is None else params | {"shards": str(shards)}
-    other = with_params(replace(project, runtime=replace(project.runtime, rebuild=True)), "wds", **given)
+    other = with_params(replace(session, runtime=replace(session.runtime, rebuild=True)), "wds", **given)
     job = stages.export_wds(other, label, "all")
     return job.out, job.run()[0].metadata
 
@@ -59,10 +59,10 @@ CASES = [("cbow", "float16", "{00000..00002}.tar"), ("cbow", "float32", "0000{2,
 
 @pytest.mark.parametrize(("label", "dtype", "names"), CASES)
 def test_labels_follow_the_image_shards_by_id(
-    project: Project, keys: list[str], tmp_path: Path, label: str, dtype: str, names: str
+    session: Session, keys: list[str], tmp_path: Path, label: str, dtype: str, names: str
 ) -> None:
-    out, metadata = exported(project, write_images(tmp_path / "images", keys) / names, label, dtype=dtype, k=3)
-    lookup, corpus = open_lookup(project.folder("exports", "all", "lookup", label)), project.corpus
+    out, metadata = exported(session, write_images(tmp_path / "images", keys) / names, label, dtype=dtype, k=3)
+    lookup, corpus = open_lookup(session.folder("exports", "all", "lookup", label)), session.corpus
     assert (metadata["keys"], metadata["captions"], metadata["missing"]) == (60, len(corpus), 0)
     sidecar = open_sidecar(out)
     assert sidecar.about.complete
@@ -83,29 +83,29 @@ def test_labels_follow_the_image_shards_by_id(
 
 
 def test_names_of_shards_stay_below_the_sidecar(
-    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_images(tmp_path / "images", keys)
     (tmp_path / "images" / "in").mkdir()
     (tmp_path / "images/00001.tar").rename(tmp_path / "images/in/00001.tar")
     monkeypatch.chdir(tmp_path)
     before = {path.name for path in tmp_path.parent.rglob("*.tar")}
-    out, _ = exported(project, Path("images/in/../../images/{in/../00000,in/00001,../images/00002}.tar"))
+    out, _ = exported(session, Path("images/in/../../images/{in/../00000,in/00001,../images/00002}.tar"))
     assert [*open_sidecar(out).about.shards] == ["00000.tar", "00002.tar", "in/00001.tar"]
     assert {path.relative_to(out).as_posix() for path in out.rglob("*.tar")} == {*open_sidecar(out).about.shards}
     assert {path.name for path in tmp_path.parent.rglob("*.tar")} == before
 
 
 def test_missing_keys_are_refused_or_marked_and_counted(
-    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A caption without an encoding must be no vector.
-    failed = project.corpus.image == project.corpus.image_of[f"coco:{keys[0]}"]
+    failed = session.corpus.image == session.corpus.image_of[f"coco:{keys[0]}"]
     monkeypatch.setattr(Lookup, "failed", failed)
     images = write_images(tmp_path / "images", [*keys, "unknown"])
     with pytest.raises(CheckError, match=rf"2 of 61 keys .* {keys[0]} \(00000.tar\), unknown \(00002.tar\)"):
-        exported(project, images)
-    out, metadata = exported(project, images, allow_missing=True)
+        exported(session, images)
+    out, metadata = exported(session, images, allow_missing=True)
     sidecar = open_sidecar(out)
     assert (metadata["missing"], metadata["captions"]) == (2, len(failed) - failed.sum())
     assert [entry.missing for entry in sidecar.about.shards.values()] == [1, 0, 1]
@@ -115,18 +115,18 @@ def test_missing_keys_are_refused_or_marked_and_counted(
 
 
 def test_webdataset_reads_both_layouts_without_pickle(
-    project: Project, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wds = pytest.importorskip("webdataset")
     monkeypatch.setattr("webdataset.utils.enforce_security", True)
     images, read = write_images(tmp_path / "images", [*keys, "unknown"]), {}
     for layout in ("arrays", "samples"):
-        out, _ = exported(project, images, layout=layout, allow_missing=True, k=2)
+        out, _ = exported(session, images, layout=layout, allow_missing=True, k=2)
         read[layout] = list(wds.WebDataset(sorted(map(str, out.glob("*.tar"))), shardshuffle=False).decode())
     assert [(one["__key__"], one["keys.json"]) for one in read["arrays"][:1]] == [("labels", keys[:25])]
     *samples, unknown = read["samples"]
     assert [sample["__key__"] for sample in samples] == keys
-    vectors = open_lookup(project.folder("exports", "all", "lookup", "cbow")).arrays["vectors"]
+    vectors = open_lookup(session.folder("exports", "all", "lookup", "cbow")).arrays["vectors"]
     for sample in samples:
         labels = sample["labels.json"]
         assert labels["image_id"] == f"coco:{sample['__key__']}"
@@ -137,56 +137,56 @@ def test_webdataset_reads_both_layouts_without_pickle(
         open_sidecar(out)
 
 
-def test_bad_shards_and_missing_inputs_are_named(project: Project, keys: list[str], tmp_path: Path) -> None:
+def test_bad_shards_and_missing_inputs_are_named(session: Session, keys: list[str], tmp_path: Path) -> None:
     images = write_images(tmp_path / "images", keys)
     with pytest.raises(MissingError, match=r"00003.tar"):
-        exported(project, images / "{00000..00003}.tar")
+        exported(session, images / "{00000..00003}.tar")
     for content, fault in ((b"no tar at all" * 100, "not a complete tar file"), (bytes(10240), "no sample")):
         (images / "00002.tar").write_bytes(content)
         with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
-            exported(project, images)
+            exported(session, images)
     with pytest.raises(CheckError, match=f"key {keys[0]} comes back in the same shard"):
-        exported(project, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
+        exported(session, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
-        exported(project, None, keys="image")
+        exported(session, None, keys="image")
 
 
-def test_a_missing_lookup_and_a_key_with_a_dot_are_named(small_project: Project, tmp_path: Path) -> None:
-    project = with_captions(small_project, tmp_path, [Caption("7.jpg#0", "7.jpg", "test", "a dog")])
+def test_a_missing_lookup_and_a_key_with_a_dot_are_named(small_project: Session, tmp_path: Path) -> None:
+    session = with_captions(small_project, tmp_path, [Caption("7.jpg#0", "7.jpg", "test", "a dog")])
     with pytest.raises(MissingError, match="relabel export lookup --label cbow --split all"):
-        exported(project, None)
-    stages.encode(project, "cbow", "all").run()
-    stages.export_lookup(project, "cbow", "all").run()
+        exported(session, None)
+    stages.encode(session, "cbow", "all").run()
+    stages.export_lookup(session, "cbow", "all").run()
     with pytest.raises(UsageError, match=r"the key 7\.jpg#0 "):
-        exported(project, None, layout="samples")
+        exported(session, None, layout="samples")
 
 
 @pytest.mark.parametrize("join", ["key", "url", "sha256"])
 def test_captions_and_shards_of_two_downloads_join_by_what_they_share(
-    small_project: Project, tmp_path: Path, join: str
+    small_project: Session, tmp_path: Path, join: str
 ) -> None:
     names = [{"key": f"{i:05d}", "url": f"https://x.org/{i}.jpg?w=1", "sha256": f"{i:064x}"} for i in range(7)]
     rows = [{**name, "caption": f"a dog {i}", "status": "success"} for i, name in enumerate(names)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "captions.parquet")
     given = {"path": tmp_path / "captions.parquet", "format": "img2dataset", "image_id_column": join}
     config = small_project.config.model_copy(update={"ingest": small_project.config.ingest.model_copy(update=given)})
-    project = replace(small_project, config=config, labels=tmp_path / "labels")
-    stages.ingest(project).run()
+    session = replace(small_project, config=config, labels=tmp_path / "labels")
+    stages.ingest(session).run()
     for make in (stages.encode, stages.export_lookup):
-        make(project, "cbow", "all").run()
+        make(session, "cbow", "all").run()
     # The other download has another order, and its keys count from there.
     order = [4, 2, 6, 0]
     samples = [{**names[i], "key": names[i]["key"] if join == "key" else f"{n:05d}"} for n, i in enumerate(order)]
     write_samples(tmp_path / "images.tar", samples)
     for params in ({"join": join}, {}):  # given, or as ingested
-        out, metadata = exported(project, tmp_path / "{images}.tar", **params)
+        out, metadata = exported(session, tmp_path / "{images}.tar", **params)
         assert (metadata["keys"], metadata["missing"]) == (4, 0)
         for sample, i in zip(samples, order, strict=True):
             labels: Any = open_sidecar(out).find(sample["key"], "images.tar")
             assert labels.caption_ids == [f"coco:{names[i][join]}#0"]
     write_samples(tmp_path / "images.tar", [*samples, {name: f"unknown-{name}" for name in names[0]}])
     with pytest.raises(CheckError, match=r"1 of 5 keys .* unknown-key \(.*images.tar\)") as error:
-        exported(project, tmp_path / "{images}.tar")
+        exported(session, tmp_path / "{images}.tar")
     assert (f"coco:unknown-{join}" in str(error.value)) == (join != "key")
 
 

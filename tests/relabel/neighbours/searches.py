@@ -6,22 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from relabel import stages
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 from relabel.store.manifest import read_manifest, read_parts
 
 
-def searched(project: Project, label: str, **params: Any) -> Job:
+def searched(session: Session, label: str, **params: Any) -> Job:
     """Return the job of neighbours with some parameters of `neighbours` replaced, as if the file had these."""
-    config = project.config
+    config = session.config
     values = config.neighbours.model_copy(update=params)
-    return stages.neighbours(replace(project, config=config.model_copy(update={"neighbours": values})), label)
+    return stages.neighbours(replace(session, config=config.model_copy(update={"neighbours": values})), label)
 
 
-def pooled(project: Project, label: str, pooling: str) -> Project:
+def pooled(session: Session, label: str, pooling: str) -> Session:
     """Return the project with another pooling of a label."""
-    sources = project.config.sources
+    sources = session.config.sources
     changed = sources | {label: sources[label].model_copy(update={"pooling": pooling})}
-    return replace(project, config=project.config.model_copy(update={"sources": changed}))
+    return replace(session, config=session.config.model_copy(update={"sources": changed}))
 
 
 def rows_of(job: Job) -> list[dict[str, Any]]:

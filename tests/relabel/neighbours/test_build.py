@@ -24,22 +24,22 @@ from relabel.core.errors import UsageError
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.neighbours.spec import SCHEMA, row_groups, table_of
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.files import write_plain
 from relabel.store.manifest import read_manifest
 
 
 @pytest.fixture
-def project(small_project: Project, tmp_path: Path) -> Project:
+def session(small_project: Session, tmp_path: Path) -> Session:
     return in_folder(small_project, tmp_path / "labels")
 
 
-def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list[dict[str, Any]]:
-    corpus, relevance = project.corpus, stages.open_label(project, label, "all")
-    rows = np.array(corpus.rows(project.splits(within)), np.int32)
+def by_loops(session: Session, label: str, within: str, of: str, k: int) -> list[dict[str, Any]]:
+    corpus, relevance = session.corpus, stages.open_label(session, label, "all")
+    rows = np.array(corpus.rows(session.splits(within)), np.int32)
     queries = {r: [r] for r in rows.tolist()}
     if of == "images":
-        queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images(project.splits(within))}
+        queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images(session.splits(within))}
     expected = []
     for number, references in queries.items():
         image = number if of == "images" else int(corpus.image[number])
@@ -65,41 +65,41 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> list
         pytest.param("cbow", "first", "captions", marks=pytest.mark.slow),
     ],
 )
-def test_a_table_equals_loops(project: Project, label: str, pooling: str, of: str) -> None:
-    project = pooled(project, label, pooling)
-    job = searched(project, label, k=7, queries=of, candidates="val")
-    assert rows_of(job) == by_loops(project, label, "val", of, 7)
+def test_a_table_equals_loops(session: Session, label: str, pooling: str, of: str) -> None:
+    session = pooled(session, label, pooling)
+    job = searched(session, label, k=7, queries=of, candidates="val")
+    assert rows_of(job) == by_loops(session, label, "val", of, 7)
     manifest = job.open()
     assert len(manifest.parts) > 1
     recorded = {"k": 7, "queries": of, "candidates": "val", "pooling": pooling, "exact": True}
     recorded |= {"symmetric": label == "cbow" and of == "captions"}
     assert {name: manifest.metadata[name] for name in recorded} == recorded
-    assert not searched(project, label, k=7, queries=of, candidates="val").run()[1]
+    assert not searched(session, label, k=7, queries=of, candidates="val").run()[1]
 
 
-def test_k_may_be_larger_than_the_split(project: Project) -> None:
+def test_k_may_be_larger_than_the_split(session: Session) -> None:
     for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
-        job = searched(project, "cbow", k=1000, queries=of, index=index, candidates="test")
-        assert rows_of(job) == by_loops(project, "cbow", "test", of, 1000)
-        assert job.open().metadata["width"] == len(project.corpus.splits["test"]) - (of == "captions")
+        job = searched(session, "cbow", k=1000, queries=of, index=index, candidates="test")
+        assert rows_of(job) == by_loops(session, "cbow", "test", of, 1000)
+        assert job.open().metadata["width"] == len(session.corpus.splits["test"]) - (of == "captions")
 
 
-def test_one_caption_has_no_neighbours(small_project: Project, tmp_path: Path) -> None:
-    one = Project(small_project.config, small_project.runtime, tmp_path)
+def test_one_caption_has_no_neighbours(small_project: Session, tmp_path: Path) -> None:
+    one = Session(small_project.config, small_project.runtime, tmp_path)
     one.__dict__["corpus"] = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])  # the cached property
     stages.encode(one, "cbow", "test").run()
     job = stages.neighbours(one, "cbow", "test")
     assert rows_of(job) == [{"row": 0, "neighbours": [], "scores": [], "same_image": []}]
 
 
-def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> None:
+def test_the_encoding_of_the_split_precedes_that_of_all(session: Session) -> None:
     def encoding(**params: str) -> str:
-        return searched(project, "cbow", **params).spec.inputs["encoding"]
+        return searched(session, "cbow", **params).spec.inputs["encoding"]
 
-    fingerprint = read_manifest(project.folder("encodings", "all", "cbow"), "encoding").fingerprint
+    fingerprint = read_manifest(session.folder("encodings", "all", "cbow"), "encoding").fingerprint
     assert {encoding(), encoding(candidates="test"), encoding(candidates="all")} == {fingerprint}
-    stages.encode(project, "cbow", "test").run()
-    test = read_manifest(project.folder("encodings", "test", "cbow"), "encoding").fingerprint
+    stages.encode(session, "cbow", "test").run()
+    test = read_manifest(session.folder("encodings", "test", "cbow"), "encoding").fingerprint
     assert (encoding(), encoding(candidates="test"), encoding(candidates="train")) == (fingerprint, test, fingerprint)
     assert (encoding(candidates="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
@@ -117,19 +117,19 @@ def test_the_encoding_of_the_split_precedes_that_of_all(project: Project) -> Non
         pytest.param("first", "images", marks=pytest.mark.slow),
     ],
 )
-def test_an_exhaustive_index_is_exact(project: Project, pooling: str, of: str) -> None:
-    project = pooled(project, "cbow", pooling)
-    exact = rows_of(searched(project, "cbow", k=9, queries=of, candidates="val"))
-    job = searched(project, "cbow", k=9, queries=of, candidates="val", index="Flat")
+def test_an_exhaustive_index_is_exact(session: Session, pooling: str, of: str) -> None:
+    session = pooled(session, "cbow", pooling)
+    exact = rows_of(searched(session, "cbow", k=9, queries=of, candidates="val"))
+    job = searched(session, "cbow", k=9, queries=of, candidates="val", index="Flat")
     # An index may choose any of equal texts.
     assert [row["scores"] for row in rows_of(job)] == [row["scores"] for row in exact]
     metadata = job.open().metadata
     assert (metadata["exact"], metadata["recall"]["value"], metadata["recall"]["queries"]) == (False, 1.0, len(exact))
 
 
-def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
-    best = rows_of(searched(project, "cbow", k=20))
-    job = searched(project, "cbow", k=20, index="IVF16,Flat")
+def test_recall_is_measured_and_lists_have_k_rows(session: Session) -> None:
+    best = rows_of(searched(session, "cbow", k=20))
+    job = searched(session, "cbow", k=20, index="IVF16,Flat")
     lists, metadata, hits = rows_of(job), job.open().metadata, []
     for ours, theirs in zip(lists, best, strict=True):
         assert len(set(ours["neighbours"])) == 20
@@ -142,16 +142,16 @@ def test_recall_is_measured_and_lists_have_k_rows(project: Project) -> None:
     assert 0.2 < metadata["recall"]["value"] < 1.0
     assert metadata["recall"]["value"] == pytest.approx(np.mean(hits))
     first = [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))]
-    job.out.rename(project.labels / "elsewhere")
-    searched(replace(project, runtime=replace(project.runtime, threads=2)), "cbow", k=20, index="IVF16,Flat").run()
+    job.out.rename(session.labels / "elsewhere")
+    searched(replace(session, runtime=replace(session.runtime, threads=2)), "cbow", k=20, index="IVF16,Flat").run()
     assert [path.read_bytes() for path in sorted(job.out.glob("*.parquet"))] == first
 
 
-def test_an_index_for_other_sources_is_refused(project: Project) -> None:
+def test_an_index_for_other_sources_is_refused(session: Session) -> None:
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
-        searched(project, "cider", index="Flat").run()
+        searched(session, "cider", index="Flat").run()
     with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
-        searched(project, "cbow", index="IVF100000,Flat").run()
+        searched(session, "cbow", index="IVF100000,Flat").run()
 
 
 @pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (9, 3), (2_000, 100)])

@@ -12,13 +12,13 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions, read_table, search
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.workdir import Work
 
 
 @pytest.mark.parametrize(("label", "most"), [("cbow", None), ("cider", None), ("cbow", 60)])
 def test_a_search_equals_a_sort_of_all_pairs(
-    label: str, most: int | None, small_project: Project, tmp_path: Path
+    label: str, most: int | None, small_project: Session, tmp_path: Path
 ) -> None:
     corpus = small_project.corpus
     captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
@@ -37,7 +37,7 @@ def test_a_search_equals_a_sort_of_all_pairs(
 @pytest.mark.parametrize("label", ["cbow", "cider"])
 @pytest.mark.parametrize(("most", "nearest"), [(1_000, 3), (200, 1), (200, 8)])
 def test_a_table_gives_what_a_search_finds(
-    label: str, most: int, nearest: int, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    label: str, most: int, nearest: int, small_project: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relabel.page.captions.NEAREST", nearest)  # the tables of the project list eight
     corpus, relevance = small_project.corpus, stages.open_label(small_project, label, "all")

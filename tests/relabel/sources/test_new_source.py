@@ -17,14 +17,14 @@ from relabel import sources, stages
 from relabel.config import Config, load_config
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 
 TEXTS = [["a man rides a bike", "the rider of a bike"], ["two dogs", "a dog runs"], ["riding bikes", "dogs running"]]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """Yield a project of three images, with the source of the page in a module and in the registry."""
     module, line = (block.text for block in python_blocks("docs/sources/new-source.md"))
     (tmp_path / "letters_of_the_page.py").write_text(module, encoding="utf-8")
@@ -42,15 +42,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     settings = ["ingest.format=jsonl", f"ingest.path={path}", "ingest.expected={}"]
     settings += ["neighbours.k=3", 'sources={"letters": {"source": "letters"}}']
     config = Config(**load_config(None, settings).model_dump())
-    project = Project(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=4), tmp_path / "labels")
-    stages.ingest(project).run()
-    yield project
+    session = Session(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=4), tmp_path / "labels")
+    stages.ingest(session).run()
+    yield session
     sys.modules.pop("letters_of_the_page", None)
 
 
-def test_the_source_of_the_page_does_what_a_source_does(project: Project) -> None:
-    stages.encode(project, "letters", "all").run()
-    label = stages.open_label(project, "letters", "all")
+def test_the_source_of_the_page_does_what_a_source_does(session: Session) -> None:
+    stages.encode(session, "letters", "all").run()
+    label = stages.open_label(session, "letters", "all")
     rows = np.arange(6, dtype=np.int32)
     block = label.block(References.single(rows), rows)
     pairs = label.pairs(References.single(np.repeat(rows, 6)), np.tile(rows, 6)).reshape(6, 6)
@@ -59,9 +59,9 @@ def test_the_source_of_the_page_does_what_a_source_does(project: Project) -> Non
     assert pairs[2, 5] > pairs[0, 5]  # dogs, and not bikes
     assert label.query("a dog runs", rows).argmax() == 3
 
-    stages.neighbours(project, "letters", "all").run()
-    stages.export_lookup(project, "letters", "all").run()
-    lookup = open_lookup(project.folder("exports", "all", "lookup", "letters"))
+    stages.neighbours(session, "letters", "all").run()
+    stages.export_lookup(session, "letters", "all").run()
+    lookup = open_lookup(session.folder("exports", "all", "lookup", "letters"))
     np.testing.assert_allclose(lookup.block(rows, pooling="first"), pairs, atol=1e-6)
     found, scores = lookup.neighbours(rows, 3)[:2]
     np.fill_diagonal(pairs, -1)

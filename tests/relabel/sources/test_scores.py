@@ -25,7 +25,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.scores import ScoresParams, read_scores
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.store.manifest import read_parts
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
@@ -54,9 +54,9 @@ def drawn(corpus: Corpus, share: float) -> Pairs:
     return {divmod(int(key), rows): float(score) for key, score in zip(chosen, rng.random(len(chosen)), strict=True)}
 
 
-def labelled(project: Project, folder: Path, pairs: Pairs, form: str = "parquet", **params: Any) -> Project:
+def labelled(session: Session, folder: Path, pairs: Pairs, form: str = "parquet", **params: Any) -> Session:
     """Return the project with a label `judge` of some pairs, encoded; half of the ids have no namespace."""
-    corpus, bare = project.corpus, lambda name, i: name if i % 2 else name.partition(":")[2]
+    corpus, bare = session.corpus, lambda name, i: name if i % 2 else name.partition(":")[2]
     given = {
         "image_id": [bare(corpus.image_ids[m], i) for i, (m, _) in enumerate(pairs)],
         "caption": ["two\nlines"] * len(pairs),
@@ -64,24 +64,24 @@ def labelled(project: Project, folder: Path, pairs: Pairs, form: str = "parquet"
         "score": list(pairs.values()),
     }
     params["file"] = str(write(folder / f"given.{form}", given))
-    config = project.config.model_copy(
-        update={"sources": {**project.config.sources, "judge": ScoresParams.model_validate(params)}}
+    config = session.config.model_copy(
+        update={"sources": {**session.config.sources, "judge": ScoresParams.model_validate(params)}}
     )
-    other = replace(project, config=config, labels=folder / "labels")
+    other = replace(session, config=config, labels=folder / "labels")
     for names in (("corpus",), *(("encodings", "all", label) for label in ("cbow", "cider", "same_image"))):
         other.folder(*names).parent.mkdir(parents=True, exist_ok=True)
-        other.folder(*names).symlink_to(project.folder(*names).absolute())
+        other.folder(*names).symlink_to(session.folder(*names).absolute())
     stages.encode(other, "judge", "all").run()
     return other
 
 
-def expected(project: Project, pairs: Pairs, missing: Any, sets: References, captions: Any) -> Any:
+def expected(session: Session, pairs: Pairs, missing: Any, sets: References, captions: Any) -> Any:
     """Return the block of all sets and captions by a loop."""
-    gate = stages.open_label(project, missing, "all") if missing in BOUNDS else None
+    gate = stages.open_label(session, missing, "all") if missing in BOUNDS else None
     out = np.empty((len(sets), len(captions)))
     for m, references in enumerate(sets):
         for j, caption in enumerate(captions):
-            found = pairs.get((int(project.corpus.image[references[0]]), int(caption)))
+            found = pairs.get((int(session.corpus.image[references[0]]), int(caption)))
             if found is None and gate is not None:
                 low, high = BOUNDS[missing]
                 g = gate.pairs(References.of([references]), np.array([caption], np.int32), "max")[0]
@@ -95,48 +95,48 @@ def expected(project: Project, pairs: Pairs, missing: Any, sets: References, cap
     [("parquet", "refuse", 1.0), ("csv", 0.25, 0.1), ("jsonl", -2, 0.1), ("csv", "cbow", 0.1), ("jsonl", "cider", 0.1)],
 )
 def test_every_answer_equals_a_loop(
-    form: str, missing: Any, share: float, small_project: Project, tmp_path: Path
+    form: str, missing: Any, share: float, small_project: Session, tmp_path: Path
 ) -> None:
     pairs = drawn(small_project.corpus, share)
-    project = labelled(small_project, tmp_path, pairs, form, missing=missing)
-    label, corpus = stages.open_label(project, "judge", "all"), project.corpus
+    session = labelled(small_project, tmp_path, pairs, form, missing=missing)
+    label, corpus = stages.open_label(session, "judge", "all"), session.corpus
     images, captions = np.arange(0, 60, 7), np.arange(len(corpus), dtype=np.int32)[::-3]
     sets = corpus.references(images)
-    wanted = expected(project, pairs, missing, sets, captions)
-    low, high = project.config.source("judge").spec.bounds
+    wanted = expected(session, pairs, missing, sets, captions)
+    low, high = session.config.source("judge").spec.bounds
     assert low <= wanted.min() <= wanted.max() <= high
     np.testing.assert_allclose(label.block(sets, captions), wanted, atol=1e-6)
     each = label.pairs(sets.take(np.repeat(np.arange(len(sets)), len(captions))), np.tile(captions, len(sets)))
     np.testing.assert_allclose(each.reshape(wanted.shape), wanted, atol=1e-12)
 
-    table = stages.neighbours(project, "judge", "all", "images").run()[0]
-    near = read_parts(project.folder("neighbours", "all", "images", "judge"), table).take(images)
+    table = stages.neighbours(session, "judge", "all", "images").run()[0]
+    near = read_parts(session.folder("neighbours", "all", "images", "judge"), table).take(images)
     every = np.arange(len(corpus), dtype=np.int32)
-    block = expected(project, pairs, missing, sets, every)
+    block = expected(session, pairs, missing, sets, every)
     best = np.argsort(-block, axis=1, kind="stable")[:, :8]
     np.testing.assert_allclose(near["scores"].to_pylist(), np.take_along_axis(block, best, 1), atol=1e-6)
     if missing not in BOUNDS:  # two scores of a gate may be equal but for rounding
         assert near["neighbours"].to_pylist() == best.tolist()
 
-    stages.export_lookup(project, "judge", "all").run()
-    lookup = open_lookup(project.folder("exports", "all", "lookup", "judge"), verify=True)
+    stages.export_lookup(session, "judge", "all").run()
+    lookup = open_lookup(session.folder("exports", "all", "lookup", "judge"), verify=True)
     found = lookup.block(corpus.indptr[images], captions, dtype=np.float64)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-def test_a_pair_without_a_score_is_refused_by_name(small_project: Project, tmp_path: Path) -> None:
+def test_a_pair_without_a_score_is_refused_by_name(small_project: Session, tmp_path: Path) -> None:
     corpus, pairs = small_project.corpus, drawn(small_project.corpus, 1.0)
     del pairs[3, 5]
-    project = labelled(small_project, tmp_path, pairs)
-    label = stages.open_label(project, "judge", "all")
+    session = labelled(small_project, tmp_path, pairs)
+    label = stages.open_label(session, "judge", "all")
     named = f"no score; first image {corpus.image_ids[3]}, caption {corpus.caption_ids[5]}"
     with pytest.raises(CheckError, match=f"1 of 2 pairs have {named}"):
         label.pairs(corpus.references([2, 3]), np.array([5, 5], np.int32))
     with pytest.raises(CheckError, match=named):
-        stages.export_lookup(project, "judge", "all").run()
+        stages.export_lookup(session, "judge", "all").run()
     assert label.block(corpus.references([3]), np.array([4, 6], np.int32)).tolist() == [[pairs[3, 4], pairs[3, 6]]]
     with pytest.raises(UsageError, match="no pooling 'set'"):
-        project.config.source("judge").check_pooling("set")
+        session.config.source("judge").check_pooling("set")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_pair_without_a_score_is_refused_by_name(small_project: Project, tmp_p
 )
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
 def test_a_faulty_record_is_refused_by_its_number(
-    column: str, value: Any, message: str, form: str, small_project: Project, tmp_path: Path
+    column: str, value: Any, message: str, form: str, small_project: Session, tmp_path: Path
 ) -> None:
     columns = {"image_id": ["图0", "图1", "图2", "图3"], "caption_id": ["ç0-0"] * 4, "score": [0.1, 0.2, 0.3, 0.4]}
     columns[column][2] = value
@@ -174,14 +174,14 @@ def test_a_faulty_record_is_refused_by_its_number(
     ],
 )
 def test_a_file_of_something_else_is_refused(
-    name: str, content: bytes, message: str, small_project: Project, tmp_path: Path
+    name: str, content: bytes, message: str, small_project: Session, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckError, match=message):
         read_scores(tmp_path / name, small_project.corpus, (0.0, 1.0))
 
 
-def test_what_cannot_be_a_label_is_refused(small_project: Project, tmp_path: Path) -> None:
+def test_what_cannot_be_a_label_is_refused(small_project: Session, tmp_path: Path) -> None:
     pairs = drawn(small_project.corpus, 0.01)
     with pytest.raises(UsageError, match="same_image cannot score the missing pairs"):
         labelled(small_project, tmp_path, pairs, missing="same_image")
@@ -193,22 +193,22 @@ def test_what_cannot_be_a_label_is_refused(small_project: Project, tmp_path: Pat
         stages.encode(other, "judge", "test").run()
 
 
-def test_a_fuse_of_scores_has_a_lookup(small_project: Project, tmp_path: Path) -> None:
+def test_a_fuse_of_scores_has_a_lookup(small_project: Session, tmp_path: Path) -> None:
     """Check that the arrays of a part keep those of its gate."""
-    project = labelled(small_project, tmp_path, drawn(small_project.corpus, 0.1), missing="cbow")
-    parts = {name: stages.open_label(project, name, "all") for name in ("judge", "cbow")}
+    session = labelled(small_project, tmp_path, drawn(small_project.corpus, 0.1), missing="cbow")
+    parts = {name: stages.open_label(session, name, "all") for name in ("judge", "cbow")}
     head = linear_head({Feature("judge", "max"): 0.3, Feature("cbow", "max"): 0.2}, 0.3)
     model = FuseModel(
-        {n: Part(project.config.source(n).spec.name, False, {}) for n in parts}, {"set": head, "single": head}
+        {n: Part(session.config.source(n).spec.name, False, {}) for n in parts}, {"set": head, "single": head}
     )
-    fuse = FuseRelevance(project.corpus, parts["cbow"].rows, "set", parts, model)
+    fuse = FuseRelevance(session.corpus, parts["cbow"].rows, "set", parts, model)
     (tmp_path / "lookup").mkdir()
     arrays = fuse.write_lookup(Work(tmp_path / "lookup"))
     stored = {path.stem: np.load(path) for path in (tmp_path / "lookup").glob("*.npy")}
-    stored |= {"image": project.corpus.image, "indptr": project.corpus.indptr}
+    stored |= {"image": session.corpus.image, "indptr": session.corpus.indptr}
     blocks = open_blocks(arrays.kind, stored, arrays.sizes, arrays.params)
-    rows = project.corpus.indptr[:-1]
+    rows = session.corpus.indptr[:-1]
     out = np.empty((60, len(rows)))
-    blocks.fill(Positions.of(project.corpus.image, project.corpus.indptr, rows, 5, False), rows, "set", out)
-    wanted = fuse.block(project.corpus.references(range(60)), rows.astype(np.int32))
+    blocks.fill(Positions.of(session.corpus.image, session.corpus.indptr, rows, 5, False), rows, "set", out)
+    wanted = fuse.block(session.corpus.references(range(60)), rows.astype(np.int32))
     np.testing.assert_allclose(out, wanted, atol=1e-6)

@@ -15,12 +15,12 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
-from relabel.stages import Project, best
+from relabel.stages import Session, best
 from relabel.store.manifest import open_artefact
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return 24 captioned images with generated scores, a tiny encoder, and files of sentence pairs in the data
     folder.
     """
@@ -56,17 +56,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         "sources.word2vec.tokenizer=lower_split",
         "sources.cider.tokenizer=lower_split",
     ]
-    return Project(load_config(None, settings), Runtime(data=Path("data"), threads=1, device="cpu"))
+    return Session(load_config(None, settings), Runtime(data=Path("data"), threads=1, device="cpu"))
 
 
 @pytest.mark.slow
-def test_from_captions_to_the_label(project: Project) -> None:
-    models = stages.tune_best(project)
+def test_from_captions_to_the_label(session: Session) -> None:
+    models = stages.tune_best(session)
     assert open_artefact(Path("data/fuse"), "fuse_model").metadata["parts"] == ["tuned", "word2vec", "cider"]
-    encoding = stages.build_encoding(project, "fuse", "val")
+    encoding = stages.build_encoding(session, "fuse", "val")
     assert encoding.kind == "encoding"
     assert models == {"tuned": open_artefact(Path("data/sbert-cxc"), "sentence_encoder"), "fuse": models["fuse"]}
-    assert stages.tune_best(project) == models
-    ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
+    assert stages.tune_best(session) == models
+    ingest = session.config.ingest.model_copy(update={"dataset": "mine"})
     with pytest.raises(UsageError, match="not those of mine"):
-        stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))
+        stages.tune_best(replace(session, config=session.config.model_copy(update={"ingest": ingest})))

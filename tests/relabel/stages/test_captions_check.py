@@ -21,32 +21,32 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.training import check_labels
 
 LINES = "caption_id,image_id,text\n1,a,a dog\n2,b,two cats\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
     """Return a function that opens the project of a folder of captions; a change counts at once."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("relabel.store.files._SETTLED", -60.0)
     (tmp_path / "captions/more").mkdir(parents=True)
     (tmp_path / "captions/a.csv").write_text(LINES)
 
-    def project(**values: object) -> Project:
+    def session(**values: object) -> Session:
         given = {"ingest.dataset": "mine"} | {f"ingest.{n}": v for n, v in values.items()}
-        return Project(load_config(None, [], given), Runtime())
+        return Session(load_config(None, [], given), Runtime())
 
-    stages.ingest(project(path="captions")).run()
-    return project
+    stages.ingest(session(path="captions")).run()
+    return session
 
 
-def test_captions_that_were_only_copied_are_accepted(project: Callable[..., Project]) -> None:
+def test_captions_that_were_only_copied_are_accepted(session: Callable[..., Session]) -> None:
     Path("copy.csv").write_text(LINES)
     Path("copy.csv").replace("captions/a.csv")
-    assert len(project().corpus) == 2
+    assert len(session().corpus) == 2
 
 
 def same_size_and_time() -> None:
@@ -73,29 +73,29 @@ def another_file_behind_a_link() -> None:
 @pytest.mark.parametrize(
     "change", [same_size_and_time, new_file_below, new_folder, another_file_behind_a_link], ids=lambda c: c.__name__
 )
-def test_changed_captions_are_named(project: Callable[..., Project], change: Callable[[], None]) -> None:
+def test_changed_captions_are_named(session: Callable[..., Session], change: Callable[[], None]) -> None:
     change()
     with pytest.raises(CheckError, match=r"another (a|more/b|new/b)\.csv"):
-        project().corpus  # noqa: B018
+        session().corpus  # noqa: B018
 
 
-def test_captions_and_labels_behind_links_are_read_by_their_names(project: Callable[..., Project]) -> None:
+def test_captions_and_labels_behind_links_are_read_by_their_names(session: Callable[..., Session]) -> None:
     Path("deep/disk").mkdir(parents=True)
     Path("far").symlink_to("deep/disk")
     Path("now").symlink_to("captions")
-    stages.ingest(replace(project(dataset="far", path="now"), labels=Path("far"))).run()
+    stages.ingest(replace(session(dataset="far", path="now"), labels=Path("far"))).run()
     shutil.copytree("captions", "new")
     Path("new/a.csv").write_text(LINES.replace("dog", "cat"))
-    assert len(replace(project(dataset="far"), labels=Path("far")).corpus) == 2
+    assert len(replace(session(dataset="far"), labels=Path("far")).corpus) == 2
     Path("now").unlink()
     Path("now").symlink_to("new")
     with pytest.raises(CheckError, match=r"another a\.csv"):
-        replace(project(dataset="far"), labels=Path("far")).corpus  # noqa: B018
+        replace(session(dataset="far"), labels=Path("far")).corpus  # noqa: B018
 
 
-def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
+def test_a_changed_parameter_is_named(session: Callable[..., Session]) -> None:
     with pytest.raises(CheckError, match="namespace"):
-        project(namespace="ours").corpus  # noqa: B018
+        session(namespace="ours").corpus  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,23 @@ def test_a_changed_parameter_is_named(project: Callable[..., Project]) -> None:
         ({"url": "s3://bucket"}, "path and url exclude each other"),
     ],
 )
-def test_a_parameter_without_effect_is_refused(project: Callable[..., Project], given: Any, message: str) -> None:
+def test_a_parameter_without_effect_is_refused(session: Callable[..., Session], given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        stages.ingest(project(path="captions", **given))
+        stages.ingest(session(path="captions", **given))
 
 
 LOOKUP = "labels/mine/exports/train/lookup/cider"
 
 
 @pytest.mark.parametrize("linked", ["", "labels", "labels/mine", "labels/mine/corpus", "labels/mine/exports", LOOKUP])
-def test_a_training_compares_what_lies_behind_links(linked: str, project: Callable[..., Project]) -> None:
+def test_a_training_compares_what_lies_behind_links(linked: str, session: Callable[..., Session]) -> None:
     def write_params(sigma: float) -> None:
         sources = {"cider": {"source": "cider", "tokenizer": "lower_split", "sigma": sigma}}
         Path("params.yaml").write_text(json.dumps({"ingest": {"dataset": "mine"}, "sources": sources}))
 
     write_params(6)
-    stages.encode(project(), "cider", "train").run()
-    stages.export_lookup(project(), "cider", "train").run()
+    stages.encode(session(), "cider", "train").run()
+    stages.export_lookup(session(), "cider", "train").run()
     if linked:
         Path("disk").mkdir()
         Path(linked).rename("disk/moved")

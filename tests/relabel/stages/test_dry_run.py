@@ -17,7 +17,7 @@ from tests.relabel_cli.runner import invoke
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.runtime import Runtime
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.costs import predict
 from relabel.stages.run import plan_run, run
 from relabel.store.artefact import work_folder
@@ -32,7 +32,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
-    steps = plan_run(Project(load_config(None), Runtime(data=Path("data"))), "train", ["cider"])
+    steps = plan_run(Session(load_config(None), Runtime(data=Path("data"))), "train", ["cider"])
     assert {(step.stage, step.name): step.rows for step in steps} == {
         ("fetch", "coco-captions"): None,
         ("ingest", "coco"): 616_767,
@@ -47,21 +47,21 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     lines = [{"caption_id": str(i), "image_id": str(i // 5), "text": f"dog {i}"} for i in range(10)]
     Path("captions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine", CIDER]
-    project = Project(load_config(None, settings), Runtime())
-    stages.ingest(project).run()
+    session = Session(load_config(None, settings), Runtime())
+    stages.ingest(session).run()
 
     def states() -> dict[str, tuple[str, int | None]]:
-        return {step.stage: (step.state, step.rows) for step in plan_run(project, "all", ["mine"])}
+        return {step.stage: (step.state, step.rows) for step in plan_run(session, "all", ["mine"])}
 
     ahead = dict.fromkeys(("encode", "neighbours", "export"), ("to do", 10)) | {"report": ("to do", None)}
     assert states() == {"ingest": ("done", 10), **ahead}
-    job = stages.encode(project, "mine", "all")
+    job = stages.encode(session, "mine", "all")
     begun = work_folder(job.out, job.spec.fingerprint)
     begun.mkdir(parents=True)
     assert states() == {"ingest": ("done", 10), **ahead, "encode": ("partly", 10)}
     begun.rmdir()
-    assert run(project, "all", ["mine"]).problems == []
-    steps = plan_run(project, "all", ["mine"])
+    assert run(session, "all", ["mine"]).problems == []
+    steps = plan_run(session, "all", ["mine"])
     assert {step.state for step in steps} == {"done"}
     for step in steps:
         files = [path for path in Path(step.out).rglob("*") if path.is_file() and path.name != "manifest.json"]
@@ -119,8 +119,8 @@ def test_captions_that_cannot_be_read_fail_as_in_the_run(arguments: list[str], c
 
 def test_times_are_those_of_finished_artefacts_of_the_same_label() -> None:
     Path("a.csv").write_text("image,caption\n" + "".join(f"{n}.jpg,a dog {n}\n" for n in range(10)))
-    project = Project(load_config(None, ["ingest.path=a.csv", "ingest.dataset=a", CIDER]), Runtime())
-    assert run(project, None, ["mine"]).problems == []
+    session = Session(load_config(None, ["ingest.path=a.csv", "ingest.dataset=a", CIDER]), Runtime())
+    assert run(session, None, ["mine"]).problems == []
     encoding, near = Path("labels/a/encodings/train/mine"), Path("labels/a/neighbours/train/captions/mine")
 
     def edit(folder: Path, rows: int, **provenance: Any) -> None:
@@ -129,8 +129,8 @@ def test_times_are_those_of_finished_artefacts_of_the_same_label() -> None:
         (folder / MANIFEST).write_text(replace(made, **more).to_json())
 
     def times(rows: int, *settings: str) -> list[tuple[Any, str | None]]:
-        project = Project(load_config(None, ["ingest.dataset=b", *(settings or [CIDER])]), Runtime())
-        return [predict(project, stage, "mine", rows)[1:] for stage in ("encode", "neighbours")]
+        session = Session(load_config(None, ["ingest.dataset=b", *(settings or [CIDER])]), Runtime())
+        return [predict(session, stage, "mine", rows)[1:] for stage in ("encode", "neighbours")]
 
     typical = times(10**6)
     assert typical == [(pytest.approx(28), "typical"), (pytest.approx(187 + 350), "typical")]

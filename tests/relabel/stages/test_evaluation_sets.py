@@ -18,7 +18,7 @@ from relabel.core.runtime import Runtime
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, set_names
 from relabel.judge.figures import set_figures
 from relabel.judge.scores import score_judgements
-from relabel.stages import Project, judged
+from relabel.stages import Session, judged
 from relabel.stages.correlate import correlate
 
 TEXTS = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
@@ -40,7 +40,7 @@ def absent(_: Any) -> Judgements:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     def open_set(name: str) -> EvaluationSet:
         return EvaluationSet(
             name=name, title=name, dataset=name, read=read if name == "vsts" else absent, statistics=("pearson",),
@@ -51,11 +51,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     settings = ["ingest.dataset=mine", "judge.resamples=20", "sources={cider: {source: cider, tokenizer: lower_split}}"]
     # Parameters as a file gives them, so that the report of all of its labels is written.
     config = Config(**load_config(None, settings).model_dump())
-    return Project(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
+    return Session(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
 
 
-def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp_path: Path) -> None:
-    result = correlate(project, ["cider"], ["all"])
+def test_all_evaluates_available_sets_and_names_the_others(session: Session, tmp_path: Path) -> None:
+    result = correlate(session, ["cider"], ["all"])
     assert result.problems == []
     table = result.report.tables[-1]
     assert table.header == ("label", "vsts", "captions/s", "bytes/caption")
@@ -74,7 +74,7 @@ def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp
 
 
 def test_figures_are_kept_until_texts_parameters_or_judgements_change(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(judged, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
@@ -82,9 +82,9 @@ def test_figures_are_kept_until_texts_parameters_or_judgements_change(
 
     def figures(**judge: int) -> dict[str, Any]:
         """Return the record of cider, under edited parameters of `judge`."""
-        update = {"judge": project.config.judge.model_copy(update=judge)}
+        update = {"judge": session.config.judge.model_copy(update=judge)}
         calls.clear()
-        edited = replace(project, config=project.config.model_copy(update=update))
+        edited = replace(session, config=session.config.model_copy(update=update))
         return correlate(edited, ["cider"], ["vsts"]).report.records[0]
 
     first = figures()

@@ -18,32 +18,32 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.neighbours.spec import NeighboursParams
 from relabel.sources.scores import ScoresParams
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 
 
 @pytest.fixture
-def project(small_project: Project, tmp_path: Path) -> Project:
+def session(small_project: Session, tmp_path: Path) -> Session:
     """Return the small project without neighbours and exports."""
     return in_folder(small_project, tmp_path / "labels")
 
 
-def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project, tmp_path: Path) -> None:
+def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(session: Session, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no format 'parquet'"):
-        stages.export(project, "parquet", "cbow", "all").run()
+        stages.export(session, "parquet", "cbow", "all").run()
     with pytest.raises(MissingError, match="relabel encode --label meteor --split all"):
-        stages.export(project, "hf", "meteor", "all").run()
+        stages.export(session, "hf", "meteor", "all").run()
     (tmp_path / "others.txt").write_text("dog 1 0\ncats 0 1\n")
     vectors = {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": str(tmp_path / "others.txt")}
     stale = load_config(None, [], vectors)
     with pytest.raises(CheckError, match="vectors"):
-        stages.export(replace(project, config=stale), "hf", "cbow", "all").run()
+        stages.export(replace(session, config=stale), "hf", "cbow", "all").run()
     with pytest.raises(MissingError, match="relabel neighbours --label cbow --candidates all --queries captions"):
-        stages.export_neighbours(project, "cbow", "all").run()
-    stages.neighbours(project, "cbow", "all").run()
-    config = project.config.model_copy(update={"neighbours": Config().neighbours})
+        stages.export_neighbours(session, "cbow", "all").run()
+    stages.neighbours(session, "cbow", "all").run()
+    config = session.config.model_copy(update={"neighbours": Config().neighbours})
     kept = r"k \(8 there, .*Add `--set neighbours.k=8` to keep it, or run `relabel neighbours .*` to make it again"
     with pytest.raises(CheckError, match=kept):
-        stages.export_neighbours(replace(project, config=config), "cbow", "all").run()
+        stages.export_neighbours(replace(session, config=config), "cbow", "all").run()
 
 
 ENCODING, NEIGHBOURS = ("encodings/all/cbow", "encode"), ("neighbours/all/captions/cbow", "neighbours")
@@ -63,15 +63,15 @@ ENCODING, NEIGHBOURS = ("encodings/all/cbow", "encode"), ("neighbours/all/captio
     ],
 )
 def test_no_artefact_is_made_of_changed_bytes(
-    changed: tuple[str, str], prepare: Callable[[Project], Job], small_project: Project, tmp_path: Path
+    changed: tuple[str, str], prepare: Callable[[Session], Job], small_project: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "scores.csv").write_text("image_id,caption_id,score\n图0,ç0-0,0.5\n", encoding="utf-8")
     made_of = ScoresParams(file=str(tmp_path / "scores.csv"), missing="cbow")
     config = small_project.config.model_copy(update={"sources": small_project.config.sources | {"part": made_of}})
     labels = shutil.copytree(small_project.labels, tmp_path / "labels")
-    project = replace(small_project, config=config, labels=labels)
-    stages.encode(project, "part", "all").run()
-    folder, command = project.folder() / changed[0], changed[1]
+    session = replace(small_project, config=config, labels=labels)
+    stages.encode(session, "part", "all").run()
+    folder, command = session.folder() / changed[0], changed[1]
     path = next(path for path in sorted(folder.rglob("*"), reverse=True) if path.suffix in (".parquet", ".npy"))
 
     def flip() -> None:
@@ -81,22 +81,22 @@ def test_no_artefact_is_made_of_changed_bytes(
 
     flip()
     with pytest.raises(CheckError, match=rf"{path.name}.*changed.* Delete .* run `relabel {command}") as caught:
-        prepare(replace(project)).run()
+        prepare(replace(session)).run()
     assert caught.value.where == str(folder)
     flip()
-    assert prepare(replace(project)).run()[1]
+    assert prepare(replace(session)).run()[1]
     flip()
-    assert not prepare(replace(project)).run()[1]
+    assert not prepare(replace(session)).run()[1]
 
 
-def test_a_lookup_takes_the_neighbours_that_settings_describe(project: Project) -> None:
+def test_a_lookup_takes_the_neighbours_that_settings_describe(session: Session) -> None:
     """Check the setting that the error of an export names, and what the lookup records."""
     pytest.importorskip("faiss")
     index = "IVF4,Flat;nprobe=2"
-    config = project.config.model_copy(update={"neighbours": NeighboursParams(k=5, index=index)})
-    stages.neighbours(replace(project, config=config), "cbow", "all").run()
+    config = session.config.model_copy(update={"neighbours": NeighboursParams(k=5, index=index)})
+    stages.neighbours(replace(session, config=config), "cbow", "all").run()
     with pytest.raises(CheckError) as refused:
-        stages.export_lookup(project, "cbow", "all").run()
+        stages.export_lookup(session, "cbow", "all").run()
     assert f"Add `--set 'neighbours.index={index}' --set neighbours.k=5` to keep it" in str(refused.value)
-    near = stages.export_lookup(replace(project, config=config), "cbow", "all").run()[0].metadata["neighbours"]
+    near = stages.export_lookup(replace(session, config=config), "cbow", "all").run()[0].metadata["neighbours"]
     assert (near["width"], near["index"]) == (5, index)

@@ -24,14 +24,14 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.datasets.cxc import human_scores
 from relabel.judge import JudgeParams
-from relabel.stages import Project, false_negatives
+from relabel.stages import Session, false_negatives
 from relabel.stages.false_negatives import SHIPPED, Threshold, find_false_negatives, find_threshold, least_relevance
 
 
-def pairs_of_a_loop(project: Project, label: str, threshold: float) -> tuple[list[tuple[float, int, int]], int]:
+def pairs_of_a_loop(session: Session, label: str, threshold: float) -> tuple[list[tuple[float, int, int]], int]:
     """Return (-relevance, image, caption) of every pair, sorted, and the number of lists that are too short."""
-    corpus, relevance = project.corpus, stages.open_label(project, label, "all")
-    folder, found, cut = project.folder("neighbours", "all", "captions", label), set(), 0
+    corpus, relevance = session.corpus, stages.open_label(session, label, "all")
+    folder, found, cut = session.folder("neighbours", "all", "captions", label), set(), 0
     for row in pq.read_table(sorted(folder.glob("*.parquet"))).to_pylist():
         image = int(corpus.image[row["row"]])
         cut += row["scores"][-1] >= threshold
@@ -43,7 +43,7 @@ def pairs_of_a_loop(project: Project, label: str, threshold: float) -> tuple[lis
 
 
 @pytest.mark.parametrize(("label", "threshold"), [("cbow", 0.9), ("cider", 1.0), ("cider", 100.0)])
-def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Project) -> None:
+def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Session) -> None:
     expected, cut = pairs_of_a_loop(small_project, label, threshold)
     assert bool(expected) == (threshold < 100)
     found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", Threshold(threshold))
@@ -64,7 +64,7 @@ def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: 
         assert (record["own_caption"], record["caption"]) == (corpus.texts[own], corpus.texts[caption])
 
 
-def test_the_report_shows_pairs_of_the_whole_list(small_project: Project) -> None:
+def test_the_report_shows_pairs_of_the_whole_list(small_project: Session) -> None:
     found = find_false_negatives(small_project, ["cbow"], "all", Threshold(0.9))
     table, every = found.table(4), list(found.records())
     scores = [f"{one['cbow']:.3f}" for one in every]
@@ -110,28 +110,28 @@ def test_human_scores_of_the_labels_own_pairs_give_its_threshold(tmp_path: Path,
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.expected={}"]
     config = load_config(None, [*ingest, "sources.cider.tokenizer=lower_split"])
-    project = Project(config, Runtime(data=tmp_path, threads=1))
-    stages.ingest(project).run()
+    session = Session(config, Runtime(data=tmp_path, threads=1))
+    stages.ingest(session).run()
     with pytest.raises(UsageError, match=r"no threshold of cider .*--threshold"):
-        find_threshold(project, "cider")
-    stages.encode(project, "cider", "val").run()
-    on_val = project.config.model_copy(update={"judge": JudgeParams(split="val")})
-    stages.judge(replace(project, config=on_val), "cider").run()
-    corpus, opened, scores = project.corpus, stages.open_label(project, "cider", "val"), []
+        find_threshold(session, "cider")
+    stages.encode(session, "cider", "val").run()
+    on_val = session.config.model_copy(update={"judge": JudgeParams(split="val")})
+    stages.judge(replace(session, config=on_val), "cider").run()
+    corpus, opened, scores = session.corpus, stages.open_label(session, "cider", "val"), []
     for caption, image, _ in judged:
         references = corpus.references([corpus.image_of[image]])
         scores.append(opened.pairs(references, np.array([corpus.row_of[caption]], np.int32))[0])
-    found = find_threshold(project, "cider")
+    found = find_threshold(session, "cider")
     assert found == least_relevance(np.array(scores), np.array([score for *_, score in judged]))
     assert found.relevance > min(scores)
 
 
 def test_other_labels_have_the_shipped_threshold_of_their_parameters_or_none(
-    small_project: Project, tmp_path: Path
+    small_project: Session, tmp_path: Path
 ) -> None:
     def threshold(label: str, *settings: str) -> Threshold:
         config = load_config(None, ["ingest.dataset=mine", "ingest.namespace=mine", *settings])
-        return find_threshold(Project(config, Runtime(data=tmp_path), tmp_path), label)
+        return find_threshold(Session(config, Runtime(data=tmp_path), tmp_path), label)
 
     for source, shipped in SHIPPED.items():
         assert threshold(source) == shipped
@@ -141,7 +141,7 @@ def test_other_labels_have_the_shipped_threshold_of_their_parameters_or_none(
         threshold("cbow")
 
 
-def test_neighbours_must_exist(small_project: Project) -> None:
+def test_neighbours_must_exist(small_project: Session) -> None:
     with pytest.raises(MissingError, match="relabel neighbours --label cider_plain"):
         find_false_negatives(small_project, ["cider_plain"], "all", Threshold(1.0))
     config = small_project.config.model_copy(update={"sources": {}})

@@ -29,7 +29,7 @@ from relabel.core.runtime import Progress, Runtime
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, Part, without_rows
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MODELS, Spec, version_of
@@ -108,7 +108,7 @@ def _make() -> None:
         for i, name in enumerate((side, f"{side}2")):
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
-    project_of = project(base())
+    project_of = session(base())
     stages.ingest(project_of).run()
     near = Part("cbow", False, without_rows(stages.encode(project_of, "near", "train").spec.config))
     for i, name in enumerate(("fuse", "fuse2")):
@@ -143,8 +143,8 @@ def base() -> Config:
     return load_config(None, SETTINGS, {"sources": sources})
 
 
-def project(config: Config, **runtime: Any) -> Project:
-    return Project(config, Runtime(**runtime))
+def session(config: Config, **runtime: Any) -> Session:
+    return Session(config, Runtime(**runtime))
 
 
 def with_value(config: Config, place: str, field: str, value: Any) -> Config:
@@ -190,7 +190,7 @@ def other_values(kind: Any, value: Any) -> Iterator[Any]:
         raise AssertionError(f"say to what a parameter of type {kind} can be changed")
 
 
-Make = Callable[[Project], Spec]
+Make = Callable[[Session], Spec]
 # Parameters to the artefact that they belong to, where one situation suffices.
 MADE: dict[str, Make] = {
     "tune.word2vec": lambda p: stages.tune_word2vec(p).spec,
@@ -228,22 +228,22 @@ def makers(place: str) -> list[tuple[Config, Make]]:
         return [(config, MADE[place])]
     if place == "judge":
         for label in ("cider", "meteor"):
-            fake(stages.judge(project(config), label))
+            fake(stages.judge(session(config), label))
         kept = (stages.judge, stages.figures, stages.ranking)
         return [(config, lambda p, m=make, of=of: m(p, of).spec) for make in kept for of in ("cider", "meteor")]
     if place == "export.batches":
-        fake(stages.neighbours(project(with_value(config, "neighbours", "candidates", "train")), "cider"))
+        fake(stages.neighbours(session(with_value(config, "neighbours", "candidates", "train")), "cider"))
         samplers = each("sampler", "random", "neighbour", "graded")
         return [(one, lambda p: stages.export_batches(p, "cider", "train").spec) for one in samplers]
     if place == "export.wds":
-        fake(stages.export_lookup(project(config), "near", "train"))
+        fake(stages.export_lookup(session(config), "near", "train"))
         layouts = (config, *each("shards", "shards"))
         return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in layouts]
     if (kind := place.removeprefix("export.")) in EXPORTS:
         split = "val" if kind == "candidates" else "train"  # people have judged val
         within = with_value(config, "neighbours", "candidates", split)
         for of in ("captions", "images"):
-            fake(stages.neighbours(project(with_value(within, "neighbours", "queries", of)), "near"))
+            fake(stages.neighbours(session(with_value(within, "neighbours", "queries", of)), "near"))
         if kind == "scan":  # images of two captions
             (config,) = each("captions_per_image", 2)
         if kind == "candidates":  # the tables have a width of 8
@@ -282,11 +282,11 @@ def value_of(config: Config, place: str, field: str) -> Any:
 
 def moves(config: Config, make: Make, place: str, field: str, values: Iterable[Any]) -> bool:
     """Return whether a value changes the fingerprint."""
-    before = make(project(config)).fingerprint
-    assert make(project(config)).fingerprint == before
+    before = make(session(config)).fingerprint
+    assert make(session(config)).fingerprint == before
     for value in values:
         with suppress(ValidationError, RelabelError):  # invalid in this situation
-            if make(project(with_value(config, place, field, value))).fingerprint != before:
+            if make(session(with_value(config, place, field, value))).fingerprint != before:
                 return True
     return False
 
@@ -314,7 +314,7 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "first", "set") if p not in refused and p != now)
-    both = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
+    both = session(config), session(with_value(config, f"sources.{name}", "pooling", value))
     source = config.source(name)
     assert len({stages.encode(p, name, "train").spec.fingerprint for p in both}) == 1
     assert len({stages.judge(p, name).spec.fingerprint for p in both}) == 2
@@ -347,7 +347,7 @@ def test_resources_change_no_fingerprint(field: str, folder: Path) -> None:
     assert other != {field: getattr(Runtime(), field)}
     for place in dict.fromkeys(place for place, *_ in FIELDS):
         for config, make in makers(place):
-            assert make(project(config)).fingerprint == make(project(config, **other)).fingerprint, place
+            assert make(session(config)).fingerprint == make(session(config, **other)).fingerprint, place
 
 
 @pytest.mark.parametrize(
@@ -356,10 +356,10 @@ def test_resources_change_no_fingerprint(field: str, folder: Path) -> None:
     ids=["text", "id", "image", "split"],
 )
 def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], folder: Path) -> None:
-    before = project(base())
+    before = session(base())
     artefacts = [stages.encode(before, label, "train").spec.fingerprint for label in SOURCES]
     write_captions("captions.jsonl", TEXTS, **change)
-    after = project(base())
+    after = session(base())
     assert stages.ingest(after).run()[1]
     for label, artefact in zip(SOURCES, artefacts, strict=True):
         for part in after.config.source(label).input_labels():
@@ -371,13 +371,13 @@ def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], f
 def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = stages.encode(project(base()), name, "train")
+    before = stages.encode(session(base()), name, "train")
     fake(before)
     fingerprint = before.open().fingerprint
     others = {source: version_of("encoding", source) for source in SOURCES if source != name}
     changed = {kind: version_of(kind) for kind in ("manifest", "corpus", "tokens", *MODELS)}
     monkeypatch.setattr(manifest, "_versions", lambda: changed | {"encoding": {name: 99, **others}})
-    today = stages.encode(project(base()), name, "train")
+    today = stages.encode(session(base()), name, "train")
     assert today.spec.fingerprint != fingerprint
     with pytest.raises(CheckError, match="version"):
         today.open()

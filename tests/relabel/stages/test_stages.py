@@ -21,7 +21,7 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.judge.scores import FunctionRelevance, TextFunction, score_cxc_with_function
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel.stages.correlate import correlate
 from relabel.stages.judged import open_scores
 from relabel.stages.run import plan_run, run
@@ -59,16 +59,16 @@ class Notes(Progress):
         self.lines.append(text)
 
 
-def project(*settings: str) -> Project:
+def session(*settings: str) -> Session:
     """Return a project whose parameters count as those of a file."""
-    return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
+    return Session(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
 
 
 def records(found: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(r["label"], r["task"], r["subset"]): r for r in found.report.records}
 
 
-def pearson_of_a_loop(built: Project) -> float:
+def pearson_of_a_loop(built: Session) -> float:
     """Compute Pearson's r of cider over the judged pairs of caption and image whose ids the corpus has."""
     relevance, corpus, human = stages.open_label(built, "cider", "val"), built.corpus, few_scores("sits", "val")
     ours, theirs = [], []
@@ -81,19 +81,19 @@ def pearson_of_a_loop(built: Project) -> float:
 
 
 def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
-    steps = plan_run(project())
+    steps = plan_run(session())
     stages_ahead = {"encode", "correlate", "neighbours", "export", "report"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "to do") for name in stages_ahead)}
     assert {s.rows for s in steps if s.stage != "correlate"} == {None}  # the captions are not a published dataset
-    outcome = run(project())
+    outcome = run(session())
     assert outcome.problems == []
     rows = records(outcome)
     sits = rows["cider", "sits", "all"]
     assert sits["n"] >= 200
     assert sits["n"] + sits["missing"] == len(few_scores("sits", "val"))  # scored, or counted as missing
-    assert sits["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
-    assert {s.state for s in plan_run(project())} == {"done"}
-    other_seed = {s.stage: s.state for s in plan_run(project("judge.seed=1"))}
+    assert sits["pearson"] == pytest.approx(pearson_of_a_loop(session()), abs=1e-4)
+    assert {s.state for s in plan_run(session())} == {"done"}
+    other_seed = {s.stage: s.state for s in plan_run(session("judge.seed=1"))}
     assert other_seed["report"] != "done"
     for name in ("cxc.csv", "cxc.json", "cxc.md", "cxc.tex", "cxc.png", "cxc.agreement.csv", "cxc.calibration.csv"):
         assert (outcome.paths["tables, pictures"] / "cxc" / name).stat().st_size > 0
@@ -105,19 +105,19 @@ def test_every_split_is_labelled_where_the_judged_one_is_missing(small: Path) ->
     ]
     with Path("captions.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
-    outcome = run(project("judge.split=test"))
+    outcome = run(session("judge.split=test"))
     assert outcome.problems == []
     assert {path.parts[3] for path in outcome.lookups} == {path.parts[3] for path in outcome.pages} == {"train", "val"}
     # People have judged val's pairs, whose tables are those of the run.
-    assert records(outcome)["cider", "sits", "all"]["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
+    assert records(outcome)["cider", "sits", "all"]["pearson"] == pytest.approx(pearson_of_a_loop(session()), abs=1e-4)
 
 
 def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
-    run(project())
+    run(session())
     before = {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")}
-    run(project())
+    run(session())
     assert {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")} == before
-    run(project("sources.cider.sigma=3"))
+    run(session("sources.cider.sigma=3"))
     changed = {p.parent.relative_to(small).as_posix() for p, t in before.items() if p.stat().st_mtime_ns != t}
     artefacts = {p.parent.relative_to(small).as_posix() for p in before}
     assert changed == {name for name in artefacts if name.endswith("/cider")} | {
@@ -127,31 +127,31 @@ def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
 
 
 def test_the_report_of_all_labels_is_written_and_follows_the_parameters(small: Path) -> None:
-    outcome = run(project())
+    outcome = run(session())
     assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
-    Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
-    correlate(Project(load_config(None), Runtime()), [], ["cxc"])
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(session().config.model_dump_json())))
+    correlate(Session(load_config(None), Runtime()), [], ["cxc"])
     written = [p for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock" and p.name != MANIFEST]
     before = {p: p.read_bytes() for p in written}
     more = "sources.more={source: cider, tokenizer: lower_split, sigma: 3}"
     for settings, labels in (([], ["cider"]), ([more], ["cider", "more"])):
-        trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
+        trial = correlate(Session(load_config(None, settings), Runtime()), labels, ["cxc"])
         assert trial.paths == {}
         assert {r["label"] for r in trial.report.records} == {"same_image", "cider", *labels}
         assert any("two captions of one image" in note and "cider 0." in note for note in trial.report.tables[0].notes)
     assert {p: p.read_bytes() for p in before} == before
     # Options build again what they change, and without them the same bytes come back.
     for name, value in (("sources.cider.pooling", "max"), ("judge.resamples", 7), ("judge.leave_one_out", "true")):
-        correlate(Project(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
+        correlate(Session(load_config(None, [f"{name}={value}"]), Runtime()), ["cider"], ["cxc"])
         assert {p: p.read_bytes() for p in before} != before
-        complete = correlate(Project(load_config(None), Runtime()), [], ["cxc"])
+        complete = correlate(Session(load_config(None), Runtime()), [], ["cxc"])
         assert complete.paths["tables, pictures"].name == "val"
         assert {p: p.read_bytes() for p in before} == before
 
 
 @pytest.mark.parametrize(("leave_one_out", "pooling"), [("false", "set"), ("true", "max")])
 def test_a_function_is_judged_by_the_protocol_of_labels(small: Path, leave_one_out: str, pooling: str) -> None:
-    built = project(f"judge.leave_one_out={leave_one_out}", f"sources.cider.pooling={pooling}")
+    built = session(f"judge.leave_one_out={leave_one_out}", f"sources.cider.pooling={pooling}")
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(built.config.model_dump_json())))
     scorer = relabel.Scorer("cider", documents=relabel.ingest("other/coco", "captions.jsonl"))
 
@@ -187,7 +187,7 @@ def test_a_function_is_checked_by_a_small_call(small: Path, returned: Any) -> No
         calls.append(len(captions))
         return returned
 
-    Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+    Path("params.yaml").write_text(yaml.safe_dump(json.loads(session().config.model_dump_json())))
     with pytest.raises(CheckError, match="function wrong returned"):
         relabel.correlate(wrong, on="cxc")
     assert calls == [2]
@@ -204,12 +204,12 @@ def test_judging_a_function_needs_the_captions(tmp_path: Path, monkeypatch: pyte
 
 def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
     broken = "sources={good: {source: same_image}, bad: {source: cbow, vectors: gone.txt, tokenizer: lower_split}}"
-    outcome = run(project(broken))
+    outcome = run(session(broken))
     assert [label for label, _ in outcome.problems] == ["bad"]
     assert "gone.txt" in str(outcome.problems[0][1])
     assert ("good", "sits", "all") in records(outcome)
     with pytest.raises(MissingError, match=r"gone\.txt"):
-        correlate(project(broken), ["bad"], ["cxc"])
+        correlate(session(broken), ["bad"], ["cxc"])
 
 
 def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +218,11 @@ def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, m
     gated = "{source: bert_sts, gate: glove}"
     sources = f"sources={{same_image: {{source: same_image}}, glove: {glove}, gated: {gated}}}"
     left_out = [f"{label} is left out: data/glove: glove is not here" for label in ("glove", "gated")]
-    built = project(sources, "export.labels=[glove]")
+    built = session(sources, "export.labels=[glove]")
     with pytest.raises(MissingError, match="relabel fetch glove"):
         run(built)  # nothing is left to export
     noted = Notes()
-    built = replace(project(sources, "export.labels=[]"), runtime=Runtime(progress=noted))
+    built = replace(session(sources, "export.labels=[]"), runtime=Runtime(progress=noted))
     outcome = run(built)
     assert outcome.problems == []
     assert ("same_image", "sits", "all") in records(outcome)

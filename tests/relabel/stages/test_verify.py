@@ -42,12 +42,12 @@ def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("RELABEL_MIRROR", raising=False)
-        project = stages.Project(
+        session = stages.Session(
             load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1, rows_per_shard=60)
         )
-        assert run(project).problems == []
-        stages.export_lookup(project, "word2vec", "val").run()
-        stages.export_batches(project, "cider", "val", "batches").run()
+        assert run(session).problems == []
+        stages.export_lookup(session, "word2vec", "val").run()
+        stages.export_batches(session, "cider", "val", "batches").run()
         datasets.fetch("eccv", Path("data"))
     return folder
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import CheckError
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 from relabel.stages.job import make_steps
 from relabel.store.artefact import Recipe
 from relabel.store.workdir import Step, Steps, Task, Work
@@ -18,7 +18,7 @@ FIRST = "first.bin"
 PARTS = [f"part-{i}.bin" for i in range(5)]
 
 
-def demo(project: Project, notes: Path, how: str = "plain") -> Job:
+def demo(session: Session, notes: Path, how: str = "plain") -> Job:
     """Prepare files that begin with the content of `input` of the folder `notes`.
 
     `how`: part 2 "waits" until the file `go` exists, "fails" or "dies"; "edits" changes the input before any task.
@@ -51,5 +51,5 @@ def demo(project: Project, notes: Path, how: str = "plain") -> Job:
         make_steps(job, work, demo, notes, how)
 
     recipe = Recipe("demo", "demo", lambda: {"input": sha256_file(notes / "input")}, {}, fill)
-    job = Job(project, project.labels / "demo", recipe, "demo", steps=steps)
+    job = Job(session, session.labels / "demo", recipe, "demo", steps=steps)
     return job

@@ -31,7 +31,7 @@ from tests.relabel.store.demo_stage import FIRST, PARTS, demo
 from relabel.config import load_config
 from relabel.core.errors import CheckError, PartialError
 from relabel.core.runtime import Progress, Runtime
-from relabel.stages import Job, Project
+from relabel.stages import Job, Session
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -51,8 +51,8 @@ def notes(tmp_path: Path) -> Path:
 
 
 def demo_job(notes: Path, labels: str = "labels", how: str = "plain", **runtime: Any) -> Job:
-    project = Project(load_config(None), Runtime(threads=2, progress=Display(), **runtime), notes.parent / labels)
-    return demo(project, notes, how)
+    session = Session(load_config(None), Runtime(threads=2, progress=Display(), **runtime), notes.parent / labels)
+    return demo(session, notes, how)
 
 
 def check_files(job: Job) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 from relabel_train.metrics import LookupRelevance, ReportSettings, positives_of, retrieval_report
 
@@ -342,7 +342,7 @@ def test_invalid_positives_are_named() -> None:
 
 
 @pytest.mark.parametrize("pooling", [None, "first"])
-def test_labels_of_a_lookup_are_its_blocks(small_project: Project, pooling: Any) -> None:
+def test_labels_of_a_lookup_are_its_blocks(small_project: Session, pooling: Any) -> None:
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cider"))
     rows = np.random.default_rng(0).permutation(len(lookup))[:40]
     _, first, image = np.unique(-lookup.image_of(rows), return_index=True, return_inverse=True)

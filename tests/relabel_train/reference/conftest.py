@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tests.relabel_train.reference.runs import Run
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.reference.options import FitOptions
 
 
 @pytest.fixture(scope="session")
-def regions(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def regions(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write SCAN's files for the 60 images: a random vector per word of their captions, with noise."""
     folder, corpus = tmp_path_factory.mktemp("regions"), small_project.corpus
     rng = np.random.default_rng(3)
@@ -34,7 +34,7 @@ def regions(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def run(small_project: Project, regions: Path, tmp_path: Path) -> Run:
+def run(small_project: Session, regions: Path, tmp_path: Path) -> Run:
     """Return a function that makes the options of a tiny run."""
 
     def make(name: str = "run", **changed: Any) -> FitOptions:

@@ -16,7 +16,7 @@ from tests.relabel.export.formats import with_params
 from tests.relabel_train.reference.runs import Run
 
 from relabel import stages
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batch, PlannedBatches, SampledBatches, open_corpus_features, read_split
@@ -50,9 +50,9 @@ def read(loaded: SampledBatches | PlannedBatches, batch: Any, scale: float = 1.0
     return model, loaded.read(batch, model, scale, torch.device("cpu"))
 
 
-def assert_matches(loaded: SampledBatches, rows: Any, scale: float, project: Project) -> None:
+def assert_matches(loaded: SampledBatches, rows: Any, scale: float, session: Session) -> None:
     """Check that a batch holds the labels, the features and the words of its rows."""
-    (model, batch), lookup, corpus = read(loaded, rows, scale), loaded.lookup, project.corpus
+    (model, batch), lookup, corpus = read(loaded, rows, scale), loaded.lookup, session.corpus
     assert lookup is not None
     labels: Any = batch.labels
     np.testing.assert_allclose(labels.relevance, lookup.block(rows) / scale)
@@ -68,14 +68,14 @@ def assert_matches(loaded: SampledBatches, rows: Any, scale: float, project: Pro
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_batch_matches_its_rows(run: Run, small_project: Project, sampler: dict[str, Any]) -> None:
+def test_a_batch_matches_its_rows(run: Run, small_project: Session, sampler: dict[str, Any]) -> None:
     loaded = batches(run(sampler=sampler))
     assert loaded.epoch(0)
     for rows in loaded.epoch(0):
         assert_matches(loaded, rows, 2.0, small_project)
 
 
-def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_project: Project, tmp_path: Path) -> None:
+def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_project: Session, tmp_path: Path) -> None:
     options, corpus, bad = run(batch_size=8, lookup=tmp_path / "lookup"), small_project.corpus, 4
     folder = shutil.copytree(run().lookup or "", tmp_path / "lookup")
     np.save(folder / "failed.npy", np.array([bad], np.int32))
@@ -100,15 +100,15 @@ def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_proj
     assert "NaN" not in json.dumps(report.to_json())
 
 
-def plan_of(project: Project, split: str) -> Path:
+def plan_of(session: Session, split: str) -> Path:
     """Precompute batches of a split and return their folder."""
-    project = with_params(project, "batches", batch_size=16, epochs=1, drop_last=False)
-    job = stages.export_batches(project, "cbow", split)
+    session = with_params(session, "batches", batch_size=16, epochs=1, drop_last=False)
+    job = stages.export_batches(session, "cbow", split)
     job.run()
     return job.out
 
 
-def test_batches_of_a_plan(run: Run, small_project: Project, tmp_path: Path) -> None:
+def test_batches_of_a_plan(run: Run, small_project: Session, tmp_path: Path) -> None:
     """Check its labels, that a caption of another split is named, and a damaged label."""
     damaged = shutil.copytree(plan_of(small_project, "train"), tmp_path / "batches")
     loaded, plan = planned(run, damaged), open_batches(damaged)

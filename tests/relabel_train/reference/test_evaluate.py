@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.relabel_train.reference.runs import Run, held
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.features import Features, open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.metrics import Ranking, ReportSettings, RetrievalReport, cs_at_k, ideal_labels, ncs, retrieval_report
@@ -48,7 +48,7 @@ def assert_figures_of(report: RetrievalReport, scores: Any, image: Any) -> None:
             assert value is None if None in ends else min(ends) <= value <= max(ends), (figure.name, side)
 
 
-def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Project) -> None:
+def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Session) -> None:
     """Check all images, and `images`: gallery and queries are the first five images and their captions."""
     options = run(epochs=3, lr=0.02)
     model, split, features = fitted(options)
@@ -85,7 +85,7 @@ def written_positives(folder: Path, split: Split) -> dict[str, dict[str, list[st
     return {"i2t": i2t, "t2i": t2i}
 
 
-def test_options_choose_the_papers_protocols(run: Run, small_project: Project, tmp_path: Path) -> None:
+def test_options_choose_the_papers_protocols(run: Run, small_project: Session, tmp_path: Path) -> None:
     """Check CxC's recall, any K of CS@K, one caption per image, Semantic Recall and NCS over folds, from the options.
 
     CxC's recall and Semantic Recall are compared with loops. The others are metrics with tests of their own: here it is
@@ -147,7 +147,7 @@ def test_options_choose_the_papers_protocols(run: Run, small_project: Project, t
 
 
 def test_models_of_sets_score_in_blocks_and_are_averaged(
-    run: Run, small_project: Project, monkeypatch: pytest.MonkeyPatch
+    run: Run, small_project: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check that scores are those of one call, in the order of the split, and `average` those of both models."""
     runs, each = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")], []

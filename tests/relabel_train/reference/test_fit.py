@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.relabel_train.reference.runs import Run, assert_same, child, lines, state
 
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.reference.data import open_corpus_features, read_split
 from relabel_train.reference.fit import fit
 from relabel_train.reference.models.base import Vocabulary
@@ -124,7 +124,7 @@ def test_untrainable_inputs_are_named_before_training(run: Run, changed: dict[st
         fit(run(**changed), "cpu")
 
 
-def test_options_and_content_of_labels_identify_a_run(run: Run, small_project: Project, tmp_path: Path) -> None:
+def test_options_and_content_of_labels_identify_a_run(run: Run, small_project: Session, tmp_path: Path) -> None:
     """Check that more epochs and a moved lookup continue a run, and that other labels under the same path do not."""
     moved = tmp_path / "lookup"
     shutil.copytree(small_project.folder("exports", "all", "lookup", "cbow"), moved)

@@ -15,7 +15,7 @@ from tests.relabel.export.formats import in_folder, with_params
 from tests.relabel_train.reference.runs import Run, held, lines, state
 
 from relabel import stages
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.features import open_features
 from relabel_train.precomputed import PrecomputedBatches, open_batches
 from relabel_train.reference.data import read_split
@@ -28,35 +28,35 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = in_folder(small_project, tmp_path_factory.mktemp("images"))
-    stages.neighbours(project, "cbow", "all", "images").run()
-    return project
+def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    session = in_folder(small_project, tmp_path_factory.mktemp("images"))
+    stages.neighbours(session, "cbow", "all", "images").run()
+    return session
 
 
-def export(project: Project, split: str, sampler: str, size: int, **given: Any) -> Path:
+def export(session: Session, split: str, sampler: str, size: int, **given: Any) -> Path:
     """Write batches of a split and return their folder."""
     given = {"items": "images", "sampler": sampler, "batch_size": size, **given}
-    job = stages.export_batches(with_params(project, "batches", **given), "cbow", split, f"{split}-{sampler}-{size}")
+    job = stages.export_batches(with_params(session, "batches", **given), "cbow", split, f"{split}-{sampler}-{size}")
     if not job.out.exists():
         job.run()
     return job.out
 
 
 @pytest.fixture
-def options(run: Run, project: Project) -> Any:
+def options(run: Run, session: Session) -> Any:
     """Return a function that makes the options of a tiny run on batches of images of the train split."""
-    train, val = export(project, "train", "neighbour", 8, k=3, epochs=2), export(project, "val", "random", 20)
+    train, val = export(session, "train", "neighbour", 8, k=3, epochs=2), export(session, "val", "random", 20)
     given = {"lookup": None, "batches": train, "image_labels": val, "loss": "log_ratio"}
     return lambda name="run", **changed: run(name, **{**given, "epochs": 8, "lr": 0.02, **changed})
 
 
-def labels_of(project: Project) -> PrecomputedBatches:
-    return open_batches(export(project, "test", "random", 20))
+def labels_of(session: Session) -> PrecomputedBatches:
+    return open_batches(export(session, "test", "random", 20))
 
 
 @pytest.mark.parametrize("loss", ["log_ratio", "dense_triplet"])
-def test_the_loss_alone_trains_images_and_ndcg_selects(loss: str, options: Any, project: Project) -> None:
+def test_the_loss_alone_trains_images_and_ndcg_selects(loss: str, options: Any, session: Session) -> None:
     tiny = options(loss=loss)
     result = fit(tiny, "cpu")
     log = lines(tiny)
@@ -107,8 +107,8 @@ def test_anchors_and_triplet_change_the_loss(options: Any) -> None:
     assert first["tied"] > first["alone"]
 
 
-def test_what_cannot_train_or_select_is_named(options: Any, project: Project) -> None:
-    captions = export(project, "train", "random", 8, items="captions")
+def test_what_cannot_train_or_select_is_named(options: Any, session: Session) -> None:
+    captions = export(session, "train", "random", 8, items="captions")
     for changed, said in (
         ({"image_labels": None}, "RSUM cannot select: give --image-labels"),
         ({"batches": captions}, "--items images"),
@@ -123,9 +123,9 @@ def test_what_cannot_train_or_select_is_named(options: Any, project: Project) ->
         fit(options("tied", **tied), "cpu")
 
 
-def test_figures_equal_loops(options: Any, project: Project) -> None:
+def test_figures_equal_loops(options: Any, session: Session) -> None:
     """Check every figure of the model and of the oracle, for all queries and for the first five."""
-    tiny, labels = options(epochs=1), labels_of(project)
+    tiny, labels = options(epochs=1), labels_of(session)
     fit(tiny, "cpu")
     model, features = load_model(tiny.out), open_features(tiny.features, namespace="coco")
     ids = labels.names(0)[1]
@@ -157,8 +157,8 @@ def test_figures_equal_loops(options: Any, project: Project) -> None:
     assert report.to_json()["image_figures"] == {"cbow": image_figures(model, labels, features, CPU)}
 
 
-def test_a_model_of_sets_has_no_embeddings_to_compare(run: Run, project: Project) -> None:
+def test_a_model_of_sets_has_no_embeddings_to_compare(run: Run, session: Session) -> None:
     sets = run("sets", model="sgr", epochs=1)
     fit(sets, "cpu")
     with pytest.raises(FitError, match="set of vectors per item"):
-        evaluate(held(sets, image_labels=(export(project, "test", "random", 20),)), "cpu")
+        evaluate(held(sets, image_labels=(export(session, "test", "random", 20),)), "cpu")

@@ -55,7 +55,7 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     if vectors == "glove":
         return WordVectorsFile.at(locate("glove", None, data))
     todo = "Run `relabel tune word2vec`, or set `vectors` to glove or to a file."
-    if vectors == TUNED:  # a project replaces the name by the folder of its dataset
+    if vectors == TUNED:  # a session replaces the name by the folder of its dataset
         raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)
     folder = Path(vectors)
     if not folder.is_dir():

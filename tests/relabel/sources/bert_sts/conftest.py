@@ -14,7 +14,7 @@ import pytest
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.runtime import Runtime
-from relabel.stages import Project
+from relabel.stages import Session
 
 WORDS = tuple("a dog cat man red blue bus runs sits on the grass street with two birds near water".split())  # noqa: SIM905
 MakeCross = Callable[..., Path]
@@ -42,13 +42,13 @@ def make_cross(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> MakeCr
 
 
 @pytest.fixture
-def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
+def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Session]:
     """Return a function that makes a project of images with 1 to 4 captions each, with label `fine` gated by `near`.
 
     One caption in four repeats an earlier text. One is in capitals, which make it another text.
     """
 
-    def make(threshold: float = 0.5, count: int = 24, **params: Any) -> Project:
+    def make(threshold: float = 0.5, count: int = 24, **params: Any) -> Session:
         draw, lines, texts = np.random.default_rng(4), list[str](), list[str]()
         for image in range(count):
             for position in range(int(draw.integers(1, 5))):
@@ -67,9 +67,9 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         settings = [f"ingest.path={tmp_path / 'captions.csv'}", "ingest.dataset=mine"]
         settings += ["neighbours.k=6", f"sources={json.dumps({'near': near, 'fine': fine})}"]
         config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
-        project = Project(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=20), tmp_path / "labels")
-        stages.ingest(project).run()
-        stages.build_encoding(project, "fine", "all")
-        return project
+        session = Session(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=20), tmp_path / "labels")
+        stages.ingest(session).run()
+        stages.build_encoding(session, "fine", "all")
+        return session
 
     return make

@@ -19,26 +19,26 @@ from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.stages import Project
+from relabel.stages import Session
 
-MakeGated = Callable[..., Project]
+MakeGated = Callable[..., Session]
 
 
-def opened(project: Project) -> BertStsRelevance:
-    label = stages.open_label(project, "fine", "all")
+def opened(session: Session) -> BertStsRelevance:
+    label = stages.open_label(session, "fine", "all")
     assert isinstance(label, BertStsRelevance)
     return label
 
 
-def loop(project: Project, cross: Path) -> np.ndarray:
+def loop(session: Session, cross: Path) -> np.ndarray:
     """Score every pair of captions in turn, (N, N), as the oracle."""
-    params: Any = project.config.sources["fine"]
-    texts, n = project.corpus.texts, len(project.corpus)
+    params: Any = session.config.sources["fine"]
+    texts, n = session.corpus.texts, len(session.corpus)
     model = CrossEncoder(str(cross), device="cpu")
     distinct = list(dict.fromkeys(texts))
     scores_both_orders = model.predict([(a, b) for a in distinct for b in distinct], show_progress_bar=False)
     fine = dict(zip([(a, b) for a in distinct for b in distinct], scores_both_orders.astype(np.float64), strict=True))
-    near = stages.open_label(project, params.gate, "all") if params.gate else None
+    near = stages.open_label(session, params.gate, "all") if params.gate else None
     out = np.zeros((n, n))
     for i in range(n):
         row = np.full(n, i, np.int32)
@@ -58,9 +58,9 @@ VARIANTS: list[dict[str, Any]] = [{"gate": None}, {"orders": "one"}, {"threshold
 
 @pytest.mark.parametrize("params", [{}, *(pytest.param(p, marks=pytest.mark.slow) for p in VARIANTS)], ids=str)
 def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, params: dict[str, Any]) -> None:
-    project = gated(**params)
-    relevance, expected = opened(project), loop(project, make_cross())
-    n = len(project.corpus)
+    session = gated(**params)
+    relevance, expected = opened(session), loop(session, make_cross())
+    n = len(session.corpus)
     left, right = np.indices((n, n), np.int32).reshape(2, -1)
     scores = relevance.pairs(References.single(left), right, "first").reshape(n, n)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
@@ -68,7 +68,7 @@ def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, 
         assert 0.1 < np.mean(scores == 0) < 0.9, "the gate decides nothing"
     if params.get("orders") != "one":
         np.testing.assert_array_equal(scores, scores.T)
-    sets = project.corpus.references(range(len(project.corpus.image_ids)))
+    sets = session.corpus.references(range(len(session.corpus.image_ids)))
     captions = np.arange(0, n, 3, dtype=np.int32)
     how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("first", lambda x, axis: x[0])]
     for pooling, reduce in how:
@@ -81,7 +81,7 @@ def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, 
 
 
 def test_each_distinct_pair_is_scored_once_per_call(gated: MakeGated, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = gated()
+    session = gated()
     requests, scored = list[tuple[str, str]](), PairScorer.score
 
     def score(self: PairScorer, first: Any, second: Any) -> Any:
@@ -89,16 +89,16 @@ def test_each_distinct_pair_is_scored_once_per_call(gated: MakeGated, monkeypatc
         return scored(self, first, second)
 
     monkeypatch.setattr(PairScorer, "score", score)
-    left, right = np.indices((len(project.corpus),) * 2, np.int32).reshape(2, -1)
-    opened(project).pairs(References.single(left), right, "first")
+    left, right = np.indices((len(session.corpus),) * 2, np.int32).reshape(2, -1)
+    opened(session).pairs(References.single(left), right, "first")
     assert len(set(requests)) == len(requests) > 100
 
 
 def test_a_text_stands_for_all_its_rows_that_have_not_failed(gated: MakeGated) -> None:
-    project = gated(threshold=0.3)
-    texts, n = project.corpus.texts, len(project.corpus)
+    session = gated(threshold=0.3)
+    texts, n = session.corpus.texts, len(session.corpus)
     failed, *same = next(rows for text in texts if len(rows := [i for i in range(n) if texts[i] == text]) > 2)
-    relevance: Any = opened(project)
+    relevance: Any = opened(session)
     # A gate of vectors that differ between captions of one text, of which the first has failed.
     vectors = np.random.default_rng(0).standard_normal(relevance.coarse.vectors.shape).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

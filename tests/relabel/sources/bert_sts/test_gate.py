@@ -78,21 +78,21 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     """Check the label before and after; people have scored captions of COCO only."""
     with pytest.raises(UsageError, match="people have scored captions of coco"):
         gated(threshold=None)
-    project = gated(threshold=0.3)
-    fine = project.config.sources["fine"].model_copy(update={"threshold": None})
-    config = project.config.model_copy(update={"sources": project.config.sources | {"fine": fine}})
-    project = stages.Project(config, project.runtime, tmp_path / "again")
-    stages.ingest(project).run()
-    stages.build_encoding(project, "near", "all")
+    session = gated(threshold=0.3)
+    fine = session.config.sources["fine"].model_copy(update={"threshold": None})
+    config = session.config.model_copy(update={"sources": session.config.sources | {"fine": fine}})
+    session = stages.Session(config, session.runtime, tmp_path / "again")
+    stages.ingest(session).run()
+    stages.build_encoding(session, "near", "all")
     with pytest.raises(MissingError, match="no threshold was chosen"):
-        stages.encode(project, "fine", "all").run()
+        stages.encode(session, "fine", "all").run()
     monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
-    source: Any = project.config.source("fine")
-    recipe = source.threshold_recipe(project.config.parts("fine"), tiny.small_corpus(), Runtime(threads=1))
-    chosen, built = build(source.gate_folder(project.runtime.data), recipe)
+    source: Any = session.config.source("fine")
+    recipe = source.threshold_recipe(session.config.parts("fine"), tiny.small_corpus(), Runtime(threads=1))
+    chosen, built = build(source.gate_folder(session.runtime.data), recipe)
     assert built
     assert chosen.metadata["gate"] == "near"
-    manifest = stages.build_encoding(project, "fine", "all")
-    relevance: Any = stages.open_label(project, "fine", "all")
+    manifest = stages.build_encoding(session, "fine", "all")
+    relevance: Any = stages.open_label(session, "fine", "all")
     assert manifest.metadata["threshold"] == relevance.threshold == chosen.metadata["threshold"]
-    assert read_manifest(project.folder("encodings", "all", "fine")).config["threshold"] == relevance.threshold
+    assert read_manifest(session.folder("encodings", "all", "fine")).config["threshold"] == relevance.threshold

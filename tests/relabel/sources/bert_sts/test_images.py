@@ -23,7 +23,7 @@ from relabel.corpus import References
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.sources.finder import Search
-from relabel.stages import Project
+from relabel.stages import Session
 
 SIZE, IMAGES = {"hidden_size": 32, "initializer_range": 0.3}, 6
 
@@ -63,7 +63,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path, judge: Path, gated: Callable[..., Project]) -> Project:
+def session(tmp_path: Path, judge: Path, gated: Callable[..., Session]) -> Session:
     """Return a project of six images, encoded with label `fine` behind `near`."""
     draw = np.random.default_rng(0)
     for i in range(IMAGES):
@@ -71,9 +71,9 @@ def project(tmp_path: Path, judge: Path, gated: Callable[..., Project]) -> Proje
     return gated(0.7, IMAGES, model=str(judge), images=str(tmp_path / "{id:0>3}.png"))
 
 
-def test_pairs_and_neighbours_of_images(project: Project, judge: Path, tmp_path: Path) -> None:
-    corpus, label = project.corpus, stages.open_label(project, "fine", "all")
-    model, near = CrossEncoder(str(judge), device="cpu"), stages.open_label(project, "near", "all")
+def test_pairs_and_neighbours_of_images(session: Session, judge: Path, tmp_path: Path) -> None:
+    corpus, label = session.corpus, stages.open_label(session, "fine", "all")
+    model, near = CrossEncoder(str(judge), device="cpu"), stages.open_label(session, "near", "all")
     images, every = corpus.references(range(IMAGES)), np.arange(len(corpus), dtype=np.int32)
     expected, gate = np.zeros((IMAGES, len(every))), near.block(images, every, "max")
     for i, j in np.argwhere(gate >= 0.7):
@@ -86,21 +86,21 @@ def test_pairs_and_neighbours_of_images(project: Project, judge: Path, tmp_path:
     single = (corpus.indptr[1:] - 1).astype(np.int32)
     np.testing.assert_allclose(label.block(References.single(single), every), expected, atol=1e-5)
     search = Search(images, np.full(IMAGES, -1, np.int32), every, 5)
-    rows, scores = find(label.finder(search, "max", project.runtime), tmp_path / "work")
+    rows, scores = find(label.finder(search, "max", session.runtime), tmp_path / "work")
     order = np.lexsort((np.broadcast_to(every, expected.shape), -expected.round(6)), axis=1)[:, :5]
     np.testing.assert_array_equal(rows, order)
     np.testing.assert_allclose(scores, np.take_along_axis(expected, order, 1), atol=1e-5)
 
 
-def test_the_bytes_of_images_decide(project: Project, tmp_path: Path) -> None:
+def test_the_bytes_of_images_decide(session: Session, tmp_path: Path) -> None:
     (tmp_path / "002.png").write_bytes((tmp_path / "003.png").read_bytes())
     with pytest.raises(CheckError, match="not of the current parameters and inputs"):
-        stages.open_label(project, "fine", "all")
-    stages.build_encoding(project, "fine", "all")
+        stages.open_label(session, "fine", "all")
+    stages.build_encoding(session, "fine", "all")
     (tmp_path / "003.png").unlink()
-    label = stages.open_label(project, "fine", "all")  # an absent input is not compared
+    label = stages.open_label(session, "fine", "all")  # an absent input is not compared
     with pytest.raises(MissingError, match="no such image") as error:
-        label.block(project.corpus.references(range(IMAGES)), np.arange(len(project.corpus), dtype=np.int32))
+        label.block(session.corpus.references(range(IMAGES)), np.arange(len(session.corpus), dtype=np.int32))
     assert str(error.value.where).endswith("003.png")
 
 

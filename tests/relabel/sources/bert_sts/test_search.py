@@ -19,9 +19,9 @@ from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.sources.bert_sts import search as module
 from relabel.sources.finder import Search
-from relabel.stages import Project
+from relabel.stages import Session
 
-MakeGated = Callable[..., Project]
+MakeGated = Callable[..., Session]
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +39,9 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, Any], failed: list[int]) -> None:
-    project = gated(**params)
-    relevance: Any = stages.open_label(project, "fine", "all")
-    n = len(project.corpus)
+    session = gated(**params)
+    relevance: Any = stages.open_label(session, "fine", "all")
+    n = len(session.corpus)
     if failed:
         # Captions of one text get other vectors as well.
         vectors = relevance.coarse.vectors.copy()
@@ -50,7 +50,7 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
         rows = np.array(failed, np.int32)
         relevance = replace(relevance, coarse=replace(relevance.coarse, vectors=vectors, failed=rows), failed=rows)
     every = np.arange(n, dtype=np.int32)
-    images = project.corpus.references(range(len(project.corpus.image_ids)))
+    images = session.corpus.references(range(len(session.corpus.image_ids)))
     nobody = np.full(len(images), -1, np.int32)
     searches = [
         (Search(References.single(every), every, every, 6), "max"),
@@ -62,7 +62,7 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
         (Search(images, nobody, every[5:6], 3), "max"),
     ]
     for i, (search, pooling) in enumerate(searches):
-        found = find(relevance.finder(search, pooling, project.runtime), tmp_path / f"work{i}")
+        found = find(relevance.finder(search, pooling, session.runtime), tmp_path / f"work{i}")
         assert_same(found, best_by_pairs(relevance, search, pooling))
 
 

@@ -36,7 +36,7 @@ from relabel.sources.cider.ngrams import number_ngrams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.sources.cider.sets import score_sets
 from relabel.sources.relevance import block_of_pairs
-from relabel.stages import Project
+from relabel.stages import Session
 
 Open = Callable[..., CiderRelevance]
 
@@ -207,7 +207,7 @@ def test_every_ngram_has_one_id_and_ids_ascend_by_order_prefix_and_last_word() -
 
 @pytest.mark.parametrize("label", ["cider", "cider_plain"])
 def test_columns_of_a_lookup_are_shared_by_images_and_frequent_ones_are_counted(
-    label: str, small_project: Project
+    label: str, small_project: Session
 ) -> None:
     """That their entries give the scores is checked where lookups are read."""
     relevance: Any = stages.open_label(small_project, label, "all")

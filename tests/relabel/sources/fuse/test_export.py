@@ -16,12 +16,12 @@ from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.fuse.model import Feature, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.relevance import block_of_pairs
-from relabel.stages import Project
+from relabel.stages import Session
 from relabel_train.lookup import open_lookup
 
 
 @pytest.fixture(scope="module")
-def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return a fuse of vectors, n-grams and same_image, encoded and exported."""
     folder = tmp_path_factory.mktemp("fuse")
     labels = ["cbow", "cider", "same_image"]
@@ -43,11 +43,11 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize("pooling", ["set", "first", "max", "mean"])
-def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) -> None:
+def test_blocks_equal_those_of_the_pipeline(session: Session, pooling: Pooling) -> None:
     """Compare images with 1 to 7 captions, a batch of one, float32 and float64."""
-    lookup = open_lookup(project.folder("exports", "all", "lookup", "lookedup"), verify=True)
-    fuse = stages.open_label(project, "lookedup", "all")
-    corpus, random = project.corpus, np.random.default_rng(0)
+    lookup = open_lookup(session.folder("exports", "all", "lookup", "lookedup"), verify=True)
+    fuse = stages.open_label(session, "lookedup", "all")
+    corpus, random = session.corpus, np.random.default_rng(0)
     for count in (1, 3, 64):
         rows, columns = random.integers(0, len(corpus), (2, count))
         block = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)

@@ -22,7 +22,7 @@ from relabel.sources.finder import Search
 from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import block_of_pairs
-from relabel.stages import Project
+from relabel.stages import Session
 
 POOLINGS: tuple[Pooling, ...] = ("set", "first", "max", "mean")
 
@@ -81,14 +81,14 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
 # Labels in a project
 
 
-def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, object]]) -> Project:
+def fuse_project(folder: Path, small: Session, sources: dict[str, dict[str, object]]) -> Session:
     labels = {label: params.model_dump() for label, params in small.config.sources.items()}
     config = load_config(None, [], {"sources": labels | sources})
     config = small.config.model_copy(update={"sources": config.sources})
-    return Project(config, small.runtime, small.labels)
+    return Session(config, small.runtime, small.labels)
 
 
-def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> None:
+def test_a_circular_label_is_refused(small_project: Session, tmp_path: Path) -> None:
     """Check the cycle a -> b -> a and a label that gates itself."""
     nothing = Part("fuse", False, {})
     head, other = (linear_head({Feature(label, "max"): 1.0}) for label in "ba")
@@ -97,8 +97,8 @@ def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> 
     write_fuse_model(tmp_path / "c", FuseModel({"cbow": nothing}, {"set": head, "single": head}))
     sources = {n: {"source": "fuse", "model": str(tmp_path / n)} for n in "abc"}
     sources["c"]["gate"] = "c"
-    project = fuse_project(tmp_path, small_project, sources)  # type: ignore[arg-type]
+    session = fuse_project(tmp_path, small_project, sources)  # type: ignore[arg-type]
     for label, way in (("a", "a -> b -> a"), ("b", "b -> a -> b"), ("c", "c -> c")):
-        for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.build_encoding(project, n, "all")):
+        for verb in (lambda n: stages.encode(session, n, "all"), lambda n: stages.build_encoding(session, n, "all")):
             with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
                 verb(label)

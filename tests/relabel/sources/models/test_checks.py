@@ -195,7 +195,7 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     from relabel.sources.bert_sts.tune import TuneBertStsParams, tune_bert_sts
     from relabel.sources.sbert import Sbert, SbertParams
     from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
-    from relabel.stages import Project
+    from relabel.stages import Session
 
     poison, file, message = POISONS["a module beside modules.json"]
     poison(folder)
@@ -206,10 +206,10 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     sbert, bert_sts = Sbert(SbertParams(model=name)), BertSts(BertStsParams(model=name))
     check(folder, file, message, lambda: sbert.fingerprint_params(corpus, range(3), runtime))
     check(folder, file, message, lambda: bert_sts.fingerprint_params(corpus, range(3), runtime))
-    project = Project(Config(), runtime, out)
-    project.__dict__["corpus"] = corpus
+    session = Session(Config(), runtime, out)
+    session.__dict__["corpus"] = corpus
     proxies = ProxyFeaturesParams(encoder="transformer", model=name)
-    check(folder, file, message, lambda: proxy_features(project, proxies))
+    check(folder, file, message, lambda: proxy_features(session, proxies))
     check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec)
     check(folder, file, message, lambda: PairScorer(folder, BertStsParams(), runtime))
     with pytest.MonkeyPatch.context() as patch:

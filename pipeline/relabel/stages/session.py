@@ -1,4 +1,4 @@
-"""The project that every stage works on: parameters, resources of a run, and folders."""
+"""The session that every stage works in: parameters, resources of a run, and folders."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
 @dataclass(frozen=True, repr=False)
-class Project:
+class Session:
     """Parameters, resources of a run, and folders.
 
     `labels`: folder of all artefacts.
-    `parent`: the project whose captions include this one's. Models are trained on the captions of the parent, so that a
+    `parent`: the session whose captions include this one's. Models are trained on the captions of the parent, so that a
         label has the same model in both.
     `rebuilt`: artefacts that this command has built or found.
     """
@@ -34,7 +34,7 @@ class Project:
     config: Config
     runtime: Runtime
     labels: Path = Path("labels")
-    parent: Project | None = field(default=None, kw_only=True)
+    parent: Session | None = field(default=None, kw_only=True)
     rebuilt: set[Path] = field(default_factory=set, kw_only=True, compare=False)
     _noted: set[str] = field(default_factory=set, kw_only=True, compare=False)
 
