@@ -85,6 +85,8 @@ class RelevanceLoss(nn.Module):
     """Smallest and largest label that the loss is defined for; None if it accepts all."""
     label_range: tuple[float, float] | None = None
     """Smallest and largest label that the loss is meant for; others are computed, after one warning."""
+    contrasts: ClassVar[bool] = False
+    """True if the loss has negatives, so that it takes `ignore`."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -93,7 +95,13 @@ class RelevanceLoss(nn.Module):
         self.reduction = reduction
         self.directions = directions
 
-    def forward(self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        scores: Tensor,
+        relevance: Tensor | None = None,
+        same_image: Tensor | None = None,
+        ignore: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss: the sum of `terms`.
 
         Parameters
@@ -104,6 +112,9 @@ class RelevanceLoss(nn.Module):
             r(V_i, T_j), in the range that the loss states; may be None for a loss without labels.
         same_image : (B_images, B_captions) bool, optional
             Whether caption j is one of image i's own. Such pairs are never negatives. The diagonal is always own.
+        ignore : (B_images, B_captions) bool, optional
+            Pairs that are no negatives although the image is another one: likely false negatives. They are no positives
+            either. Only for losses with negatives.
 
         Returns
         -------
@@ -113,23 +124,30 @@ class RelevanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, or, where values are checked, a label is not finite or not in the loss's
-            range.
+            If shapes or dtypes do not fit, `ignore` is given to a loss without negatives, or, where values are checked,
+            a label is not finite or not in the loss's range.
         """
-        first, *rest = self.terms(scores, relevance, same_image).values()
+        first, *rest = self.terms(scores, relevance, same_image, ignore).values()
         return sum(rest, start=first)
 
     def terms(
-        self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
+        self,
+        scores: Tensor,
+        relevance: Tensor | None = None,
+        same_image: Tensor | None = None,
+        ignore: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the parts of `forward`, named `NAME_i2t` and `NAME_t2i`, weighted so that they sum to the loss."""
-        self._check(scores, relevance, same_image)
+        self._check(scores, relevance, same_image, ignore)
         # Half precision would merge scores that differ by less than 1e-3, and exp(50 s) overflows float16.
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
             # Labels keep their dtype, which says how far rounding may have moved them.
             relevance = relevance.detach() if relevance is not None and self.needs_relevance else None
-            both = self.both_directions(scores, relevance, self._with_diagonal(scores, same_image))
+            own = self._with_diagonal(scores, same_image)
+            if ignore is not None and (pairs := own if own is not None else diagonal_of(scores)) is not None:
+                ignore = ignore & ~pairs
+            both = self.both_directions(scores, relevance, own, ignore)
             reduced: dict[str, Tensor] = {}
             for direction, parts in zip(("i2t", "t2i"), both, strict=True):
                 for name, losses in parts.items():
@@ -138,7 +156,7 @@ class RelevanceLoss(nn.Module):
         return reduced
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the losses of the images as queries, (B_images,) by name, and of the captions, (B_captions,).
 
@@ -151,6 +169,8 @@ class RelevanceLoss(nn.Module):
             In float32 or float64; detached, in the dtype it was given in, or None.
         same_image : (B_images, B_captions) bool or None
             With a true diagonal. Without the argument: the diagonal alone for a paired loss, else None.
+        ignore : (B_images, B_captions) bool or None
+            None of the query's own pairs; None if the loss has no negatives.
         """
         images = self.per_query(scores.contiguous(), contiguous_rows(relevance), contiguous_rows(same_image))
         return images, self.per_query(
@@ -168,13 +188,15 @@ class RelevanceLoss(nn.Module):
 
     def _with_diagonal(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
         """Mark the diagonal in `same_image`; without the argument mark it for a paired loss alone."""
-        if scores.shape[0] != scores.shape[1] or (same_image is None and not self.paired):
+        diagonal = diagonal_of(scores)
+        if diagonal is None or (same_image is None and not self.paired):
             return same_image
         # The pair of a query is its own item even if a caller's marks forget it.
-        diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         return diagonal if same_image is None else same_image | diagonal
 
-    def _check(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> None:
+    def _check(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
+    ) -> None:
         name = type(self).__name__
         if scores.ndim != 2 or 0 in scores.shape or not scores.is_floating_point():
             raise ValueError(f"{name}: scores are {describe(scores)}, not (images, captions) floats")
@@ -184,9 +206,12 @@ class RelevanceLoss(nn.Module):
             raise ValueError(f"{name} needs relevance")
         if relevance is not None and (relevance.shape != scores.shape or not relevance.is_floating_point()):
             raise ValueError(f"{name}: relevance is {describe(relevance)}, scores are {describe(scores)}")
+        if ignore is not None and not self.contrasts:
+            raise ValueError(f"{name} has no negatives to ignore")
         # Masks of 0 and 1 in another dtype would index instead of select.
-        if same_image is not None and (same_image.shape != scores.shape or same_image.dtype != torch.bool):
-            raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(scores.shape)} bool")
+        for mask, given in (("same_image", same_image), ("ignore", ignore)):
+            if given is not None and (given.shape != scores.shape or given.dtype != torch.bool):
+                raise ValueError(f"{name}: {mask} is {describe(given)}, not {tuple(scores.shape)} bool")
         if relevance is not None and self.needs_relevance:
             check_labels(f"{name}: relevance", relevance, self.label_bounds, self.label_range)
 
@@ -221,6 +246,12 @@ def check_labels(
         row, column = outside.nonzero()[0].tolist()
         value, limits = labels[row, column].item(), f"{bounds[0]:g}..{bounds[1]:g}"
         raise ValueError(f"{name} is {value:.6g} at row {row}, column {column}, not in {limits}")
+
+
+def diagonal_of(scores: Tensor) -> Tensor | None:
+    """Return a mask of the pairs, on the diagonal of square scores; None for others."""
+    square = scores.shape[0] == scores.shape[1]
+    return torch.eye(len(scores), dtype=torch.bool, device=scores.device) if square else None
 
 
 def contiguous_rows(matrix: Tensor | None) -> Tensor | None:
@@ -300,19 +331,36 @@ class CombinedLoss(nn.Module):
         self.parts = nn.ModuleDict(dict(parts))
         self.weights = {name: weights.get(name, 1.0) for name in parts}
 
-    def forward(self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None) -> Tensor:
+    @property
+    def contrasts(self) -> bool:
+        """True if a part has negatives; `ignore` is passed to such parts."""
+        return any(part.contrasts for part in self.parts.values())
+
+    def forward(
+        self,
+        scores: Tensor,
+        relevance: Tensor | None = None,
+        same_image: Tensor | None = None,
+        ignore: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss; parameters and errors as `RelevanceLoss.forward`."""
-        first, *rest = self.terms(scores, relevance, same_image).values()
+        first, *rest = self.terms(scores, relevance, same_image, ignore).values()
         return sum(rest, start=first)
 
     def terms(
-        self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
+        self,
+        scores: Tensor,
+        relevance: Tensor | None = None,
+        same_image: Tensor | None = None,
+        ignore: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the terms of all parts, `PART.TERM`, weighted so that they sum to the loss."""
         terms: dict[str, Tensor] = {}
         for name, part in self.parts.items():
             assert isinstance(part, RelevanceLoss)
-            for term, value in part.terms(scores, relevance, same_image).items():
+            # Without negatives in any part, the first one says so.
+            own = ignore if part.contrasts or not self.contrasts else None
+            for term, value in part.terms(scores, relevance, same_image, own).items():
                 terms[f"{name}.{term}"] = value * self.weights[name]
         return terms
 

@@ -53,7 +53,7 @@ class GradedSigmoidLoss(RelevanceLoss):
     Notes
     -----
     Labels must be dense: 0 for a missing entry would claim irrelevance. With `same_image` all of a query's own items
-    have the best label among them; own items of label 1 without further labels are SigLIP's targets. The best score of
+    have the best label among them. Pairs in `ignore` are left out of the sum. Own items of label 1 without further labels are SigLIP's targets. The best score of
     a pair is (log(r / (1 - r)) - b) / t, so the loss does not reach 0 for labels between 0 and 1. Scores need not be
     square.
 
@@ -70,6 +70,7 @@ class GradedSigmoidLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("learnable", "labels")
+    contrasts: ClassVar[bool] = True
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -92,19 +93,19 @@ class GradedSigmoidLoss(RelevanceLoss):
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learnable)
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the sum over each query's items."""
         logits = self.log_scale.exp() * scores + self.bias
         values = float_labels(relevance).to(scores.dtype)
         unit = (1 + values) / 2 if self.labels == "cosine" else values
-        images, captions = (
-            # From logits: the logarithm of a sigmoid that rounds to 0 would be infinite.
-            binary_cross_entropy_with_logits(logits, with_best_own_label(unit, same_image, dim), reduction="none").sum(
-                dim
-            )
+        # From logits: the logarithm of a sigmoid that rounds to 0 would be infinite.
+        entropies = (
+            binary_cross_entropy_with_logits(logits, with_best_own_label(unit, same_image, dim), reduction="none")
             for dim in (1, 0)
         )
+        kept = (each if ignore is None else each.masked_fill(ignore, 0) for each in entropies)
+        images, captions = (each.sum(dim) for each, dim in zip(kept, (1, 0), strict=True))
         return {"graded_sigmoid": images}, {"graded_sigmoid": captions}
 
     def extra_repr(self) -> str:

@@ -18,7 +18,7 @@ from relabel_train.losses.base import (
     label_tolerance,
 )
 from relabel_train.losses.pairwise_hinge import hinge_between
-from relabel_train.losses.triplet import hardest_hinges, sum_of_hinges
+from relabel_train.losses.triplet import hardest_hinges, no_negatives, sum_of_hinges
 
 Contrast = Literal["hard", "sum"]
 Sets = Literal["levels", "cumulative"]
@@ -56,7 +56,7 @@ class LadderLoss(RelevanceLoss):
     Notes
     -----
     Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
-    level. Per level, time is O(B^2) for "hard" and O(B^2 log B) for "sum", by sorting.
+    level. `ignore` is read at level 1 only: the levels above have labels of their own. Per level, time is O(B^2) for "hard" and O(B^2 log B) for "sum", by sorting.
 
     Examples
     --------
@@ -66,6 +66,7 @@ class LadderLoss(RelevanceLoss):
     {'level1_i2t': 0.0, 'level2_i2t': 0.13, 'level1_t2i': 0.0, 'level2_t2i': 0.08}
     """
 
+    contrasts: ClassVar[bool] = True
     shown: ClassVar[tuple[str, ...]] = ("thresholds", "margins", "weights", "contrast", "sets", "fillers")
 
     def __init__(
@@ -104,7 +105,7 @@ class LadderLoss(RelevanceLoss):
         self.needs_relevance = levels > 1
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the weighted loss of each query at each level."""
         assert same_image is not None  # a paired loss always has the diagonal
@@ -113,7 +114,7 @@ class LadderLoss(RelevanceLoss):
             if level == 1:
                 # Level 1 contrasts the query's pair with everything else, so it reads no labels.
                 first = hardest_hinges if self.contrast == "hard" else sum_of_hinges
-                losses = first(scores, same_image, margin)
+                losses = first(scores, no_negatives(same_image, ignore), margin)
             else:
                 losses = self._level_loss(scores, *self.level_sets(relevance, same_image, level), margin)
             for parts, of_queries in zip(both, losses, strict=True):

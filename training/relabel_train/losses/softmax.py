@@ -63,7 +63,7 @@ class SoftTargetLoss(RelevanceLoss):
         self.tau, self.tau_target = tau, tau_target
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the divergence of each query."""
         scaled, values = scores / self.tau, float_labels(relevance).to(scores.dtype)
@@ -98,7 +98,8 @@ class MultiPositiveInfoNCE(RelevanceLoss):
 
     Notes
     -----
-    Positives are the diagonal, `same_image`, and the items that `positive` adds. Scores need not be square if
+    Positives are the diagonal, `same_image`, and the items that `positive` adds. `ignore` takes other items out of the
+    softmax. Scores need not be square if
     `same_image` is given. A query without a positive has loss 0.
 
     Examples
@@ -112,6 +113,7 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
+    contrasts: ClassVar[bool] = True
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -129,11 +131,13 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         self.needs_relevance = positive is not None
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the cross-entropy of each query."""
-        positives = self.positives(scores, relevance, same_image)
-        logits = scores / self.tau
+        positives, logits = self.positives(scores, relevance, same_image), scores / self.tau
+        if ignore is not None:
+            # Positives stay in the list. Not -inf: a list of ignored items alone would have a NaN gradient.
+            logits = logits.masked_fill(ignore if positives is None else ignore & ~positives, -1e30)
         images, captions = (cross_entropy_along(logits, positives, dim) for dim in (1, 0))
         return {"infonce": images}, {"infonce": captions}
 

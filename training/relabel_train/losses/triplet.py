@@ -69,6 +69,7 @@ class TripletLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
+    contrasts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -91,14 +92,14 @@ class TripletLoss(RelevanceLoss):
         self.needs_relevance = below is not None
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
         assert same_image is not None  # a paired loss always has the diagonal
-        excluded = same_image
+        excluded = no_negatives(same_image, ignore)
         if self.below is not None:
             # Exact duplicates have label 1 without being of the image: no negatives either.
-            excluded = same_image | (float_labels(relevance) >= self.below - label_tolerance(relevance))
+            excluded = excluded | (float_labels(relevance) >= self.below - label_tolerance(relevance))
         if self.negatives == "sum":
             images, captions = sum_of_hinges(scores, excluded, self.margin)
         elif self.negatives == "hardest":
@@ -109,6 +110,11 @@ class TripletLoss(RelevanceLoss):
             least = self.margin - scores.diagonal()
             images, captions = ((least + kept.logsumexp(dim) / self.gamma).clamp(min=0) for dim in (1, 0))
         return {"triplet": images}, {"triplet": captions}
+
+
+def no_negatives(same_image: Tensor, ignore: Tensor | None) -> Tensor:
+    """Mark the items that are no negatives of a query: its own, and ignored ones."""
+    return same_image if ignore is None else same_image | ignore
 
 
 def sum_of_hinges(scores: Tensor, excluded: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -188,6 +194,7 @@ class SAMLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "sampling", "margin_of", "clamp", "form")
+    contrasts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -213,13 +220,16 @@ class SAMLoss(RelevanceLoss):
         self.generator = generator
 
     def both_directions(
-        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
         assert same_image is not None  # a paired loss always has the diagonal
         if self.form == "released":
+            if ignore is not None:
+                raise ValueError("SAMLoss: form='released' reads no masks, neither same_image nor ignore")
             return self.released(scores, float_labels(relevance).to(scores.dtype))
-        negatives, margins = self.sample_negatives(scores, float_labels(relevance).to(scores.dtype), same_image)
+        excluded = no_negatives(same_image, ignore)
+        negatives, margins = self.sample_negatives(scores, float_labels(relevance).to(scores.dtype), excluded)
         # A margin of -inf closes the hinge of a query without a negative.
         images, captions = (margins + (scores.take(negatives) - scores.diagonal())).clamp(min=0)
         return {"sam": images}, {"sam": captions}
@@ -244,8 +254,8 @@ class SAMLoss(RelevanceLoss):
         return {"sam": images}, {"sam": captions}
 
     @torch.no_grad()
-    def sample_negatives(self, scores: Tensor, relevance: Tensor, same_image: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample one negative of each image and of each caption, given `same_image` with a true diagonal.
+    def sample_negatives(self, scores: Tensor, relevance: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
+        """Sample one negative of each image and of each caption that is not excluded; the diagonal is.
 
         Returns
         -------
@@ -257,7 +267,7 @@ class SAMLoss(RelevanceLoss):
         queries = torch.arange(len(scores), device=scores.device)
         # Offsets into the flattened matrix: row i starts at i B, column j adds j.
         first = queries * len(scores)
-        by_image, by_caption = self.sampling_keys(scores, same_image)
+        by_image, by_caption = self.sampling_keys(scores, excluded)
         columns, have_columns = self.pick_largest(by_image, relevance, 1)
         rows, have_rows = self.pick_largest(by_caption, relevance.T if self.margin_of == "image" else relevance, 0)
         pairs = torch.stack([first + columns, queries + rows * len(scores)])
@@ -269,18 +279,18 @@ class SAMLoss(RelevanceLoss):
         return pairs, margins.masked_fill(~torch.stack([have_columns, have_rows]), -torch.inf)
 
     @torch.no_grad()
-    def sampling_keys(self, scores: Tensor, same_image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys, the largest of which each image, and each caption, picks: (B, B) each, -inf for own items."""
+    def sampling_keys(self, scores: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys, the largest of which each image, and each caption, picks: (B, B) each, -inf where excluded."""
         if self.sampling == "random":
             # Independent draws per direction; the largest of uniform numbers is a uniform choice.
             # On the generator's device, since a generator of another device than its result is an error.
             device = scores.device if self.generator is None else self.generator.device
             chances = (torch.rand(scores.shape, generator=self.generator, device=device) for _ in range(2))
             images, captions = (
-                chance.to(scores.device, non_blocking=True).masked_fill_(same_image, -torch.inf) for chance in chances
+                chance.to(scores.device, non_blocking=True).masked_fill_(excluded, -torch.inf) for chance in chances
             )
             return images, captions
-        keys = (scores if self.sampling == "hard" else -scores).masked_fill(same_image, -torch.inf)
+        keys = (scores if self.sampling == "hard" else -scores).masked_fill(excluded, -torch.inf)
         return keys, keys
 
     def pick_largest(self, keys: Tensor, relevance: Tensor, dim: int) -> tuple[Tensor, Tensor]:
