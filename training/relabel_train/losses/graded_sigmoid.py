@@ -53,9 +53,9 @@ class GradedSigmoidLoss(RelevanceLoss):
     Notes
     -----
     Labels must be dense: 0 for a missing entry would claim irrelevance. With `same_image` all of a query's own items
-    have the best label among them. Pairs in `ignore` are left out of the sum. Own items of label 1 without further labels are SigLIP's targets. The best score of
-    a pair is (log(r / (1 - r)) - b) / t, so the loss does not reach 0 for labels between 0 and 1. Scores need not be
-    square.
+    have the best label among them. Pairs in `ignore` are left out of the sum. Own items of label 1 without further
+    labels are SigLIP's targets. The best score of a pair is (log(r / (1 - r)) - b) / t, so the loss does not reach
+    0 for labels between 0 and 1. Scores need not be square.
 
     Examples
     --------

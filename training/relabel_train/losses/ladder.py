@@ -56,7 +56,8 @@ class LadderLoss(RelevanceLoss):
     Notes
     -----
     Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
-    level. `ignore` is read at level 1 only: the levels above have labels of their own. Per level, time is O(B^2) for "hard" and O(B^2 log B) for "sum", by sorting.
+    level. `ignore` is read at level 1 only: the levels above have labels of their own. Per level, time is O(B^2)
+    for "hard" and O(B^2 log B) for "sum", by sorting.
 
     Examples
     --------
