@@ -47,7 +47,8 @@ _SHARES = (0.1, 0.5, 0.9)  # of all neighbours: those that reach each threshold 
 MAX_BYTES = 100 << 30
 """Size of the largest export; a larger plan is a mistake in its number of epochs, and fills a disk."""
 DEPTH = 100
-"""Default number of nearest captions per item of graded batches and of batches of images."""
+"""Nearest captions of an item that graded batches and batches of images consider, or all if there are fewer."""
+_SPARE = 15  # nearest captions beyond those that are drawn: some are of the anchor's own image
 
 
 def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
@@ -111,19 +112,18 @@ class BatchesWork:
         try:
             if params.sampler == "random":
                 return RandomBatchSampler(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
-            # An explicit depth is required; the default one may be cut to the width of the table.
-            usual, least = (DEPTH, 1) if params.sampler == "graded" else ((params.nearest or params.k) + 15, params.k)
-            table = self.neighbours(params.depth or (DEPTH if self.of_images else usual), params.depth or least)
+            graded = params.sampler == "graded"
+            depth = DEPTH if graded or self.of_images else (params.nearest or params.k) + _SPARE
+            table = self.neighbours(depth, 1 if graded else params.k)
             # The label is opened once a batch is drawn.
             near = (
                 ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
             )
             given["depth"] = table.width
-            if params.sampler == "neighbour":
-                own = {name: getattr(params, name) for name in ("k", "nearest", "anchors")}
-                return NeighbourBatchSampler(captions, near, size, **given, **own)
-            drawn = partial(quantile_levels, captions, near, _SHARES, depth=table.width, seed=params.seed)
-            return GradedBatchSampler(captions, near, size, **given, levels=params.levels or drawn())
+            if not graded:
+                return NeighbourBatchSampler(captions, near, size, **given, k=params.k, nearest=params.nearest)
+            levels = quantile_levels(captions, near, _SHARES, depth=table.width, seed=params.seed)
+            return GradedBatchSampler(captions, near, size, **given, levels=levels)
         except ValueError as error:
             raise UsageError(str(error), where="export.batches") from error
 

@@ -17,7 +17,6 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
-from relabel.sources.cosine import STORED
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work, part_ranges
 
@@ -53,7 +52,7 @@ class ScanExport(Export[ExportScanParams]):
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
         """Raise if a block is too large or takes a score of every pair."""
         todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
-        size = np.dtype(STORED[self.params.dtype]).itemsize * images * lines
+        size = 4 * images * lines
         if size > MAX_BYTES:
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
             raise UsageError(message, todo=todo)
@@ -79,7 +78,7 @@ class ScanExport(Export[ExportScanParams]):
             if self.params.block:
                 shape = len(images), len(lines)
                 pieces = _block_pieces(inputs, images, lines)
-                write_pieces(work, f"{name}_relevance", STORED[self.params.dtype], shape, pieces)
+                write_pieces(work, f"{name}_relevance", "<f4", shape, pieces)
             files[name] = {"images": len(images), "lines": len(lines)}
         work.metadata["files"] = files
 
