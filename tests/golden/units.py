@@ -55,7 +55,7 @@ def session(root: Path, size: str) -> Folder:
         if size == "medium":
             folder.parses = _recorded_parses()
     ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
-    params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0, "draws": 50}}
+    params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0}}
     params |= {"neighbours": {"k": 20}}
     folder.write(captions, params)
     random = np.random.default_rng(3)
@@ -299,9 +299,9 @@ def full_project(root: Path) -> Folder:
     labels = {name: LABELS[name] for name in FULL[:3]}
     with suppress(Skip):
         labels["glove"] = {"source": "cbow", "vectors": str(today.mirror(GLOVE))}
-        labels["fuse"] = {"source": "fuse", "model": "fuse", "gate": "glove", "gate_top": 100}
+        labels["fuse"] = {"source": "fuse", "model": "fuse", "gate": "glove"}
     tune = {"fuse": {"parts": ["glove", "cider"], "free_parts": ["glove", "cider"]}}
-    folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}, "tune": tune})
+    folder.write([], {"sources": labels, "judge": {"resamples": 0}, "tune": tune})
     folder.done("fetch", "coco-captions")
     folder.corpus  # noqa: B018
     return folder

@@ -85,7 +85,7 @@ def test_a_judge_that_scored_sits_alone_is_judged_on_it(session: Session, tmp_pa
     sources = {**session.config.sources, "scored": ScoresParams(file=str(tmp_path / "scored.parquet"))}
 
     def judged(tasks: tuple[Task, ...]) -> EvaluationResult:
-        judge = session.config.judge.model_copy(update={"split": "val", "resamples": 0, "draws": 0, "tasks": tasks})
+        judge = session.config.judge.model_copy(update={"split": "val", "resamples": 0, "tasks": tasks})
         config = session.config.model_copy(update={"sources": sources, "judge": judge})
         runtime = replace(session.runtime, rebuild=True)
         return correlate(replace(session, config=config, runtime=runtime), ["scored"], ["cxc"])
