@@ -16,10 +16,10 @@ from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
-WORD2VEC = "splits tokenizer width epochs min_count seed"
-BERT_STS = "base revision epochs batch_size learning_rate seed"
+WORD2VEC = "tokenizer width epochs min_count seed"
+BERT_STS = "base epochs learning_rate seed"
 FUSE = "parts free_parts altered_pairs seed"
-SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
+SBERT = "base folds epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
 

@@ -177,7 +177,7 @@ class BatchesWork:
         return batches
 
     def describe(self, cost: Cost | None = None) -> str:
-        """Return the size of the batches and their typical time on 2 cores; raise if a label refuses so many pairs."""
+        """Return the size of the batches and their typical time on 2 cores."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
         references, _ = self._reference_sets(rows := first[first >= 0])
         # Every caption of an image is scored.

@@ -57,12 +57,11 @@ def write_shards(folder: str, keys: str) -> None:
 def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return ten captions of five images in three splits, two files of word vectors, and encodings without files.
 
-    Stand-ins with fixed names replace the tagger and the sentence encoder.
+    A stand-in with a fixed name replaces the sentence encoder.
     """
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("relabel.sources.cbow.tagger_version", lambda: "tagger 1")
         for source in ("sbert.Sbert", "bert_sts.BertSts"):
             patch.setattr(f"relabel.sources.{source}._files", lambda self, runtime: Model(self.params.model))
         for module in ("models.files", "bert_sts.tune", "sbert.tune"):
@@ -297,8 +296,6 @@ def test_a_parameter_changes_the_fingerprint_or_is_listed(place: str, field: str
     if place.startswith("sources.") and field == "pooling":
         return
     situations = [(place, *one) for one in makers(place)]
-    if place == "sources.cbow":
-        situations += [("sources.ladder", *one) for one in makers("sources.ladder")]
     moved = False
     for at, config, make in situations:
         values = VALUES.get((place, field)) or other_values(kind, value_of(config, at, field))

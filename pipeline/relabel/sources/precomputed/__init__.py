@@ -28,7 +28,6 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     STORED,
-    StoredType,
     VectorRelevance,
     VectorSource,
     make_vector_spec,
@@ -65,7 +64,6 @@ class PrecomputedParams(SourceParams):
     )
     images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
     image_ids: str | None = Field(None, description="Their ids, as caption_ids.")
-    stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
     def files(self) -> dict[str, tuple[Path, Path | None]]:
         """Return the files of vectors that are set, by side, each with the file of its ids."""
@@ -112,9 +110,8 @@ class Precomputed(VectorSource[PrecomputedParams]):
         if not (files := self.params.files()):
             message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
             raise UsageError(message, where="source vectors", todo=todo)
-        params = self.params.model_dump(include={"source", "stored"})
         digests = {side: vector_file_digests(*paths) for side, paths in files.items()}
-        return params | {"captions": None, "images": None} | digests
+        return {"source": self.spec.name, "captions": None, "images": None} | digests
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
@@ -138,13 +135,13 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
         def image_table() -> pa.Table:
             vectors = _unit_vectors(read("images"), np.array(numbers), corpus.image_ids)
-            return make_vector_table(numbers, vectors, p.stored)
+            return make_vector_table(numbers, vectors)
 
         def make_shard(part: range) -> pa.Table:
             side, ids, at = "captions", corpus.caption_ids, np.arange(part.start, part.stop, dtype=np.int32)
             if side not in files:
                 side, ids, at = "images", corpus.image_ids, corpus.image[part.start : part.stop]
-            return make_vector_table(part, _unit_vectors(read(side), at, ids), p.stored)
+            return make_vector_table(part, _unit_vectors(read(side), at, ids))
 
         # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
         for side, ids, kind in sides():
@@ -156,7 +153,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
             task = table_task(IMAGES, image_table, len(numbers), plain=True)
             yield Step("given vectors of images", "images", [task])
         yield shards.step("given vectors", make_shard, plain=True)
-        work.metadata |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored}
+        work.metadata |= {"width": sides()[0][0].width, "unit_length": True}
         work.metadata["given"] = {
             kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()
         }

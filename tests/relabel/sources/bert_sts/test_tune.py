@@ -25,7 +25,7 @@ from relabel.store.artefact import build
 from relabel.store.manifest import open_artefact
 
 WORDS = ("dog", "man", "bus", "cats", "street")
-PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2}
+PARAMS: dict[str, Any] = {"epochs": 2, "learning_rate": 1e-2}
 
 
 @pytest.fixture(scope="module")
