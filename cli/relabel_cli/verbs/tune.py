@@ -18,7 +18,7 @@ from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 TRAIN = (*READ, "device", "threads", "rebuild")
 WORD2VEC = "tokenizer width epochs min_count seed"
 BERT_STS = "base epochs learning_rate seed"
-FUSE = "parts free_parts altered_pairs seed"
+FUSE = "parts free_parts altered_pairs"
 SBERT = "base folds epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
