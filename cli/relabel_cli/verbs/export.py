@@ -15,8 +15,6 @@ from relabel.neighbours.spec import Split
 from relabel.stages import Job
 from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
-BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours"
-WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
 SplitOption = Annotated[
@@ -67,14 +65,14 @@ def format_verb(kind: str) -> Any:
 
     model = format_params(kind)
     call.__doc__ = EXPORTS[kind][2]
-    return verb(call, WRITE, model, " ".join(model.model_fields), f"export.{kind}")
+    return verb(call, WRITE, model, f"export.{kind}")
 
 
 app = group(
     "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
-    lookup=verb(lookup, WRITE, ExportLookupParams, "dtype", "export.lookup"),
+    lookup=verb(lookup, WRITE, ExportLookupParams, "export.lookup"),
     neighbours=verb(neighbours, (*READ, *AGAIN)),
-    batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, BATCHES, "export.batches"),
-    wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
+    batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, "export.batches"),
+    wds=verb(wds, TASKS, ExportWdsParams, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from relabel.core.parameters import Parameters, Seed
+from relabel.core.parameters import SET_ONLY, Parameters, Seed
 from relabel.core.types import Queries
 from relabel.datasets.cxc import Task
 
@@ -64,18 +64,24 @@ class ExportBatchesParams(Parameters):
     epochs: Number = Field(1, description="Epochs to precompute.")
     seed: Seed = Field(0, description="Seed of the sampler.")
     batches_per_epoch: Count | None = Field(None, description="Largest number per epoch; the first ones are kept.")
-    drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
+    drop_last: bool = Field(
+        True, description="Leave out the last batch of an epoch if it is short.", json_schema_extra=SET_ONLY
+    )
     sampler: SamplerName = Field(
         "random",
         description="random: every item once per epoch; neighbour: an anchor, its nearest items and random ones; "
         "graded: every item once per epoch, together with items of every level.",
     )
-    one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
+    one_caption_an_image: bool = Field(
+        False, description="random: every image once per epoch, with one caption.", json_schema_extra=SET_ONLY
+    )
     neighbours: str | None = Field(
         None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
-    nearest: Number | None = Field(None, description="neighbour: draw the k from this many nearest; by default k.")
+    nearest: Number | None = Field(
+        None, description="neighbour: draw the k from this many nearest; by default k.", json_schema_extra=SET_ONLY
+    )
 
     @property
     def size(self) -> int:
