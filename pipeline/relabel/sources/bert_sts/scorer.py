@@ -46,8 +46,7 @@ class PairScorer:
         self.dtype = product_type(params.dtype, self.device)
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
-        # Older versions of sentence-transformers read texts alone, and have no such property.
-        if self._images and "image" not in getattr(self._model, "modalities", ()):
+        if self._images and "image" not in self._model.modalities:
             todo = "Name a model of images and texts, or leave `images` out."
             raise UsageError("this cross-encoder reads no images", where=str(folder), todo=todo)
         self.limit: int | None = None

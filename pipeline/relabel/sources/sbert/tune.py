@@ -180,8 +180,7 @@ class UpperLayers:
             with suppress(ValueError):  # a model with a single attention implementation
                 # In bfloat16, torch's fused attention runs backward 8 times slower on a CPU.
                 self._inner.set_attn_implementation("eager")
-            # Newer releases deprecate the method.
-            tokens = self.model.tokenize([default_prompt(self.model) + text for text in texts])
+            tokens = self.model.preprocess([default_prompt(self.model) + text for text in texts])
         self._features = {name: tokens[name] for name in ("input_ids", "attention_mask")}
         self._lengths = tokens["attention_mask"].sum(dim=1).numpy()
         # Threads that never wait for each other inside an operator; the result is the same for any number of them.
