@@ -51,9 +51,9 @@ DEPTH = 100
 _SPARE = 15  # nearest captions beyond those that are drawn: some are of the anchor's own image
 
 
-def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
-    """Return the batches of shards of 64 MiB or of `_PAIRS` pairs, or of larger ones to stay below 256."""
-    most = _PAIRS // batch_size**2 if pairwise else _SHARD // (4 * batch_size**2)
+def batches_per_shard(batch_size: int, batches: int, pairwise: bool, shard_bytes: int = _SHARD) -> int:
+    """Return the batches of shards of `shard_bytes` or of `_PAIRS` pairs, or of larger ones to stay below 256."""
+    most = _PAIRS // batch_size**2 if pairwise else shard_bytes // (4 * batch_size**2)
     return max(1, most, -(-batches // _SHARDS))
 
 
@@ -67,6 +67,7 @@ class BatchesWork:
     `failed`: (F,) int32; rows that the source could not encode.
     `neighbours`: takes `most` and `least` (see `read_neighbours`) and opens the neighbours, if the sampler needs them.
     `open_relevance`: opens the label; called once per worker, when first needed.
+    `most_bytes`: largest size of all blocks. `shard_bytes`: that of a shard.
     """
 
     corpus: Corpus
@@ -82,6 +83,8 @@ class BatchesWork:
     fingerprint: str
     open_relevance: Callable[[], Relevance]
     progress: Progress
+    most_bytes: int = MAX_BYTES
+    shard_bytes: int = _SHARD
 
     @cached_property
     def relevance(self) -> Relevance:
@@ -129,7 +132,7 @@ class BatchesWork:
 
     @cached_property
     def about(self) -> BatchesDescription:
-        """Content of `batches.json`; raises if the blocks would be larger than `MAX_BYTES`."""
+        """Content of `batches.json`; raises if the blocks would be larger than `most_bytes`."""
         sampler, params, size = self.sampler, self.params, self.params.size
         images, spec = self.corpus.images_of(self.rows), self.source.spec
         # A sampler draws the same number of batches in every epoch.
@@ -139,11 +142,11 @@ class BatchesWork:
             todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
             raise UsageError(message, where="export.batches", todo=todo)
         total = count * params.epochs
-        if block_bytes(total, size) > MAX_BYTES:
+        if block_bytes(total, size) > self.most_bytes:
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
             todo = "Use fewer --epochs or --batches-per-epoch, or a lookup, which is smaller."
             raise UsageError(message, where="export.batches", todo=todo)
-        each = batches_per_shard(size, total, self.source.is_pairwise())
+        each = batches_per_shard(size, total, self.source.is_pairwise(), self.shard_bytes)
         return BatchesDescription(
             label=self.label,
             source=spec.name,

@@ -20,6 +20,7 @@ from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
+from relabel.export.scan import ScanExport
 from relabel.stages import Session
 from relabel_train.lookup import Lookup, open_lookup
 
@@ -93,12 +94,12 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(session: Session, 
 
 
 def test_a_large_test_split_is_named_testall(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.export.scan._SMALL_TEST", 9)
+    monkeypatch.setattr(ScanExport, "small_test", 9)
     assert "testall_caps.txt" in exported(session, "scan", split="test", captions_per_image=4)[1].files
 
 
 def test_a_block_that_is_too_large_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relabel.export.scan.MAX_BYTES", 1024)
+    monkeypatch.setattr(ScanExport, "most_bytes", 1024)
     with pytest.raises(UsageError, match=r"block of test .* --no-block"):
         exported(session, "scan", split="test", captions_per_image=0)
 

@@ -61,7 +61,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     manifest, built = tune(base, tmp_path / "whole")
     assert "".join(capfd.readouterr()) == ""
     assert built
-    assert manifest.metadata["steps"] == 12
+    assert manifest.metadata["steps"] == 4
     assert manifest == open_artefact(tmp_path / "whole", "cross_encoder")
     assert tune(base, tmp_path / "whole") == (manifest, False)
 
