@@ -10,7 +10,7 @@ import typer
 from relabel import stages
 from relabel.core.types import Queries
 from relabel.export import EXPORTS
-from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
+from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportParams, ExportWdsParams, block_of
 from relabel.neighbours.spec import Split
 from relabel.stages import Job
 from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
@@ -63,9 +63,9 @@ def format_verb(kind: str) -> Any:
     def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
         write(common, label, split, lambda session, *rest: stages.export(session, kind, *rest))
 
-    model = format_params(kind)
+    block = block_of(kind)
     call.__doc__ = EXPORTS[kind][2]
-    return verb(call, WRITE, model, f"export.{kind}")
+    return verb(call, WRITE, type(getattr(ExportParams(), block)), f"export.{block}")
 
 
 app = group(

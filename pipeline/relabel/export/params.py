@@ -182,8 +182,7 @@ class ExportParams(Parameters):
     hf: ExportHfParams = ExportHfParams()
     pairs: ExportSamplesParams = ExportSamplesParams()
     tuples: ExportTuplesParams = ExportTuplesParams()
-    flagembedding: ExportGroupsParams = ExportGroupsParams()
-    tevatron: ExportGroupsParams = ExportGroupsParams()
+    distillation: ExportGroupsParams = Field(ExportGroupsParams(), description="Of flagembedding and tevatron.")
     trec: ExportTrecParams = ExportTrecParams()
     safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
     faiss: ExportFaissParams = ExportFaissParams()
@@ -191,7 +190,6 @@ class ExportParams(Parameters):
     candidates: ExportCandidatesParams = ExportCandidatesParams()
 
 
-def format_params(kind: str) -> type[Parameters]:
-    """Return the model of the parameters of one of `relabel.export.EXPORTS`."""
-    params: Parameters = getattr(ExportParams(), kind)
-    return type(params)
+def block_of(kind: str) -> str:
+    """Return the name of the block of one of `relabel.export.EXPORTS`; formats of one kind of training share it."""
+    return "distillation" if kind in ("flagembedding", "tevatron") else kind

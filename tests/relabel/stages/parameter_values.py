@@ -22,7 +22,7 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 # Changed values of texts, of which each parameter accepts some.
 STRINGS = ("other", "none", "id", ";", "cbow", "cider", "Flat", "HNSW8", "3G", "1GiB", "8GiB", "others.txt", "fuse2")
-STRINGS += ("other_shards", "given2.npy", "given2.ids.txt", "images2.npy", "images2.ids.txt", "given2.csv", "{id}.jpg")
+STRINGS += ("other_shards", "given2.npy", "images2.npy", "given2.csv", "{id}.jpg")
 # Changed values where the type does not tell one.
 VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "expected"): [{"all": {"captions": 10}}],

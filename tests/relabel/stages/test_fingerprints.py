@@ -190,6 +190,7 @@ def other_values(kind: Any, value: Any) -> Iterator[Any]:
 
 
 Make = Callable[[Session], Spec]
+DISTILLED = ("flagembedding", "tevatron")
 # Parameters to the artefact that they belong to, where one situation suffices.
 MADE: dict[str, Make] = {
     "tune.word2vec": lambda p: stages.tune_word2vec(p).spec,
@@ -238,6 +239,8 @@ def makers(place: str) -> list[tuple[Config, Make]]:
         fake(stages.export_lookup(session(config), "near", "train"))
         layouts = (config, *each("shards", "shards"))
         return [(one, lambda p: stages.export_wds(p, "near", "train").spec) for one in layouts]
+    if place == "export.distillation":
+        return [(config, lambda p, kind=kind: stages.export(p, kind, "near", "train").spec) for kind in DISTILLED]
     if (kind := place.removeprefix("export.")) in EXPORTS:
         split = "val" if kind == "candidates" else "train"  # people have judged val
         within = with_value(config, "neighbours", "candidates", split)
@@ -264,7 +267,7 @@ def fields(place: str, model: type[BaseModel]) -> Iterator[tuple[str, str, Any]]
 FIELDS = [*fields("", Config)]
 FIELDS += [one for name in SOURCES for one in fields(f"sources.{name}", source_class(name).spec.params)]
 
-MOST = 138
+MOST = 133
 """Number of parameters, which may only fall. A value that no user sets is a constant."""
 
 

@@ -52,27 +52,23 @@ _SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those o
 class PrecomputedParams(SourceParams):
     """Parameters of vectors."""
 
-    paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "caption_ids", "images", "image_ids")}
+    paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "images")}
     source: Literal["precomputed"] = "precomputed"
     pooling: Pooling = Field(
         "max",
         description="set, the default with `images`, takes the vector of the image; others pool over its captions.",
     )
-    captions: str | None = Field(None, description="Vectors of captions: .npy, .parquet (id, vector) or .safetensors.")
-    caption_ids: str | None = Field(
-        None, description="Their ids: .txt, .json or .npy; null for NAME.ids.txt (.json, .npy) beside NAME.npy."
+    captions: str | None = Field(
+        None,
+        description="Vectors of captions: .parquet (id, vector), or .npy or .safetensors with their ids beside it in "
+        "NAME.ids.txt (.json, .npy).",
     )
     images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
-    image_ids: str | None = Field(None, description="Their ids, as caption_ids.")
 
-    def files(self) -> dict[str, tuple[Path, Path | None]]:
-        """Return the files of vectors that are set, by side, each with the file of its ids."""
-        sides = {"captions": (self.captions, self.caption_ids), "images": (self.images, self.image_ids)}
-        return {
-            side: (Path(file).expanduser(), None if ids is None else Path(ids).expanduser())
-            for side, (file, ids) in sides.items()
-            if file is not None
-        }
+    def files(self) -> dict[str, Path]:
+        """Return the files of vectors that are set, by side."""
+        sides = {"captions": self.captions, "images": self.images}
+        return {side: Path(file).expanduser() for side, file in sides.items() if file is not None}
 
     @model_validator(mode="before")
     @classmethod
@@ -110,7 +106,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
         if not (files := self.params.files()):
             message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
             raise UsageError(message, where="source vectors", todo=todo)
-        digests = {side: vector_file_digests(*paths) for side, paths in files.items()}
+        digests = {side: vector_file_digests(path) for side, path in files.items()}
         return {"source": self.spec.name, "captions": None, "images": None} | digests
 
     @override
@@ -125,7 +121,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
         @cache
         def read(side: str) -> ExternalVectors:
-            return read_vector_file(*files[side])
+            return read_vector_file(files[side])
 
         def sides() -> list[tuple[ExternalVectors, list[str], str]]:
             """Each file of vectors, with the ids it must hold and their name in messages."""
