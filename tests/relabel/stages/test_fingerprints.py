@@ -65,7 +65,7 @@ def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for source in ("sbert.Sbert", "bert_sts.BertSts"):
             patch.setattr(f"relabel.sources.{source}._files", lambda self, runtime: Model(self.params.model))
         for module in ("models.files", "bert_sts.tune", "sbert.tune"):
-            patch.setattr(f"relabel.sources.{module}.find_model", lambda name, *_: Model(name))
+            patch.setattr(f"relabel.sources.{module}.find_model", lambda name, *_, **__: Model(name))
         files = {"stsb": Path("words.txt"), "sick": Path("others.jsonl")}
         patch.setattr("relabel.sources.sbert.tune_data.find_sentence_pairs", lambda name, _: files[name])
         three = dict.fromkeys(("train", "dev", "test"), Path("words.txt"))
