@@ -5,12 +5,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
+# Versions that CI has tested together; `make CONSTRAINTS=` takes the newest ones, as `pip install relabel-itr` does.
+CONSTRAINTS := constraints.txt
+PIP    := $(BIN)/pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
 # Modules are compiled when first imported, and kept, also where this is set, as in many containers: pip would compile
 # all of torch, for longer than it takes to download it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check docs gpu dvc clean
+.PHONY: demo test check docs gpu dvc constraints clean
 
 demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
 	@$(BIN)/relabel run
@@ -35,13 +38,18 @@ dvc: $(DEV)  ## labels of all methods, searched, served and judged, through DVC'
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(DEMO): pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/pip install --quiet --no-compile --editable '.[pipeline,cpu,offline,java,tune]'
+$(DEMO): pyproject.toml Makefile $(CONSTRAINTS) | $(BIN)/python
+	$(PIP) --editable '.[pipeline,cpu,offline,java,tune]'
 	@touch $@
 
-$(DEV): pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/pip install --quiet --no-compile --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
+$(DEV): pyproject.toml Makefile $(CONSTRAINTS) | $(BIN)/python
+	$(PIP) --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
 	@touch $(DEMO) $@
+
+constraints:  ## write the newest versions into constraints.txt, from a new environment; torch differs by platform
+	rm -rf $(VENV)
+	$(MAKE) CONSTRAINTS= $(DEV)
+	$(BIN)/pip freeze --exclude-editable | grep -viE '^(torch|torchvision|triton|nvidia-.*|cuda-.*)==' > constraints.txt
 
 clean:  ## everything but fetched data
 	rm -rf $(VENV) labels

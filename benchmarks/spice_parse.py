@@ -26,7 +26,7 @@ from relabel.sources.spice.parser import ParseFailure, SpiceParser, class_path, 
 
 def child(path: Path) -> None:
     """Parse in a process of its own, so that its resources are known when it ends."""
-    parser = SpiceParser(lambda: worker_command(Runtime().data, "2G"), 600.0)
+    parser = SpiceParser(lambda: worker_command(Runtime().data), 600.0)
     failed = [each for each in parser.parse(json.loads(path.read_text())) if isinstance(each, ParseFailure)]
     parser.close()
     if failed:

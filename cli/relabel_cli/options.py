@@ -148,19 +148,22 @@ def verb(
     function: Callable[..., None],
     shared: Collection[str],
     model: type[BaseModel] | None = None,
-    names: str = "",
     section: str = "",
 ) -> Any:
     """Return a command.
 
     `function`: its parameter `common` receives the shared options, and with them the fields of `model` that are set, by
     dotted name: ``{"ingest.path": ...}``. All other parameters are Typer's. `shared`: fields of `SharedOptions` that
-    become options. `names`: fields of `model` that become options, separated by spaces; `--set` reaches all others.
+    become options. `model`: its fields become options, except those named as a parameter of `function`, and those that
+    `json_schema_extra` marks: ``{"option": False}`` (`SET_ONLY`), or ``{"option": VERB}`` for a single verb.
     `section`: dotted name of the section of params.yaml that has them.
     """
-    own = {} if model is None else {name: model.model_fields[name] for name in names.split()}
     common = {name: info for name, info in SharedOptions.model_fields.items() if name in shared}
-    hints = get_type_hints(function, include_extras=True)
+    hints, verbs = get_type_hints(function, include_extras=True), (True, function.__name__)
+    fields = {} if model is None else model.model_fields
+    own = {
+        name: info for name, info in fields.items() if _extra(info).get("option", True) in verbs and name not in hints
+    }
     # Keyword-only parameters may follow any default, whatever their order in `function`.
     options = [
         parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
@@ -231,8 +234,7 @@ def split_names(values: list[str] | None) -> list[str]:
 
 def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:
     """Return the option of a field, which is None by default; its help shows the field's default."""
-    extra: Any = info.json_schema_extra or {}
-    flags = extra.get("flags", [f"--{name.replace('_', '-')}"])
+    flags = _extra(info).get("flags", [f"--{name.replace('_', '-')}"])
     default = None if info.default is PydanticUndefined else info.default
     kind = _inner(info.annotation)
     help_text, metavar, callback = info.description or "", None, None
@@ -257,6 +259,11 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     option: Any = typer.Option(*flags, callback=callback, **details)
     kind = Union[kind, None]  # noqa: UP007
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    """Return what a field says about its option."""
+    return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
 
 
 def _inner(annotation: Any) -> Any:

@@ -27,9 +27,9 @@ PARAMS = """
 ingest:
   {dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl}
 tune:
-  word2vec: {splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
-  bert_sts: {base: models/tiny, epochs: 1, batch_size: 8}
-  sbert: {base: models/tiny, folds: 2, epochs: 1, layers: 1}
+  word2vec: {tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}
+  bert_sts: {base: models/tiny, epochs: 1}
+  sbert: {base: models/tiny, folds: 2, epochs: 1}
   fuse: {parts: [tuned, sbert, word2vec, cider]}
 neighbours: {k: 10}
 judge: {split: val, resamples: 5}
@@ -45,7 +45,7 @@ sources:
   spice: {source: spice}
   meteor: {source: meteor}
   bert_sts: {source: bert_sts, gate: word2vec, threshold: 0.9}
-  fuse: {source: fuse, gate: cider, gate_top: 20}
+  fuse: {source: fuse, gate: cider}
 """
 EXPERIMENTS = """
 proxy_features: {train: 8, val: 6, test: 4, vectors: 3, encoder: transformer, model: models/tiny}

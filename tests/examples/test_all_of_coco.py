@@ -67,7 +67,7 @@ def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for module in ("cxc", "cxc_figures"):
         monkeypatch.setattr(f"relabel.judge.{module}.human_scores", scores)
-    few = {"judge.resamples": 20, "judge.draws": 20}  # no figure here depends on them
+    few = {"judge.resamples": 20}  # no figure here depends on them
     # GloVe is not in a package.
     published = {key: given for key, given in PUBLISHED.items() if key[0] != "cbow" or "RELABEL_MIRROR" in os.environ}
     outcome = run(Session(load_config(None, overrides=few), Runtime()))

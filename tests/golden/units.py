@@ -55,7 +55,7 @@ def session(root: Path, size: str) -> Folder:
         if size == "medium":
             folder.parses = _recorded_parses()
     ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
-    params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0, "draws": 50}}
+    params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0}}
     params |= {"neighbours": {"k": 20}}
     folder.write(captions, params)
     random = np.random.default_rng(3)
@@ -91,7 +91,7 @@ def corpus_values(table: Any) -> Values:
     return values
 
 
-def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
+def label_values(folder: Folder, name: str, pairs: int, sampled: int, searched: bool = True) -> Values:
     """Return everything that a label answers: encoding, pairs, queries, neighbours and lookup blocks."""
     if name == "spice" and folder.split == "test":
         today.mirror(TUPLES)
@@ -109,7 +109,7 @@ def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
     for i, text in enumerate(QUERIES if opened.scores_texts else ()):
         values[f"query/{i}"] = opened.query(text, asked)
     for of in ("captions", "images"):
-        table = folder.neighbours(name, of, 20)
+        table = folder.neighbours(name, of, 20) if searched else None
         if table is not None:
             some = sample(len(table["ids"]), sampled)
             values |= {f"neighbours/{of}/{key}": array[some] for key, array in table.items()}
@@ -299,9 +299,9 @@ def full_project(root: Path) -> Folder:
     labels = {name: LABELS[name] for name in FULL[:3]}
     with suppress(Skip):
         labels["glove"] = {"source": "cbow", "vectors": str(today.mirror(GLOVE))}
-        labels["fuse"] = {"source": "fuse", "model": "fuse", "gate": "glove", "gate_top": 100}
+        labels["fuse"] = {"source": "fuse", "model": "fuse"}
     tune = {"fuse": {"parts": ["glove", "cider"], "free_parts": ["glove", "cider"]}}
-    folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}, "tune": tune})
+    folder.write([], {"sources": labels, "judge": {"resamples": 0}, "tune": tune})
     folder.done("fetch", "coco-captions")
     folder.corpus  # noqa: B018
     return folder
@@ -313,7 +313,8 @@ def full_values(folder: Folder, label: str) -> Values:
         today.mirror(GLOVE)
     if label == "fuse":
         folder.done("tune", "fuse", "--out", "fuse")
-    values = label_values(folder, label, 20_000, 100)
+    # A search of all pairs of a fuse takes minutes; the medium captions have one.
+    values = label_values(folder, label, 20_000, 100, searched=label != "fuse")
     judged_by = ("cxc",) if label == "fuse" else ("cxc", "eccv")
     return values | {f"figures/{on}": folder.figures([label], on)[label] for on in judged_by}
 

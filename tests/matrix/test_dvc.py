@@ -58,7 +58,7 @@ def dvc(folder: Path, *arguments: str, **variables: str) -> str:
 def write_graph(folder: Path, captions: list[dict[str, str]], params: dict[str, Any], **variables: str) -> None:
     """Write captions, parameters and the graph with other values of its variables."""
     params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}}
-    params["judge"] |= {"resamples": 0, "draws": 0}
+    params["judge"] |= {"resamples": 0}
     Folder(folder).write(captions, params)
     body = {**GRAPH, "vars": [{name: value} for name, value in (VARS | variables).items()]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump(body, sort_keys=False), encoding="utf-8")
@@ -82,7 +82,7 @@ def write_small_project(folder: Path) -> dict[str, str]:
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params["tune"]["word2vec"] |= {"width": 16, "epochs": 1, "min_count": 1}
     shutil.copytree(tiny_encoder(folder.parent / "encoder", layers=2), folder / "tiny")
-    params["tune"]["bert_sts"] |= {"base": "tiny", "epochs": 1, "batch_size": 256}
+    params["tune"]["bert_sts"] |= {"base": "tiny", "epochs": 1}
     params["neighbours"]["k"] = 10
     params["export"]["batches"] = {"batch_size": 32, "batches_per_epoch": 2}
     left_out = set() if (default_data() / "corenlp").exists() else {"spice"}

@@ -71,7 +71,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("sources: {mine: {source: nothing}}", "no source 'nothing'"),
         ("- a list", "expected a mapping"),
         ("a: [", "not YAML"),
-        ("export: {batches: {levels: [0.1, .nan]}}", r"export\.batches\.levels"),
+        ("export: {trec: {levels: [0.1, .nan]}}", r"export\.trec\.levels"),
         ("sources:\n  10: {source: cider}", r"params\.yaml: .*a key that is not text; quote it[^/]*line 2, column 3"),
     ],
 )

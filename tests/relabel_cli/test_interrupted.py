@@ -29,7 +29,7 @@ main()
 """
 PARAMS = """
 ingest: {dataset: mine, format: jsonl, path: captions.jsonl}
-neighbours: {k: 5, split: all, candidates: all}
+neighbours: {k: 5, candidates: all}
 sources: {cider: {source: cider, tokenizer: lower_split}}
 """
 ENCODE = ("encode", "--label", "cider", "--split", "all")

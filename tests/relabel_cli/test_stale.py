@@ -34,9 +34,9 @@ from relabel.store.artefact import Recipe, build
 
 PARAMS: dict[str, Any] = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl"},
-    "tune": {"word2vec": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1, "splits": ["val"]}},
+    "tune": {"word2vec": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1}},
     "neighbours": {"k": 8},
-    "judge": {"split": "val", "resamples": 5, "draws": 2},
+    "judge": {"split": "val", "resamples": 5},
     "export": {
         "batches": {"sampler": "neighbour", "batch_size": 10, "k": 3},
         "trec": {"queries": "images"},
@@ -47,7 +47,7 @@ PARAMS: dict[str, Any] = {
         "words": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split", "pooling": "max"},
         "cider": {"source": "cider", "tokenizer": "lower_split", "sigma": 6.0},
         "trained": {"source": "cbow", "vectors": "word2vec", "tokenizer": "lower_split"},
-        "fuse": {"source": "fuse", "model": "fuse", "gate": "words", "gate_top": 12},
+        "fuse": {"source": "fuse", "model": "fuse", "gate": "words"},
     },
 }
 PARAMS["ingest"]["namespace"] = "coco"

@@ -49,4 +49,4 @@ def correlate(
     show_outcome(common, outcome, style)
 
 
-app = verb(correlate, (*WORKERS, "skip_missing"), JudgeParams, "split resamples statistic gate", "judge")
+app = verb(correlate, (*WORKERS, "skip_missing"), JudgeParams, "judge")

@@ -7,8 +7,6 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, EvalParameters, parse
 
-NAMES = "run features captions average lookup image_labels split images graded folds eccv"
-
 
 def eval(common: SharedOptions) -> None:
     """Compute every metric of a trained model."""
@@ -29,4 +27,4 @@ def eval(common: SharedOptions) -> None:
     common.show(found.to_json(), "\n\n".join([*([found.proxy] if found.proxy else []), *tables, *found.notes]))
 
 
-app = verb(eval, SHARED, EvalParameters, NAMES)
+app = verb(eval, SHARED, EvalParameters)

@@ -10,13 +10,11 @@ import typer
 from relabel import stages
 from relabel.core.types import Queries
 from relabel.export import EXPORTS
-from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
+from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportParams, ExportWdsParams, block_of
 from relabel.neighbours.spec import Split
 from relabel.stages import Job
 from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
-BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours"
-WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
 SplitOption = Annotated[
@@ -65,16 +63,16 @@ def format_verb(kind: str) -> Any:
     def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
         write(common, label, split, lambda session, *rest: stages.export(session, kind, *rest))
 
-    model = format_params(kind)
+    block = block_of(kind)
     call.__doc__ = EXPORTS[kind][2]
-    return verb(call, WRITE, model, " ".join(model.model_fields), f"export.{kind}")
+    return verb(call, WRITE, type(getattr(ExportParams(), block)), f"export.{block}")
 
 
 app = group(
     "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
-    lookup=verb(lookup, WRITE, ExportLookupParams, "dtype", "export.lookup"),
+    lookup=verb(lookup, WRITE, ExportLookupParams, "export.lookup"),
     neighbours=verb(neighbours, (*READ, *AGAIN)),
-    batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, BATCHES, "export.batches"),
-    wds=verb(wds, TASKS, ExportWdsParams, WDS, "export.wds"),
+    batches=verb(batches, (*TASKS, "skip_missing"), ExportBatchesParams, "export.batches"),
+    wds=verb(wds, TASKS, ExportWdsParams, "export.wds"),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -8,8 +8,6 @@ from relabel.stages.training import check_labels
 from relabel_cli.options import SharedOptions, verb
 from relabel_cli.trainer import SHARED, FitParameters, parse
 
-NAMES = "features captions lookup batches image_labels out model loss epochs batch_size split scale"
-
 
 def fit(common: SharedOptions) -> None:
     """Train a retrieval model with graded labels, or resume its training."""
@@ -25,4 +23,4 @@ def fit(common: SharedOptions) -> None:
     common.show({**asdict(result), "out": str(run.out)}, f"{outcome}\nrun {run.out}: the same command resumes it")
 
 
-app = verb(fit, SHARED, FitParameters, NAMES)
+app = verb(fit, SHARED, FitParameters)

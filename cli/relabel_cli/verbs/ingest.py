@@ -8,12 +8,10 @@ from relabel.corpus.ingest import report_lines
 from relabel.corpus.params import IngestParams
 from relabel_cli.options import READ, SharedOptions, verb
 
-NAMES = "path url format namespace in_split image_id_column text_column columns image_per_row ids"
-
 
 def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
     common.run(stages.ingest(common.session()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
 
 
-app = verb(ingest, (*READ, "memory", "rebuild"), IngestParams, NAMES, "ingest")
+app = verb(ingest, (*READ, "memory", "rebuild"), IngestParams, "ingest")

@@ -31,4 +31,4 @@ def neighbours_text(metadata: Mapping[str, Any]) -> str:
     return f"{found}; {about or 'exact'}"
 
 
-app = verb(neighbours, (*TASKS, "skip_missing"), NeighboursParams, "k queries candidates split index", "neighbours")
+app = verb(neighbours, (*TASKS, "skip_missing"), NeighboursParams, "neighbours")

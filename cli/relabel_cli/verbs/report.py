@@ -28,4 +28,4 @@ def report(
     report_outcome(result)
 
 
-app = verb(report, (*WORKERS, "skip_missing"), JudgeParams, "resamples gate", "judge")
+app = verb(report, (*WORKERS, "skip_missing"), JudgeParams, "judge")

@@ -101,4 +101,4 @@ def plan_text(steps: Sequence[PlannedStep]) -> str:
     return "\n".join(notes).lstrip("\n")
 
 
-app = verb(run, WORKERS, JudgeParams, "resamples gate", "judge")
+app = verb(run, WORKERS, JudgeParams, "judge")

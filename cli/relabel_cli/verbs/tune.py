@@ -16,10 +16,6 @@ from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
-WORD2VEC = "splits tokenizer width epochs min_count seed"
-BERT_STS = "base revision epochs batch_size learning_rate seed"
-FUSE = "parts free_parts altered_pairs seed"
-SBERT = "base revision folds layers epochs learning_rate sis extra_datasets seed"
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
 
 
@@ -68,8 +64,8 @@ def model_text(metadata: Mapping[str, Any]) -> str:
 app = group(
     "Train or fit the model of a source.",
     best=verb(best, WORKERS),
-    word2vec=verb(word2vec, (*READ, "rebuild"), TuneWord2vecParams, WORD2VEC, "tune.word2vec"),
-    bert_sts=verb(bert_sts, TRAIN, TuneBertStsParams, BERT_STS, "tune.bert_sts"),
-    fuse=verb(fuse, WORKERS, TuneFuseParams, FUSE, "tune.fuse"),
-    sbert=verb(sbert, TRAIN, TuneSbertParams, SBERT, "tune.sbert"),
+    word2vec=verb(word2vec, (*READ, "rebuild"), TuneWord2vecParams, "tune.word2vec"),
+    bert_sts=verb(bert_sts, TRAIN, TuneBertStsParams, "tune.bert_sts"),
+    fuse=verb(fuse, WORKERS, TuneFuseParams, "tune.fuse"),
+    sbert=verb(sbert, TRAIN, TuneSbertParams, "tune.sbert"),
 )

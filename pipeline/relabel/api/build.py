@@ -22,6 +22,7 @@ from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
+from relabel.export.params import block_of
 from relabel.stages import Session
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.encode import encoded_split
@@ -265,7 +266,7 @@ def export_label(
     >>> relabel.export_label("labels/coco", "hf", "sbert", split="test").as_posix()  # doctest: +SKIP
     'labels/coco/exports/test/hf/sbert'
     """
-    overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
+    overrides = {f"export.{block_of(kind)}.{name}": value for name, value in parameters.items()}
     session = _project(folder, params, {**(settings or {}), **overrides}, runtime)
     chosen = split or encoded_split(session, label)
     # Exports of relabel's own have a stage each; formats of other tools share one.

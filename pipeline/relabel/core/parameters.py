@@ -21,6 +21,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. numpy and gensim accept 32 bits."""
 
+SET_ONLY: Any = {"option": False}
+"""`json_schema_extra` of a parameter that is no option of its verb, and that `--set` reaches."""
+
 T = TypeVar("T", bound=BaseModel)
 short = reprlib.repr
 """Return a value as Python writes it, shortened for a message."""

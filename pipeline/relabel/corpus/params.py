@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from relabel.core.parameters import Parameters
+from relabel.core.parameters import SET_ONLY, Parameters
 
 Table = Literal["csv", "parquet", "arrow", "webdataset", "img2dataset", "scan", "text"]
 Format = Literal["coco", "karpathy", "json", "jsonl", Table]
@@ -57,15 +57,19 @@ PUBLISHED_FORMATS: dict[str, Format] = {"coco": "coco", "flickr8k": "karpathy", 
 class IngestParams(Parameters):
     """Parameters of `relabel ingest`."""
 
-    dataset: str = Field("coco", pattern=NAME, description="Name of the corpus.")
+    dataset: str = Field("coco", pattern=NAME, description="Name of the corpus.", json_schema_extra=SET_ONLY)
     namespace: str | None = Field(None, pattern=NAME, description="Prefix of every id; else the dataset's name.")
     format: Format | None = Field(None, description="Format of the captions; else guessed from the path.")
     path: Path | None = Field(None, description="File or folder of captions; else the files of `relabel fetch`.")
     url: str | None = Field(None, description="File, folder or pattern of captions on a file system of fsspec.")
-    caption_id_column: str | None = Field(None, description="Tables: caption ids; else caption_id; '' makes them.")
+    caption_id_column: str | None = Field(
+        None, description="Tables: caption ids; else caption_id; '' makes them.", json_schema_extra=SET_ONLY
+    )
     image_id_column: str | None = Field(None, description="Tables: image ids; else image_id, filename, url, ...")
     text_column: str | None = Field(None, description="Tables: captions, or lists of them; else text or caption.")
-    split_column: str | None = Field(None, description="Tables: column of splits; split if not given.")
+    split_column: str | None = Field(
+        None, description="Tables: column of splits; split if not given.", json_schema_extra=SET_ONLY
+    )
     image_per_row: bool = Field(False, description="Tables: every row is an image, named by split and number.")
     in_split: Split | None = Field(
         None, description="Tables: split of all captions; else that in the names of files, or train."
@@ -76,27 +80,53 @@ class IngestParams(Parameters):
         min_length=1,
         max_length=1,
         description="csv: separator of fields; else a tab for .tsv, or that of the header: comma, tab, semicolon or |.",
+        json_schema_extra=SET_ONLY,
     )
-    quotes: bool = Field(True, description="csv: fields may be quoted; false if quotes are part of the captions.")
+    quotes: bool = Field(
+        True,
+        description="csv: fields may be quoted; false if quotes are part of the captions.",
+        json_schema_extra=SET_ONLY,
+    )
     encoding: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_-]+$", description="Encoding of text; else UTF-8, or UTF-16 with a byte order mark."
+        None,
+        pattern=r"^[A-Za-z0-9_-]+$",
+        description="Encoding of text; else UTF-8, or UTF-16 with a byte order mark.",
+        json_schema_extra=SET_ONLY,
     )
-    records: str | None = Field(None, description="json: key of the records, or a path as in data.items; else found.")
-    lists: bool = Field(True, description="A text such as ['a', 'b'] is a list of captions; false takes it as written.")
+    records: str | None = Field(
+        None,
+        description="json: key of the records, or a path as in data.items; else found.",
+        json_schema_extra=SET_ONLY,
+    )
+    lists: bool = Field(
+        True,
+        description="A text such as ['a', 'b'] is a list of captions; false takes it as written.",
+        json_schema_extra=SET_ONLY,
+    )
     bad_records: Literal["skip", "error"] = Field(
-        "skip", description="skip leaves out and counts empty captions and rows that do not parse; error refuses them."
+        "skip",
+        description="skip leaves out and counts empty captions and rows that do not parse; error refuses them.",
+        json_schema_extra=SET_ONLY,
     )
     duplicates: Literal["keep", "drop"] = Field(
-        "keep", description="Captions with a text that their image has already: keep counts them; drop leaves them out."
+        "keep",
+        description="Captions with a text that their image has already: keep counts them; drop leaves them out.",
+        json_schema_extra=SET_ONLY,
     )
-    split_names: dict[str, Split] = Field({}, description="Further names of splits, as in {qual_dev: val}.")
+    split_names: dict[str, Split] = Field(
+        {}, description="Further names of splits, as in {qual_dev: val}.", json_schema_extra=SET_ONLY
+    )
     ids: Literal["image", "caption", "position", "shard", "folder"] = Field(
         "image",
         description="scan: content of the *_ids.txt files; position reads none. Others: shard puts the name of the "
         "shard before each key, folder that of the folder before each image.",
     )
-    captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
-    expected: Expected | None = Field(None, description="Counts to check; else the published ones; {} for none.")
+    captions_per_image: int | None = Field(
+        None, ge=1, le=1_000_000, description="scan: lines per image.", json_schema_extra=SET_ONLY
+    )
+    expected: Expected | None = Field(
+        None, description="Counts to check; else the published ones; {} for none.", json_schema_extra=SET_ONLY
+    )
 
     @property
     def has_location(self) -> bool:

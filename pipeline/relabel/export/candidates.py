@@ -5,15 +5,11 @@ With a column `score`, a file is one that the source `scores` reads.
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -30,7 +26,7 @@ Keys = NDArray[np.int64]
 
 
 class CandidatesExport(Export[ExportCandidatesParams]):
-    """One file per split, `SPLIT.parquet` (csv, jsonl): `image_id`, `caption_id` and `caption`; each pair once."""
+    """One file per split, `SPLIT.parquet`, with `image_id`, `caption_id` and `caption`; each pair once."""
 
     neighbours_of = "images"
 
@@ -56,8 +52,7 @@ class CandidatesExport(Export[ExportCandidatesParams]):
             for table in near.tables(corpus.images_of(rows), ["neighbours"]) if near is not None else ():
                 best = matrix(table, "neighbours")[:, : self.params.k]
                 found.append(_keys(corpus, np.repeat(table["row"].to_numpy(), best.shape[1]), best.reshape(-1)))
-            keys, form = np.unique(np.concatenate(found)), self.params.format
-            work.file(f"{split}.{form}", partial(_write, corpus, keys, form))
+            work.table(f"{split}.parquet", partial(_table, corpus, np.unique(np.concatenate(found))))
 
 
 def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
@@ -81,16 +76,7 @@ def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
     return pairs(1, 0) if task == "sits" else np.append(pairs(0, 1), pairs(1, 0))
 
 
-def _write(corpus: Corpus, keys: Keys, form: str, path: Path) -> None:
-    """Write pairs in one of the formats."""
+def _table(corpus: Corpus, keys: Keys) -> pa.Table:
     image, row = np.divmod(keys, len(corpus))
     texts = corpus.table.select(["caption_id", "text"]).take(pa.array(row)).rename_columns(["caption_id", "caption"])
-    table = texts.add_column(0, "image_id", corpus.table["image_id"].take(pa.array(corpus.indptr[image])))
-    if form == "parquet":
-        pq.write_table(table, path, compression="zstd")
-    elif form == "csv":
-        csv.write_csv(table, path)
-    else:
-        with path.open("w", encoding="utf-8") as file:
-            for batch in table.to_batches(max_chunksize=1 << 14):
-                file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in batch.to_pylist())
+    return texts.add_column(0, "image_id", corpus.table["image_id"].take(pa.array(corpus.indptr[image])))

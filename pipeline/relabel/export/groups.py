@@ -32,6 +32,7 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
     """Files of JSON lines ``data/SPLIT-00000-of-000NN.jsonl``; positives and negatives are sorted by falling score."""
 
     least = 3
+    candidates = 24
 
     @override
     def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
@@ -48,7 +49,7 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
         self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator, seen: set[int]
     ) -> Iterator[dict[str, Any]]:
         """Yield the lines of anchors, except those whose texts have been seen."""
-        rows, scores, own = pool.candidates(anchors, self.params.candidates, rng)
+        rows, scores, own = pool.candidates(anchors, self.candidates, rng)
         captions = pool.corpus.table.select(["caption_id", "text"]).rename_columns(["docid", "text"])
         # One take for all anchors: each one costs as much as a copy of the table.
         texts = iter(captions.take(pa.array(np.column_stack([anchors, rows]).reshape(-1))).to_pylist())

@@ -147,7 +147,7 @@ def read_neighbours(near: ArtefactRef, rows: range, most: int, least: int) -> Ne
     """
     k = min(most, int(near.manifest.metadata["width"]))
     if k < least:
-        todo = f"Use fewer with --set export.batches.depth=N, or find more with `relabel neighbours -k {least}`."
+        todo = f"Find more with `relabel neighbours -k {least}`."
         message = f"{least} neighbours per caption are needed, the table has {k}"
         raise UsageError(message, where=str(near.folder), todo=todo)
     arrays: list[NDArray[Any]] = [np.empty((len(rows), k), dtype) for dtype in (np.int32, np.float32, np.bool_)]

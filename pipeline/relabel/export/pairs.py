@@ -35,11 +35,13 @@ from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import Export, ExportInputs, shards
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.params import ExportPairsParams, ExportSamplesParams, ExportTuplesParams
+from relabel.export.params import ExportSamplesParams, ExportTuplesParams
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
 _DEPTH = 32  # nearest captions from which neighbours are drawn
+_SEED = 0  # of the draws: another sample of the same captions is worth no more
+_BINS = 10  # of equal width over the range of scores
 
 S = TypeVar("S", bound=ExportSamplesParams)
 
@@ -125,6 +127,8 @@ class SamplesExport(Export[S]):
     neighbours_of = "captions"
     least = 2
     """Captions that a split must have."""
+    candidates = 8
+    """Candidates that are scored for each row."""
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -142,14 +146,14 @@ class SamplesExport(Export[S]):
         for number, (split, rows) in enumerate(inputs.splits.items()):
             nearest = None if near is None else read_neighbours(near, rows, _DEPTH, 1)
             pool = CandidatePool(inputs.corpus, relevance, rows, nearest)
-            order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
+            order = np.random.default_rng((_SEED, number)).permutation(len(rows)) + rows.start
             for i, (name, part) in enumerate(shards(f"data/{split}", range(params.count), self.rows_per_file)):
                 anchors = order[np.arange(part.start, part.stop) % len(order)].astype(np.int32)
-                rng = np.random.default_rng((params.seed, number, i))
+                rng = np.random.default_rng((_SEED, number, i))
                 self.write_file(work, name, pool, anchors, rng)
         written = {split: sum(map(_rows_of, (work.folder / "data").glob(f"{split}-*"))) for split in inputs.splits}
         if not any(written.values()):
-            todo = "Use more --candidates, fewer negatives, smaller margins, or a label with neighbours."
+            todo = "Use fewer negatives, a smaller margin, or a label with neighbours."
             raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, todo=todo)
         for split in (split for split, rows in written.items() if rows < params.count):
             text = "the others repeat a row, or lack positives or negatives of other texts among their candidates"
@@ -185,12 +189,12 @@ class TablesExport(SamplesExport[S]):
         """Return the table of one file, drawn for some anchors."""
 
 
-class PairsExport(TablesExport[ExportPairsParams]):
+class PairsExport(TablesExport[ExportSamplesParams]):
     """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
 
     @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
-        rows, scores, own = pool.candidates(anchors, self.params.candidates, rng)
+        rows, scores, own = pool.candidates(anchors, self.candidates, rng)
         # Only captions of other images within the margin of the positive are neither alike nor different.
         kept = ~np.isnan(scores) & (own | (self.sides(scores, own) != 0))
         left, right, scores = np.repeat(anchors, kept.sum(axis=1)), rows[kept], scores[kept]
@@ -198,7 +202,7 @@ class PairsExport(TablesExport[ExportPairsParams]):
         one, other = pool.text[left], pool.text[right]
         keys = np.minimum(one, other) * (len(pool.corpus) + 1) + np.maximum(one, other)
         first = np.sort(np.unique(keys, return_index=True)[1])
-        drawn = first[draw_from_bins(scores[first], self.params.bins, len(anchors), rng)]
+        drawn = first[draw_from_bins(scores[first], _BINS, len(anchors), rng)]
         texts = {"sentence1": left[drawn], "sentence2": right[drawn]}
         score = pa.array(scores[drawn].astype(np.float32))
         return pool.table(texts, {"score": score}, ("caption_id1", "caption_id2"))
@@ -249,7 +253,7 @@ class TuplesExport(TablesExport[ExportTuplesParams]):
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         count = self.params.negatives
         # A third of the candidates is random, and hardly anything else is sure to be a negative.
-        rows, scores, own = pool.candidates(anchors, max(self.params.candidates, 3 * (count + 1)), rng)
+        rows, scores, own = pool.candidates(anchors, max(self.candidates, 3 * (count + 1)), rng)
         drawn = dict[bytes, tuple[list[int], Scores]]()
         for anchor, near, values, side in zip(anchors.tolist(), rows, scores, self.sides(scores, own), strict=True):
             order = ranked(near, pool.text[near], values, side)

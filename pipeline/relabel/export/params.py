@@ -6,15 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from relabel.core.parameters import Parameters, Seed
-from relabel.core.types import Pooling, Queries
+from relabel.core.parameters import SET_ONLY, Parameters, Seed
+from relabel.core.types import Queries
 from relabel.datasets.cxc import Task
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
 ShardRows = Annotated[int, Field(ge=1, le=10_000_000)]
 Levels = tuple[Annotated[float, Field(ge=-1000, le=1000)], ...]
-Shares = tuple[Annotated[float, Field(ge=0, le=1)], ...]
 Type = Literal["float16", "float32"]
 SamplerName = Literal["random", "neighbour", "graded"]
 _K: Any = {"flags": ["-k"]}  # option of a number of neighbours
@@ -65,29 +64,23 @@ class ExportBatchesParams(Parameters):
     epochs: Number = Field(1, description="Epochs to precompute.")
     seed: Seed = Field(0, description="Seed of the sampler.")
     batches_per_epoch: Count | None = Field(None, description="Largest number per epoch; the first ones are kept.")
-    drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
+    drop_last: bool = Field(
+        True, description="Leave out the last batch of an epoch if it is short.", json_schema_extra=SET_ONLY
+    )
     sampler: SamplerName = Field(
         "random",
         description="random: every item once per epoch; neighbour: an anchor, its nearest items and random ones; "
         "graded: every item once per epoch, together with items of every level.",
     )
-    pooling: Pooling | None = Field(
-        None, description="By default the label's own; for images set, if the source has it."
+    one_caption_an_image: bool = Field(
+        False, description="random: every image once per epoch, with one caption.", json_schema_extra=SET_ONLY
     )
-    one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
         None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
-    nearest: Number | None = Field(None, description="neighbour: draw the k from this many nearest; by default k.")
-    anchors: Count | None = Field(None, description="neighbour: batches per epoch; by default as many as random has.")
-    depth: Number | None = Field(
-        None, description="Nearest captions considered; by default k + 15 for neighbour, 100 for graded and for images."
-    )
-    levels: Levels = Field(
-        (),
-        description="graded: thresholds of relevance in falling order; by default those that a tenth, a half and nine "
-        "tenths of all neighbours reach. Repeatable.",
+    nearest: Number | None = Field(
+        None, description="neighbour: draw the k from this many nearest; by default k.", json_schema_extra=SET_ONLY
     )
 
     @property
@@ -101,8 +94,8 @@ class ExportBatchesParams(Parameters):
         # A parameter that only another sampler reads must not change the fingerprint.
         specific = {
             "random": {"one_caption_an_image"},
-            "neighbour": {"k", "nearest", "anchors", "depth"},
-            "graded": {"depth", "levels"},
+            "neighbour": {"k", "nearest"},
+            "graded": set[str](),
         }[self.sampler]
         shared = {"items", "epochs", "seed", "batches_per_epoch", "drop_last", "sampler"}
         return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
@@ -119,17 +112,9 @@ class ExportSamplesParams(Parameters):
     """Parameters that drawn pairs, tuples and groups share."""
 
     count: Count = Field(100_000, description="Rows to write for each split.")
-    candidates: int = Field(8, ge=1, le=10_000, description="Candidates that are scored for each row.")
-    seed: Seed = Field(0, description="Seed of the draws.")
     margin: float = Field(
         0.0, ge=0, le=1000, description="Leave out captions of other images that score at most this below the positive."
     )
-
-
-class ExportPairsParams(ExportSamplesParams):
-    """Parameters of scored pairs of captions."""
-
-    bins: int = Field(10, ge=1, le=10_000, description="Bins of equal width from which equally many pairs are drawn.")
 
 
 class ExportTuplesParams(ExportSamplesParams):
@@ -141,7 +126,6 @@ class ExportTuplesParams(ExportSamplesParams):
 class ExportGroupsParams(ExportSamplesParams):
     """Parameters of queries with lists of positives and negatives."""
 
-    candidates: int = Field(24, ge=1, le=10_000, description="Candidates that are scored for each query.")
     scale: float = Field(1.0, gt=0, le=1000, description="Factor of the scores, whose softmax trainers compute.")
 
 
@@ -149,9 +133,10 @@ class ExportTrecParams(Parameters):
     """Parameters of qrels and runs."""
 
     queries: Queries = Field("captions", description="Queries: captions or images.")
-    levels: Levels = Field((), description="Cut points of relevance in rising order. Repeatable.")
-    quantiles: Shares = Field(
-        (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of all scores above the minimum."
+    levels: Levels = Field(
+        (),
+        description="Cut points of relevance in rising order; by default the quantiles 0.5, 0.9 and 0.99 of all scores "
+        "above the minimum. Repeatable.",
     )
 
 
@@ -167,7 +152,6 @@ class ExportFaissParams(Parameters):
     index: str = Field(
         "Flat", description="Index factory string of faiss, with parameters of the search: 'IVF1024,Flat;nprobe=32'."
     )
-    training: ShardRows = Field(500_000, description="Captions that an index is trained on at most, evenly spaced.")
 
 
 class ExportScanParams(Parameters):
@@ -175,7 +159,6 @@ class ExportScanParams(Parameters):
 
     captions_per_image: int = Field(5, ge=0, le=1000, description="First captions of each image to write; 0 for all.")
     block: bool = Field(True, description="Write the relevance of all images and captions of a split as one array.")
-    dtype: Type = Field("float32", description="Type of the block.")
 
 
 class ExportCandidatesParams(Parameters):
@@ -185,7 +168,6 @@ class ExportCandidatesParams(Parameters):
     cxc: tuple[Task, ...] = Field(
         (), description="Tasks of CxC whose judged pairs are added: sits, sts, sis. By comma or repeated."
     )
-    format: Literal["parquet", "csv", "jsonl"] = Field("parquet", description="Format of the files.")
 
 
 class ExportParams(Parameters):
@@ -198,10 +180,9 @@ class ExportParams(Parameters):
     wds: ExportWdsParams = ExportWdsParams()
     batches: ExportBatchesParams = ExportBatchesParams()
     hf: ExportHfParams = ExportHfParams()
-    pairs: ExportPairsParams = ExportPairsParams()
+    pairs: ExportSamplesParams = ExportSamplesParams()
     tuples: ExportTuplesParams = ExportTuplesParams()
-    flagembedding: ExportGroupsParams = ExportGroupsParams()
-    tevatron: ExportGroupsParams = ExportGroupsParams()
+    distillation: ExportGroupsParams = Field(ExportGroupsParams(), description="Of flagembedding and tevatron.")
     trec: ExportTrecParams = ExportTrecParams()
     safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
     faiss: ExportFaissParams = ExportFaissParams()
@@ -209,7 +190,6 @@ class ExportParams(Parameters):
     candidates: ExportCandidatesParams = ExportCandidatesParams()
 
 
-def format_params(kind: str) -> type[Parameters]:
-    """Return the model of the parameters of one of `relabel.export.EXPORTS`."""
-    params: Parameters = getattr(ExportParams(), kind)
-    return type(params)
+def block_of(kind: str) -> str:
+    """Return the name of the block of one of `relabel.export.EXPORTS`; formats of one kind of training share it."""
+    return "distillation" if kind in ("flagembedding", "tevatron") else kind

@@ -47,12 +47,13 @@ _SHARES = (0.1, 0.5, 0.9)  # of all neighbours: those that reach each threshold 
 MAX_BYTES = 100 << 30
 """Size of the largest export; a larger plan is a mistake in its number of epochs, and fills a disk."""
 DEPTH = 100
-"""Default number of nearest captions per item of graded batches and of batches of images."""
+"""Nearest captions of an item that graded batches and batches of images consider, or all if there are fewer."""
+_SPARE = 15  # nearest captions beyond those that are drawn: some are of the anchor's own image
 
 
-def batches_per_shard(batch_size: int, batches: int, pairwise: bool) -> int:
-    """Return the batches of shards of 64 MiB or of `_PAIRS` pairs, or of larger ones to stay below 256."""
-    most = _PAIRS // batch_size**2 if pairwise else _SHARD // (4 * batch_size**2)
+def batches_per_shard(batch_size: int, batches: int, pairwise: bool, shard_bytes: int = _SHARD) -> int:
+    """Return the batches of shards of `shard_bytes` or of `_PAIRS` pairs, or of larger ones to stay below 256."""
+    most = _PAIRS // batch_size**2 if pairwise else shard_bytes // (4 * batch_size**2)
     return max(1, most, -(-batches // _SHARDS))
 
 
@@ -66,6 +67,7 @@ class BatchesWork:
     `failed`: (F,) int32; rows that the source could not encode.
     `neighbours`: takes `most` and `least` (see `read_neighbours`) and opens the neighbours, if the sampler needs them.
     `open_relevance`: opens the label; called once per worker, when first needed.
+    `most_bytes`: largest size of all blocks. `shard_bytes`: that of a shard.
     """
 
     corpus: Corpus
@@ -81,6 +83,8 @@ class BatchesWork:
     fingerprint: str
     open_relevance: Callable[[], Relevance]
     progress: Progress
+    most_bytes: int = MAX_BYTES
+    shard_bytes: int = _SHARD
 
     @cached_property
     def relevance(self) -> Relevance:
@@ -111,25 +115,24 @@ class BatchesWork:
         try:
             if params.sampler == "random":
                 return RandomBatchSampler(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
-            # An explicit depth is required; the default one may be cut to the width of the table.
-            usual, least = (DEPTH, 1) if params.sampler == "graded" else ((params.nearest or params.k) + 15, params.k)
-            table = self.neighbours(params.depth or (DEPTH if self.of_images else usual), params.depth or least)
+            graded = params.sampler == "graded"
+            depth = DEPTH if graded or self.of_images else (params.nearest or params.k) + _SPARE
+            table = self.neighbours(depth, 1 if graded else params.k)
             # The label is opened once a batch is drawn.
             near = (
                 ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
             )
             given["depth"] = table.width
-            if params.sampler == "neighbour":
-                own = {name: getattr(params, name) for name in ("k", "nearest", "anchors")}
-                return NeighbourBatchSampler(captions, near, size, **given, **own)
-            drawn = partial(quantile_levels, captions, near, _SHARES, depth=table.width, seed=params.seed)
-            return GradedBatchSampler(captions, near, size, **given, levels=params.levels or drawn())
+            if not graded:
+                return NeighbourBatchSampler(captions, near, size, **given, k=params.k, nearest=params.nearest)
+            levels = quantile_levels(captions, near, _SHARES, depth=table.width, seed=params.seed)
+            return GradedBatchSampler(captions, near, size, **given, levels=levels)
         except ValueError as error:
             raise UsageError(str(error), where="export.batches") from error
 
     @cached_property
     def about(self) -> BatchesDescription:
-        """Content of `batches.json`; raises if the blocks would be larger than `MAX_BYTES`."""
+        """Content of `batches.json`; raises if the blocks would be larger than `most_bytes`."""
         sampler, params, size = self.sampler, self.params, self.params.size
         images, spec = self.corpus.images_of(self.rows), self.source.spec
         # A sampler draws the same number of batches in every epoch.
@@ -139,11 +142,11 @@ class BatchesWork:
             todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
             raise UsageError(message, where="export.batches", todo=todo)
         total = count * params.epochs
-        if block_bytes(total, size) > MAX_BYTES:
+        if block_bytes(total, size) > self.most_bytes:
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
             todo = "Use fewer --epochs or --batches-per-epoch, or a lookup, which is smaller."
             raise UsageError(message, where="export.batches", todo=todo)
-        each = batches_per_shard(size, total, self.source.is_pairwise())
+        each = batches_per_shard(size, total, self.source.is_pairwise(), self.shard_bytes)
         return BatchesDescription(
             label=self.label,
             source=spec.name,
@@ -177,7 +180,7 @@ class BatchesWork:
         return batches
 
     def describe(self, cost: Cost | None = None) -> str:
-        """Return the size of the batches and their typical time on 2 cores; raise if a label refuses so many pairs."""
+        """Return the size of the batches and their typical time on 2 cores."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
         references, _ = self._reference_sets(rows := first[first >= 0])
         # Every caption of an image is scored.

@@ -17,16 +17,11 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportScanParams
-from relabel.sources.cosine import STORED
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work, part_ranges
 
 _NAMES = {"val": "dev"}
-_SMALL_TEST = 1000
-"""Images of Flickr30K's test split. SCAN's files name a larger one `testall`."""
 _CELLS = 1 << 22  # scores in memory
-MAX_BYTES = 4 << 30
-"""Size of the largest block, which a loader reads completely."""
 
 
 class ScanExport(Export[ExportScanParams]):
@@ -36,6 +31,11 @@ class ScanExport(Export[ExportScanParams]):
     of the captions has row i of `SPLIT_rows.npy` and line i of `SPLIT_caption_ids.txt`. Image ids have no prefix.
     `SPLIT_relevance.npy` holds images as rows and lines as columns.
     """
+
+    small_test = 1000
+    """Images of Flickr30K's test split. SCAN's files name a larger one `testall`."""
+    most_bytes = 4 << 30
+    """Size of the largest block, which a loader reads completely."""
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -53,8 +53,8 @@ class ScanExport(Export[ExportScanParams]):
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
         """Raise if a block is too large or takes a score of every pair."""
         todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
-        size = np.dtype(STORED[self.params.dtype]).itemsize * images * lines
-        if size > MAX_BYTES:
+        size = 4 * images * lines
+        if size > self.most_bytes:
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
             raise UsageError(message, todo=todo)
         if inputs.source.is_pairwise():
@@ -67,7 +67,7 @@ class ScanExport(Export[ExportScanParams]):
         corpus, per_image, files = inputs.corpus, self.params.captions_per_image, {}
         for split, rows in inputs.splits.items():
             images, lines = corpus.images_of(rows), line_rows(corpus, rows, per_image)
-            name = "testall" if split == "test" and len(images) > _SMALL_TEST else _NAMES.get(split, split)
+            name = "testall" if split == "test" and len(images) > self.small_test else _NAMES.get(split, split)
             texts = corpus.table.take(lines)
             # A line break inside a caption would shift all later lines.
             _write_lines(work, f"{name}_caps.txt", [" ".join(text.split()) for text in texts["text"].to_pylist()])
@@ -79,7 +79,7 @@ class ScanExport(Export[ExportScanParams]):
             if self.params.block:
                 shape = len(images), len(lines)
                 pieces = _block_pieces(inputs, images, lines)
-                write_pieces(work, f"{name}_relevance", STORED[self.params.dtype], shape, pieces)
+                write_pieces(work, f"{name}_relevance", "<f4", shape, pieces)
             files[name] = {"images": len(images), "lines": len(lines)}
         work.metadata["files"] = files
 

@@ -20,6 +20,7 @@ from relabel.store.workdir import Work, part_ranges
 
 _STEP = 10_000  # queries in memory
 _SAMPLE = 10_000_000  # scores from which quantiles are computed
+_QUANTILES = (0.5, 0.9, 0.99)  # cut points unless levels are given: a few grades, the best of them rare
 
 
 class TrecExport(Export[ExportTrecParams]):
@@ -71,7 +72,7 @@ class TrecExport(Export[ExportTrecParams]):
         values = values[values > (low := inputs.source.spec.bounds[0])]
         if not len(values):
             raise CheckError(f"no neighbour has a relevance above {low:g}, the minimum of {inputs.label}")
-        return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, self.params.quantiles)}))
+        return tuple(sorted({float(np.float32(cut)) for cut in np.quantile(values, _QUANTILES)}))
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:
         """Return the numbers of the queries of some captions: their rows, or the numbers of their images."""

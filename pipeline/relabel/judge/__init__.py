@@ -6,44 +6,43 @@ from typing import Literal
 
 from pydantic import Field
 
-from relabel.core.parameters import Parameters, Seed
+from relabel.core.parameters import SET_ONLY, Parameters, Seed
 from relabel.datasets.cxc import TASKS, Task
 from relabel.datasets.evaluation_sets import Statistic
 
-SamplingSide = Literal["left", "either"]
-SamplingUnit = Literal["item", "image"]
+GATE_TOP = 100
+"""Candidates that a source which scores pair by pair re-ranks: a metric reads at most the first 50."""
 
 
 class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
-    tasks: tuple[Task, ...] = Field(TASKS, min_length=1, description="Tasks of CxC that labels are judged on.")
+    tasks: tuple[Task, ...] = Field(
+        TASKS, min_length=1, description="Tasks of CxC that labels are judged on.", json_schema_extra=SET_ONLY
+    )
     leave_one_out: bool = Field(
-        False, description="Leave the judged caption out of its own image's references; the papers keep it (SITS)."
+        False,
+        description="Leave the judged caption out of its own image's references; the papers keep it (SITS).",
+        json_schema_extra=SET_ONLY,
     )
     ties: Literal["pessimistic", "row"] = Field(
         "pessimistic",
         description="ECCV: among equals (within 1e-5 of the range) the query's own pair comes first, then what is not "
         "positive; or the order of the corpus.",
+        json_schema_extra=SET_ONLY,
     )
     resamples: int = Field(
         1000, ge=0, le=1_000_000, description="Bootstrap resamples of the 95% intervals; 0 for none."
     )
-    seed: Seed = Field(0, description="Seed of the bootstrap and of the draws.")
-    draws: int = Field(
-        1000, ge=0, le=1_000_000, description="CxC: draws of the sampled Spearman correlation; 0 for none."
+    seed: Seed = Field(0, description="Seed of the bootstrap and of the draws.", json_schema_extra=SET_ONLY)
+    statistic: Statistic = Field(
+        "pearson",
+        description="Statistic of a file of judgements (`correlate --on FILE`).",
+        json_schema_extra={"option": "correlate"},
     )
-    draw_side: SamplingSide = Field(
-        "left", description="CxC: items that a draw takes a pair of (STS, SIS): the left ones, or either."
-    )
-    draw_unit: SamplingUnit = Field(
-        "item", description="CxC: unit of a draw (STS): a caption, or the image it belongs to."
-    )
-    statistic: Statistic = Field("pearson", description="Statistic of a file of judgements (`correlate --on FILE`).")
     gate: str | None = Field(
         None,
-        description="Label whose best candidates a pairs source (meteor) re-ranks on ECCV Caption; "
+        description="Label whose 100 best candidates a pairs source (meteor) re-ranks on ECCV Caption; "
         "without, it is not ranked.",
     )
-    gate_top: int = Field(100, ge=1, le=1_000_000, description="How many candidates it re-ranks.")

@@ -180,16 +180,6 @@ class _Scorer:
             out[scored] = self.relevance.pairs(References(indptr, references.rows[remaining]), captions[scored])
         return out
 
-    def check_count(self, task: Task, left: Rows, right: Rows) -> None:
-        """Raise where a source limits its pairs and these are too many, before any is scored."""
-        sets, captions = References.single(left), right
-        if task == "sits":
-            sets, captions = self.corpus.references(right), left
-        elif task == "sis":
-            others = self.corpus.references(right)
-            sets, captions = self.corpus.references(np.repeat(left, np.diff(others.indptr))), others.rows
-        self.relevance.pairs_to_score(sets, captions, len(captions))
-
 
 def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _BATCH) -> pa.Table:
     corpus, relevance = scorer.corpus, scorer.relevance
@@ -199,7 +189,6 @@ def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _B
     )
     missing = [a or b for a, b in zip(why_left, why_right, strict=True)]
     complete = np.flatnonzero([reason is None for reason in missing])
-    scorer.check_count(human.task, left[complete], right[complete])
     scores = np.full(len(human), np.nan)
     for a in range(0, len(complete), size):
         batch = complete[a : a + size]

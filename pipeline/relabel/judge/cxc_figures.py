@@ -39,6 +39,8 @@ _NAMES: dict[Statistic, tuple[str, str]] = {
 """Statistic to the name of its figure in records, and what the names of the ends of its interval begin with."""
 _SHOWN = 5  # pairs without a score that a record names
 _BINS = 20
+DRAWS = 1000
+"""Draws of the sampled Spearman correlation, as in Parekh et al., EACL 2021."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,9 @@ def baseline(scored: PairScores) -> PairScores:
     )
 
 
-def compare(scored: PairScores, params: JudgeParams, progress: Progress = SILENT, threads: int = 1) -> Judged:
+def compare(
+    scored: PairScores, params: JudgeParams, progress: Progress = SILENT, threads: int = 1, draws: int = DRAWS
+) -> Judged:
     """Compare a label's scores with the human scores.
 
     The bootstrap and the draws take the same images and items for every label, so that two labels can be compared.
@@ -88,7 +92,7 @@ def compare(scored: PairScores, params: JudgeParams, progress: Progress = SILENT
             records.append(_agreement(scored, task, subset, params, threads))
             bar.advance()
     sampled = [
-        _sampled(scored, task, subset, params) for task, subset in SAMPLED if params.draws and task in scored.tasks
+        _sampled(scored, task, subset, draws, params.seed) for task, subset in SAMPLED if draws and task in scored.tasks
     ]
     return Judged(scored.about, records + sampled, list(calibration_points(scored)))
 
@@ -112,37 +116,26 @@ def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams,
     return record | {"leave_one_out": scored.leave_one_out if task == "sits" else None}
 
 
-def _sampled(scored: PairScores, task: Task, subset: str, params: JudgeParams) -> Record:
+def _sampled(scored: PairScores, task: Task, subset: str, draws: int, seed: int) -> Record:
     # It takes numba, and figures that exist need none of it.
     from relabel.judge.rank_bootstrap import SampledSpearman, sampled_spearman
 
     pairs = scored.tasks[task]
     chosen = pairs.subset(subset) & pairs.scored
-    units = [unit[chosen] for unit in pair_units(human_scores(task, scored.split), params)]
-    found = sampled_spearman(pairs.relevance[chosen], pairs.human.score[chosen], units, params.draws, params.seed)
-    return {
-        "task": f"{task}_sampled",
-        "split": scored.split,
-        "subset": subset,
-        **(found._asdict() if found else dict.fromkeys(SampledSpearman._fields)),
-        # SITS draws by image in every case, and SIS has images alone.
-        "draw_side": params.draw_side if task != "sits" else None,
-        "draw_unit": params.draw_unit if task == "sts" else None,
-    }
+    human = human_scores(task, scored.split)
+    # SITS pairs are drawn by their image, the others by their left item.
+    units = np.array(human.right if task == "sits" else human.left)[chosen]
+    found = sampled_spearman(pairs.relevance[chosen], pairs.human.score[chosen], units, draws, seed)
+    figures = found._asdict() if found else dict.fromkeys(SampledSpearman._fields)
+    return {"task": f"{task}_sampled", "split": scored.split, "subset": subset, **figures}
 
 
-def pair_units(human: HumanScores, params: JudgeParams) -> tuple[NDArray[np.int64], ...]:
-    """Return the units of each judged pair by `draw_side` and `draw_unit`, one or two arrays of shape (P,).
-
-    SITS pairs are drawn by their image. STS and SIS pairs are drawn by their left item, or by either of the two.
-    """
-    sides = list(zip((human.left, human.right), SIDES[human.task], strict=True))
-    chosen = sides[1:] if human.task == "sits" else sides[:1] if params.draw_side == "left" else sides
-    image_of = _image_of(human.split) if params.draw_unit == "image" else {}
-    names = [[image_of[i] for i in ids] if kind == "caption" and image_of else ids for ids, kind in chosen]
-    # One numbering for both sides: an item is the same unit on the left and on the right.
-    numbers = np.unique(np.concatenate([np.array(ids) for ids in names]), return_inverse=True)[1]
-    return tuple(np.split(numbers.astype(np.int64), len(names)))
+def pair_images(human: HumanScores) -> NDArray[np.int64]:
+    """Return the number of an image of each judged pair, (P,): the only one of SITS, else that of the left item."""
+    names = human.right if human.task == "sits" else human.left
+    if SIDES[human.task][0] == "caption" and human.task != "sits":
+        names = [_image_of(human.split)[i] for i in names]
+    return np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
 
 
 @cache

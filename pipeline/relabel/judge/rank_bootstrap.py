@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,26 +164,24 @@ class SampledSpearman(NamedTuple):
 
 
 def sampled_spearman(
-    relevance: Vector, human: Vector, units: Sequence[NDArray[np.integer]], draws: int = 1000, seed: int = 0
+    relevance: Vector, human: Vector, units: NDArray[Any], draws: int, seed: int
 ) -> SampledSpearman | None:
     """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
 
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
     their mean rank.
 
-    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: one or
-    two arrays of (P,) int; units of each pair, in any numbering. Of two units, either may draw the pair. Returns None
-    if rho is undefined in every draw: fewer than four units, or a constant.
+    `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: (P,);
+    number or name of the unit of each pair. Returns None if rho is undefined in every draw: fewer than four units, or a
+    constant.
     """
-    # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
-    member = np.unique(np.stack([np.concatenate(units), np.tile(np.arange(len(human)), len(units))]), axis=1)
-    # The columns of `member` are sorted, so the pairs of a unit are a run.
-    sizes = np.unique(member[0], return_counts=True)[1]
+    # In this order, the pairs of a unit are a run.
+    order, sizes = np.argsort(units, kind="stable"), np.unique(units, return_counts=True)[1]
     if len(sizes) < 4:
         return None
     x, y = (np.unique(values, return_inverse=True)[1] for values in (round_relative(relevance), human))
     rho = np.empty(draws)
-    _correlate_draws(draw_pairs(sizes.tobytes(), len(human), draws, seed), x[member[1]], y[member[1]], rho)
+    _correlate_draws(draw_pairs(sizes.tobytes(), len(human), draws, seed), x[order], y[order], rho)
     # A draw whose relevance or human scores are all equal has no rho.
     rho = rho[np.isfinite(rho)]
     return SampledSpearman(float(rho.mean()), float(rho.std()), len(sizes), len(rho)) if len(rho) else None

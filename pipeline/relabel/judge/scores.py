@@ -28,7 +28,7 @@ from relabel.datasets.evaluation_file import number_of, read_records, texts_of
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, score_at_once
-from relabel.judge.cxc_figures import PairScores, pair_units
+from relabel.judge.cxc_figures import PairScores, pair_images
 from relabel.judge.report import EXTERNAL, JudgedLabel
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -183,8 +183,7 @@ def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> Pa
         relevance = _complete(path, f"CxC's {task} pairs of {split}", names, values, allow_missing)
         missing = ["not in the file" if value is None else None for value in values]
         # Pairs resample with the image that labels resample them with: the left one, or SITS's only one.
-        (cluster,) = pair_units(human, JudgeParams(draw_unit="image"))
-        tasks[task] = ScoredPairs(human, relevance, missing, cluster.astype(np.int32))
+        tasks[task] = ScoredPairs(human, relevance, missing, pair_images(human).astype(np.int32))
     if not tasks:
         problem = f"no judged pair of CxC's {split} split"
         raise CheckError(problem, where=str(path), todo="Name captions and images as in `coco:770337`.")

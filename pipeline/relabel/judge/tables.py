@@ -20,7 +20,7 @@ from relabel.core.tables import Table, csv_text
 from relabel.datasets.cxc import METHODS, Task
 from relabel.datasets.evaluation_sets import ALL, EvaluationSet
 from relabel.judge import JudgeParams
-from relabel.judge.cxc_figures import NON_GT, OWN, SAMPLED, subsets
+from relabel.judge.cxc_figures import DRAWS, NON_GT, OWN, SAMPLED, subsets
 from relabel.judge.eccv import DIRECTIONS
 from relabel.judge.figures import ACCURACY, MEAN, TITLES, Estimate
 from relabel.judge.report import BASELINE, EXTERNAL, Judged, JudgedLabel, Record, Report
@@ -193,7 +193,7 @@ def cxc_report(labels: Sequence[Judged], params: JudgeParams, spreads: Mapping[s
     tables = [_task_table(task, about, records, params) for task in _TITLES if any(r["task"] == task for r in records)]
     if tables and (spread := ", ".join(f"{label} {value:.3f}" for label, value in spreads.items() if value)):
         tables[0] = replace(tables[0], notes=(*tables[0].notes, f"{_SPREAD} {spread}."))
-    if any(one.records for one in labels) and params.draws:
+    if any(record["task"].endswith("_sampled") for record in records):
         tables.append(_sampled_table(about, records, params))
     names = ("label", "task", "subset", "pearson", "low", "high")
     points = [{name: record[name] for name in names} for record in records if record.get("pearson") is not None]
@@ -285,11 +285,9 @@ def _sampled_table(labels: Sequence[JudgedLabel], records: Sequence[Record], par
         Column.of(records, f"{task}_sampled", subset, figure, title) for (task, subset), title in SAMPLED.items()
     ]
     models = published_models("cxc") if split == "test" else []
-    sides = "left" if params.draw_side == "left" else "left and right"
-    items = "captions" if params.draw_unit == "item" else "images"
     notes = [
-        f"A draw takes half of the items, and one rated pair of each: {sides} {items} (STS), {sides} images (SIS), "
-        f"images (SITS). Mean and standard deviation of Spearman's rho over {params.draws:,} draws, times 100, seed "
+        "A draw takes half of the items, and one rated pair of each: left captions (STS), left images (SIS), images "
+        f"(SITS). Mean and standard deviation of Spearman's rho over {DRAWS:,} draws, times 100, seed "
         f"{params.seed}. Parekh et al., EACL 2021.",
     ]
     if models:

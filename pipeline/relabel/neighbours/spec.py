@@ -33,11 +33,9 @@ class NeighboursParams(Parameters):
     )
     queries: Queries = Field("captions", description="Queries: captions, or images (their references, pooled).")
     candidates: Split | None = Field(
-        None, description="Split whose captions are queries and candidates; by default, the encoded split."
-    )
-    split: Split | None = Field(
         None,
-        description="Split of the encoding that is searched; by default, that of `candidates` if encoded, else all.",
+        description="Split whose captions are queries and candidates; by default, the encoded split. Its own encoding "
+        "is searched, or that of all captions.",
     )
     index: str | None = Field(
         None,

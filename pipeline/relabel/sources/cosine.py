@@ -23,9 +23,7 @@ from relabel.sources.shards import read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Work
-from relabel_train.files import widen
 
-StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
 REFUSED_POOLINGS: dict[Pooling, str] = {"set": "a cosine compares two captions; a set has no vector of its own"}
 STORED = {"float32": "<f4", "float16": "<f2"}
@@ -33,9 +31,9 @@ STORED = {"float32": "<f4", "float16": "<f2"}
 _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
 
-def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
-    """Make the table of one shard: row (int32) and vector (fixed_size_list<stored>[D])."""
-    values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
+def make_vector_table(rows: range, vectors: NDArray[np.floating], dtype: str = "float32") -> pa.Table:
+    """Make the table of one shard: row (int32) and vector (fixed_size_list<dtype>[D])."""
+    values = pa.array(np.ascontiguousarray(vectors, dtype=dtype).reshape(-1))
     # Parquet names the field of list values `element`, so a table equals itself when it is read back.
     list_type = pa.list_(pa.field("element", values.type), vectors.shape[1])
     return pa.table(
@@ -148,6 +146,6 @@ def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
 
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
-    """Return the vectors of one or more shards: (N, D) float32, of unit length if they are stored in float16."""
+    """Return the vectors of one or more shards: (N, D) float32."""
     column = combine_chunks(table["vector"])
-    return widen(view_column(column.flatten()).reshape(len(column), column.type.list_size))
+    return view_column(column.flatten()).reshape(len(column), column.type.list_size)

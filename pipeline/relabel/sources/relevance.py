@@ -187,7 +187,7 @@ class Relevance(ABC):
         raise UsageError("it scores pair by pair", todo="Run `relabel export batches` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        """Estimate how many of `total` pairs like the given P are scored one by one; UsageError above a limit."""
+        """Estimate how many of `total` pairs like the given P are scored one by one."""
         return total
 
 

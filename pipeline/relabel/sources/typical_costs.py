@@ -40,7 +40,7 @@ LOOKUP = {"cbow": Cost(0.008, 400), "cider": Cost(0.023, 678), "sbert": Cost(0.0
 FAISS = {"cbow": Cost(0.008, 416), "sbert": Cost(0.019, 1_552)}
 PLAN = {"cbow": Cost(0.001), "cider": Cost(0.001), "sbert": Cost(0.001), "meteor": Cost(0.01), "bert_sts": Cost(3.5)}
 
-_MEASURED_AT_DEFAULT = ("model", "vectors", "weighting")  # parameters on which the cost depends
+_MEASURED_AT_DEFAULT = ("model", "vectors")  # parameters on which the cost depends
 _SAME_COST = ("word2vec",)  # GloVe's default width is word2vec's
 
 

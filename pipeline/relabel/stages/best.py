@@ -59,7 +59,7 @@ def tune_best(session: Session) -> dict[str, Manifest]:
 
     The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. A step that
     is done is not repeated; of the encoder, neither is a fold. Parameters of both models are those of the preset,
-    whatever the parameter file says; `base` and `revision` of the encoder are the file's.
+    whatever the parameter file says; `base` of the encoder is the file's.
 
     Returns dict of str to Manifest: label to the manifest of its model.
     """

@@ -8,6 +8,7 @@ from typing import Any
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
+from relabel.export.params import block_of
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, export_job
@@ -23,9 +24,9 @@ def export(session: Session, kind: str, label: str, split: str) -> Job:
 
     Encoding and neighbours are those of the split if they exist, else those of all captions (`serving_split`).
 
-    `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
+    `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
-    exporter = export_class(kind)(getattr(session.config.export, kind))
+    exporter = export_class(kind)(getattr(session.config.export, block_of(kind)))
     folder, source = session.folder, session.config.source(label)
     encoding = encode(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of

@@ -34,8 +34,7 @@ def export_batches(
     items, images = params.items, params.items == "images"
     name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
     # The distance of images in the log-ratio paper is one of their sets of captions.
-    pooling: Pooling = params.pooling or ("set" if images and "set" in source.spec.poolings else source.params.pooling)
-    source.check_pooling(pooling)
+    pooling: Pooling = "set" if images and "set" in source.spec.poolings else source.params.pooling
     rows = corpus.rows(session.splits(split))
     encoding = encode(session, label, serving_split(session, lambda s: session.folder("encodings", s, label), split))
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}

@@ -20,6 +20,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.tables import plural
+from relabel.export.params import block_of
 from relabel.stages.session import Session
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, make_elsewhere, make_share
@@ -201,10 +202,10 @@ def section_values(config: Config, section: str) -> Values:
 def export_job(
     session: Session, label: str, split: str, recipe: Recipe, steps: Callable[[Work], Steps] = lambda _: iter(())
 ) -> Job:
-    """Return the job of an export, whose parameters are those of the label and of `export.KIND`."""
+    """Return the job of an export, whose parameters are those of the label and of its block of `export`."""
     kind = recipe.kind
 
-    values = label_values(session.config, label) | section_values(session.config, f"export.{kind}")
+    values = label_values(session.config, label) | section_values(session.config, f"export.{block_of(kind)}")
     command = session.command(f"export {kind}", label=label, split=split)
     return Job(session, session.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
 

@@ -16,6 +16,7 @@ from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.statistics import Vector
 from relabel.datasets.evaluation_file import JUDGEMENT_FILES, evaluation_file
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, evaluation_set, set_names
+from relabel.judge import GATE_TOP
 from relabel.judge.cxc_figures import PairScores, compare
 from relabel.judge.figures import set_figures
 from relabel.judge.report import Judged, JudgedLabel
@@ -31,7 +32,7 @@ from relabel.store.workdir import Work
 
 ENCODED = ("cxc", "eccv")
 """Sets that judge encodings of COCO's captions."""
-_FIGURES = ("resamples", "seed", "draws", "draw_side", "draw_unit")
+_FIGURES = ("resamples", "seed")
 
 
 def judge(session: Session, label: str) -> Job:
@@ -92,18 +93,18 @@ def ranking(session: Session, label: str) -> Job:
     if gate:
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encode(session, gate, "test")
-        config |= {"gate_top": params.gate_top, "pooling of the gate": session.config.source(gate).params.pooling}
+        config |= {"gate_top": GATE_TOP, "pooling of the gate": session.config.source(gate).params.pooling}
 
     def ranker(name: str) -> Ranker:
         return Ranker(open_label(session, name, "test"), max(map(abs, session.config.source(name).spec.bounds)))
 
     def fill(work: Work) -> None:
-        opened = Gate(gate, ranker(gate), params.gate_top) if gate else None
+        opened = Gate(gate, ranker(gate), GATE_TOP) if gate else None
         eccv, progress = read_eccv(corpus, session.runtime.data), session.runtime.progress
         records = score_eccv(corpus, ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
         Judged(describe(session, label, encoding.open()), records).write(work)
 
-    recipe, names = Recipe("ranking", label, lambda: config, inputs, fill), ("gate", "gate_top") if gate else ()
+    recipe, names = Recipe("ranking", label, lambda: config, inputs, fill), ("gate",) if gate else ()
     out, command = session.folder("rankings", "test", label), session.command("correlate", on="eccv", label=label)
     return _job(session, label, out, recipe, command, ("ties", *names))
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
+from relabel.judge import GATE_TOP
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.stages import Session, open_label
 from relabel.store.manifest import MANIFEST
@@ -61,7 +62,7 @@ def search_labels(
             # To score every caption of a split pair by pair would take hours.
             if config.source(label).is_pairwise():
                 chosen = config.judge.gate or _choose_gate(session, label, encoded, text)
-                gate = open_label(session, chosen, split, opened), config.judge.gate_top
+                gate = open_label(session, chosen, split, opened), GATE_TOP
             hits[label] = nearest(relevance, query, k, gate)
         except RelabelError as error:
             left_out.append((label, error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from relabel.core.errors import UsageError
 from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighbourSpec
@@ -29,19 +28,12 @@ def neighbours(
     source.require("neighbours")
     if params.index is not None:
         source.require("index")
-    # Those of the parameters, also for an export that names the split of the queries.
-    if candidates in (None, params.candidates):
-        split = split or params.split
-    candidates = candidates or params.candidates or params.split or encoded_split(session, label)
-    # The split whose encoding covers the queries.
+    candidates = candidates or params.candidates or encoded_split(session, label)
+    # The split whose encoding covers the queries; workers are told.
     split = split or serving_split(session, lambda s: session.folder("encodings", s, label), candidates)
     queries = queries or params.queries
     corpus = session.corpus
-    rows, searched = corpus.rows(session.splits(candidates)), corpus.rows(session.splits(split))
-    # Queries and candidates are read from one encoding.
-    if not (searched.start <= rows.start and rows.stop <= searched.stop):
-        raise UsageError(f"the encoding of split {split} lacks captions of {candidates}", todo="Give another --split.")
-    encoding = encode(session, label, split)
+    rows, encoding = corpus.rows(session.splits(candidates)), encode(session, label, split)
     spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, session.runtime.rows_per_shard)
     config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}

@@ -13,6 +13,7 @@ import pytest
 from relabel import stages
 from relabel.corpus.build import Caption
 from relabel.export import export_class
+from relabel.export.params import block_of
 from relabel.stages import Session
 from relabel.store.manifest import Manifest
 
@@ -20,8 +21,9 @@ from relabel.store.manifest import Manifest
 def with_params(session: Session, kind: str, **values: Any) -> Session:
     """Return the project with other parameters of one format."""
     export = session.config.export
-    block = getattr(export, kind).model_copy(update=values)
-    config = session.config.model_copy(update={"export": export.model_copy(update={kind: block})})
+    name = block_of(kind)
+    block = getattr(export, name).model_copy(update=values)
+    config = session.config.model_copy(update={"export": export.model_copy(update={name: block})})
     return replace(session, config=config)
 
 

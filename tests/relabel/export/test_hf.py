@@ -3,7 +3,7 @@ neighbours; the card states label, range, licence and how to load it.
 
 safetensors reads the vectors of a label, with the rows and ids of their captions.
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
-sentence-transformers take, with the label's exact scores and the ids of the texts; the seed alone decides the draws.
+sentence-transformers take, with the label's exact scores and the ids of the texts.
 Positives and negatives follow one rule of margins, also for negative scores. No row repeats a text, and rows that are
 fewer than asked for are counted. FlagEmbedding and tevatron read lines of
 queries, positives, negatives and scores; tests/packaging/test_trainers.py reads the files by their own data classes.
@@ -205,7 +205,7 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
     stages.encode(session, label, "test").run()
     noted: list[str] = []
     session = replace(session, runtime=replace(session.runtime, progress=Notes(noted)))
-    few = {"negatives": 3, "candidates": 40} if kind == "tuples" else {}
+    few = {"negatives": 3} if kind == "tuples" else {}
     folder, manifest = exported(session, kind, label, "test", count=200, rows_per_file=200, **few)
     (records,) = files_of(folder, tmp_path / "cache").values()
     assert manifest.metadata["written"] == {"test": len(records)}
@@ -223,16 +223,6 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
         assert not {other for _, other, _ in others[count:]} & {text, *own}
     with pytest.raises(CheckError, match="no caption has a positive and negatives of other texts"):
         exported(session, "tuples", label, "test", count=20, negatives=3, margin=1000)
-
-
-def test_the_seed_alone_decides_the_draws(small_project: Session, tmp_path: Path) -> None:
-    def drawn(seed: int) -> list[dict[str, Any]]:
-        return files_of(exported(small_project, "pairs", count=40, seed=seed)[0], tmp_path)[
-            "train_00000_of_00001"
-        ].to_list()
-
-    first, other, again = (drawn(seed) for seed in (1, 2, 1))
-    assert first == again != other
 
 
 def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
@@ -271,7 +261,7 @@ def test_sides_are_those_of_a_loop_for_scores_of_any_sign(margin: float) -> None
 def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: Session, tmp_path: Path) -> None:
     def count(kind: str, **params: Any) -> int:
         """Return the number of samples whose second caption is of another image."""
-        folder, _ = exported(small_project, kind, count=200, candidates=30, **params)
+        folder, _ = exported(small_project, kind, count=200, **params)
         ids = ("caption_id1", "caption_id2") if kind == "pairs" else ("anchor_id", "negative_1_id")
         records = [record for part in files_of(folder, tmp_path).values() for record in part]
         rows = [[small_project.corpus.row_of[record[name]] for record in records] for name in ids]

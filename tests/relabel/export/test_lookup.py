@@ -60,7 +60,7 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Session, tmp_pa
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Session, tmp_path: Path) -> None:
     session = in_folder(small_project, tmp_path / "labels")
-    config = load_config(None, ["neighbours.k=3", "neighbours.candidates=val", "neighbours.split=all"])
+    config = load_config(None, ["neighbours.k=3", "neighbours.candidates=val"])
     session = replace(session, config=session.config.model_copy(update={"neighbours": config.neighbours}))
     # The neighbours are of the encoding that the parameters name, although the split has one of its own.
     stages.encode(session, "cider", "val").run()

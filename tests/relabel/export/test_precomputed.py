@@ -5,6 +5,7 @@ labels are left out. The sampler of a plan deals out its batches as the samplers
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,9 +103,8 @@ def test_blocks_equal_pairs_one_by_one(tmp_path: Path, kind: str, pooling: Any, 
         np.testing.assert_array_equal(batch.same_image, image[:, None] == image)
 
 
-def test_plans_that_are_too_large_or_empty_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = work_of(epochs=1_000_000, batch_size=34)
-    monkeypatch.setattr("relabel.export.precomputed.MAX_BYTES", 10**6)
+def test_plans_that_are_too_large_or_empty_are_refused_before_any_work() -> None:
+    work = replace(work_of(epochs=1_000_000, batch_size=34), most_bytes=10**6)
     with pytest.raises(UsageError, match="a lookup, which is smaller"):
         work.describe()
     assert "batches" not in vars(work)
@@ -135,10 +135,9 @@ def test_ids_and_plan_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_spawned_workers_read_the_same_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spawned_workers_read_the_same_batches(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr("relabel.export.precomputed._SHARD", 4 * 36 * 5)
-    plan, _ = write(tmp_path, work_of())
+    plan, _ = write(tmp_path, replace(work_of(), shard_bytes=4 * 36 * 5))
     expected = [plan[n] for n in range(len(plan))]  # the files are mapped before the workers start
     batches = list(torch.utils.data.DataLoader(plan, batch_size=None, num_workers=1, multiprocessing_context="spawn"))
     for batch, one in zip(batches, expected, strict=True):

@@ -103,9 +103,9 @@ def test_deviation_between_captions_of_an_image(few: Corpus, work: Work) -> None
     mean = sum(values) / len(values)
     deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
     assert sibling_std(work.folder) == pytest.approx(deviation, rel=1e-9)
-    params = JudgeParams(resamples=0, draws=0)
+    params = JudgeParams(resamples=0)
     figures = compare(
-        PairScores.open(work.folder, JudgedLabel(label="odd", params={"source": "odd"}), "test", False), params
+        PairScores.open(work.folder, JudgedLabel(label="odd", params={"source": "odd"}), "test", False), params, draws=0
     )
     notes = cxc_report([figures], params, {"odd": deviation, "same_image": 0.0, "none": None}).tables[0].notes
     (note,) = [note for note in notes if "two captions of one image" in note]
@@ -142,8 +142,8 @@ def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     scored = read_cxc_scores(path, "test", allow_missing=True)
     assert scored.label == "clip"
     assert list(scored.tasks) == ["sits"]
-    params = JudgeParams(resamples=20, draws=0)
-    report = cxc_report([compare(scored, params)], params, {})
+    params = JudgeParams(resamples=20)
+    report = cxc_report([compare(scored, params, draws=0)], params, {})
     (row,) = [record for record in report.records if record["subset"] == "all"]
     assert (row["n"], row["missing"]) == (len(human) - 3, 3)
     assert row["first_missing"].endswith("not in the file")

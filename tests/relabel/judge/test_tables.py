@@ -34,7 +34,7 @@ from relabel.sources import source_class
 from relabel.sources.cider import CiderParams
 from relabel.store.workdir import Work
 
-PLAIN = JudgeParams(resamples=0, draws=0)
+PLAIN = JudgeParams(resamples=0)
 
 
 def label_of(source: str, name: str | None = None, own_model: bool = False, **changed: object) -> JudgedLabel:
@@ -100,7 +100,7 @@ def scored(label: JudgedLabel) -> Judged:
         ids = [[f"{side[0]}{i}" for i in range(8)] for side in SIDES[task]]
         human = HumanScores(task, "test", ids[0], ids[1], np.arange(8.0) % 5, methods)
         tasks[task] = ScoredPairs(human, np.arange(8) / 9, [None] * 8, np.arange(8, dtype=np.int32))
-    return compare(PairScores(label, "test", tasks), PLAIN)
+    return compare(PairScores(label, "test", tasks), PLAIN, draws=0)
 
 
 OF_BOTH: dict[str, Any] = {"captions": "c.npy", "images": "i.npy", "pooling": "set"}
@@ -153,10 +153,10 @@ def test_rankings() -> None:
 def report(few: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Judge the test relevance, on the pairs of 300 images, under a name for which SAM publishes figures of all."""
     label = JudgedLabel(label="cider_lower", params=CiderParams(tokenizer="lower_split").model_dump())
-    folder, params = tmp_path_factory.mktemp("odd"), JudgeParams(resamples=100, draws=0)
+    folder, params = tmp_path_factory.mktemp("odd"), JudgeParams(resamples=100)
     score_cxc(few, Odd(few, range(len(few))), False, "test", Work(folder))
     scored = PairScores.open(folder, label, "test", False)
-    return cxc_report([compare(one, params) for one in (baseline(scored), scored)], params, {})
+    return cxc_report([compare(one, params, draws=0) for one in (baseline(scored), scored)], params, {})
 
 
 def test_the_headline_has_the_agreement_of_each_label_and_names_the_best(report: Report) -> None:

@@ -19,11 +19,10 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "fuse": {"model": "fuse", "gate": "near"},
     "scores": {"file": "given.csv", "missing": "near"},
     "bert_sts": {"gate": "near", "threshold": 0.5, "model": "one"},
-    "ladder": {"source": "cbow", "vectors": "words.txt", "weighting": "ladder"},
 }
 # Changed values of texts, of which each parameter accepts some.
 STRINGS = ("other", "none", "id", ";", "cbow", "cider", "Flat", "HNSW8", "3G", "1GiB", "8GiB", "others.txt", "fuse2")
-STRINGS += ("other_shards", "given2.npy", "given2.ids.txt", "images2.npy", "images2.ids.txt", "given2.csv", "{id}.jpg")
+STRINGS += ("other_shards", "given2.npy", "images2.npy", "given2.csv", "{id}.jpg")
 # Changed values where the type does not tell one.
 VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "expected"): [{"all": {"captions": 10}}],
@@ -36,10 +35,6 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 SAME: dict[tuple[str, str], str] = {
     ("ingest", "expected"): "refuses a corpus, changes none",
     ("ingest", "dataset"): "a name; ids take the namespace, which is the dataset's where none is given",
-    ("sources.bert_sts", "max_pairs"): "refuses work, changes none",
-    ("tune.sbert", "revision"): "which files are taken: their sha256 is an input",
-    ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
-    ("sources.spice", "heap"): "Java's memory",
     ("judge", "statistic"): "of files of judgements, which no judgement of a label holds",
     ("export", "labels"): "which artefacts are made",
     ("export.batches", "neighbours"): "whose table is read: its fingerprint is an input",

@@ -33,7 +33,6 @@ SMALL = [
     "ingest.path=captions.jsonl",
     "judge.split=val",
     "judge.resamples=20",
-    "judge.draws=5",
     "sources={same_image: {source: same_image}, cider: {source: cider, tokenizer: lower_split}}",
 ]
 

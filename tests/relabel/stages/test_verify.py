@@ -22,9 +22,9 @@ from relabel.store.manifest import read_manifest
 FETCHED = "eccv"
 PARAMS = """
 ingest: {format: jsonl, path: captions.jsonl, expected: {}}
-tune: {word2vec: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+tune: {word2vec: {tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
 neighbours: {k: 20}
-judge: {split: val, resamples: 5, draws: 2}
+judge: {split: val, resamples: 5}
 export: {labels: [cider], batches: {batch_size: 16, sampler: neighbour}}
 sources:
   same_image: {source: same_image}

@@ -31,6 +31,11 @@ def option(default: Any, help_text: str, low: float | None = None, high: float |
     return Field(default, description=help_text, ge=low, le=high)
 
 
+def setting(default: Any, help_text: str, low: float | None = None, high: float | None = None) -> Any:
+    """Make a field that `--set` reaches, and no option of its own."""
+    return Field(default, description=help_text, ge=low, le=high, json_schema_extra={"option": False})
+
+
 GIVEN = {"batch_size", "depth", "generator"}
 """Parameters that the training sets."""
 
@@ -104,9 +109,9 @@ class EvalOptions(_Options):
     graded: int = option(1000, "Number of these images that metrics of labels use; 0: all.", 0, 2**31 - 1)
     image_labels: tuple[Path, ...] = option((), "Batches of images: retrieval of images by images. Repeatable.")
     folds: int | None = option(None, "Folds to average recalls and NCS over; 5 for COCO 1K.", 1, 1000)
-    cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = option((100,), "K of CS@K.")
-    one_caption: bool = option(False, "Add CS@K of the first captions of images, compared with each other.")
-    semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = option((), "m of Semantic Recall; omitted if empty.")
+    cs_ks: tuple[Annotated[int, Field(ge=2)], ...] = setting((100,), "K of CS@K.")
+    one_caption: bool = setting(False, "Add CS@K of the first captions of images, compared with each other.")
+    semantic_ms: tuple[Annotated[int, Field(ge=1)], ...] = setting((), "m of Semantic Recall; omitted if empty.")
     eccv: Path | None = option(None, "Folder with the positives of ECCV Caption and CxC: `relabel fetch eccv`.")
 
 
@@ -118,27 +123,27 @@ class FitOptions(_Options):
     out: Path = option(Path("runs/fit"), "Folder of the run. The same command resumes it.")
     lookup: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
     split: str = option("train", "Split to train on.")
-    fraction: float = option(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
+    fraction: float = setting(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
     batches: Path | None = option(None, "Batches of `relabel export batches`, which replace lookup and sampler.")
     image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
     model: Choice = option("vsepp", "vsepp, vse_inf, sgr or saf; --set model.embed_dim=256 sets a parameter.")
     loss: Losses = option("triplet", "Loss by name; --set loss.margin=0.1 sets a parameter.")
-    sampler: Choice = option("random", "random, neighbour or graded; sampler.group=16 sets a parameter.")
-    pooling: str | None = option(None, "Pooling of references: first, max, mean or set; default: that of the label.")
+    sampler: Choice = setting("random", "random, neighbour or graded; sampler.group=16 sets a parameter.")
+    pooling: str | None = setting(None, "Pooling of references: first, max, mean or set; default: that of the label.")
     scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
-    val: str = option("val", "Split whose RSUM selects the model and stops the run.")
+    val: str = setting("val", "Split whose RSUM selects the model and stops the run.")
     batch_size: int = option(128, "Captions per batch.", 2, 1_000_000)
     epochs: int = option(20, "Epochs.", 1, 1_000_000)
-    lr: float = option(5e-4, "Learning rate.", 1e-12, 1000)
-    decay_at: int | None = option(None, "Number of epochs after which the rate falls to a tenth.", 1, 1_000_000)
-    weight_decay: float = option(0.0, "Weight decay of AdamW.", 0, 1000)
-    triplet_epochs: int = option(0, "Epochs of the summed triplet loss, before the loss itself.", 0, 1_000_000)
-    min_count: int = option(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
-    seed: int = option(0, "Seed of weights, batches and all other random numbers.", 0, 2**32 - 1)
-    precision: Literal["float32", "bfloat16"] = option("float32", "Precision of matrix products.")
-    evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", 0, 10**12)
-    patience: int = option(0, "Evaluations without a better RSUM before the run stops; 0: never.", 0, 10**9)
-    log_every: int = option(10, "Steps between lines of the log; each waits for the GPU.", 1, 10**12)
+    lr: float = setting(5e-4, "Learning rate.", 1e-12, 1000)
+    decay_at: int | None = setting(None, "Number of epochs after which the rate falls to a tenth.", 1, 1_000_000)
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", 0, 1000)
+    triplet_epochs: int = setting(0, "Epochs of the summed triplet loss, before the loss itself.", 0, 1_000_000)
+    min_count: int = setting(4, "Occurrences in the training captions that put a word into the vocabulary.", 0, 10**9)
+    seed: int = setting(0, "Seed of weights, batches and all other random numbers.", 0, 2**32 - 1)
+    precision: Literal["float32", "bfloat16"] = setting("float32", "Precision of matrix products.")
+    evaluate_every: int = setting(0, "Steps between evaluations; 0: after each epoch.", 0, 10**12)
+    patience: int = setting(0, "Evaluations without a better RSUM before the run stops; 0: never.", 0, 10**9)
+    log_every: int = setting(10, "Steps between lines of the log; each waits for the GPU.", 1, 10**12)
 
     @field_validator("model", "loss", "sampler", mode="before")
     @classmethod

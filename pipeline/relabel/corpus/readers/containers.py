@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal
@@ -145,6 +146,21 @@ def read_lines(path: Path, encoding: str | None) -> Iterator[str]:
     return (line.removeprefix("\ufeff") for line in text_lines(read_texts(path, encoding), path))
 
 
+def _csv_reader(source: Iterable[str], delimiter: str, quotes: bool, space: bool = False) -> Any:
+    """Return csv's reader; `space`: whether a space after a separator belongs to it."""
+    # `strict` makes an unclosed quote an error; without it, the rest of the file is one field.
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    return csv.reader(source, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=space)
+
+
+def _fields_of(line: str, delimiter: str, quotes: bool) -> list[str]:
+    """Split one line into fields; none if its quotes do not match."""
+    try:
+        return next(_csv_reader([line], delimiter, quotes), [])
+    except csv.Error:
+        return []
+
+
 def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], int], bad: Bad) -> Container:
     """Open a table of text. `usual`: number of roles that some names of columns are usual for."""
     names, delimiter, quotes = list(params.columns), params.delimiter, params.quotes
@@ -160,17 +176,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
         names, delimiter = ["image", "caption"], token[1]
         quotes = quotes and delimiter == ","
 
-    def fields(source: Iterable[str], delimiter: str, space: bool = False) -> Any:
-        # `strict` makes an unclosed quote an error; without it, the rest of the file is one field.
-        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-        return csv.reader(source, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=space)
-
-    def columns(one: str) -> list[str]:
-        try:
-            return next(fields([first], one), [])
-        except csv.Error:
-            return []
-
+    columns = partial(_fields_of, first, quotes=quotes)
     # Without a header, the first line is a caption, whose commas tell nothing.
     usual_one = "\t" if ".tsv" in path.suffixes and "\t" in first else "," if names else None
     separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
@@ -191,7 +197,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
         nonlocal names
         line, source, header = start, chain([first], lines), None
         # Of a space, only the first separates.
-        reader = fields(source, separator, space) if separator != " " else None
+        reader = _csv_reader(source, separator, quotes, space) if separator != " " else None
         try:
             for row in reader or (line.rstrip("\r\n").split(" ", 1) for line in source):
                 if row and not names:

@@ -81,7 +81,7 @@ class BertSts(Source[BertStsParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
-        params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs", "images"})
+        params = self.params.model_dump(mode="json", exclude={"pooling", "model", "images"})
         params["model"] = {"sha256": self._files(runtime).sha256()}
         params["threshold"] = self._threshold(runtime)
         if self.params.images is not None:
@@ -95,10 +95,10 @@ class BertSts(Source[BertStsParams]):
         files = self._files(runtime)
         scorer = self._scorer(files, runtime)
         work.metadata |= {"model": files.name, "max_length": scorer.limit}
-        work.metadata |= {"output": scorer.output, "scale": scorer.scale}
+        work.metadata |= {"output": scorer.output}
         work.provenance |= {name: getattr(scorer, name) for name in ("backend", "device", "dtype", "left_out")}
         work.provenance["model"] = files.record()
-        work.metadata |= self.params.model_dump(include={"gate", "orders", "dtype"})
+        work.metadata |= self.params.model_dump(include={"gate", "dtype"})
         work.metadata["threshold"] = self._threshold(runtime)
         if self.params.images is None:
             reading, label = scorer.read(Shards(corpus, rows, rows_per_shard).sample()), work.metadata.get("label")
@@ -131,7 +131,7 @@ class BertSts(Source[BertStsParams]):
 
     def gate_folder(self, data: Path) -> Path:
         """Return the folder of the chosen threshold. Labels that differ in their pooling only share it."""
-        body = self.params.model_dump_json(exclude={"pooling", "threshold", "max_pairs"})
+        body = self.params.model_dump_json(exclude={"pooling", "threshold"})
         return data / GATE / f"{self.params.gate}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
 
     def threshold_recipe(self, gate: Mapping[str, Source[Any]], corpus: Corpus, runtime: Runtime) -> Recipe:

@@ -16,12 +16,10 @@ TUNED = "tuned"
 """Name of the model that `relabel tune bert_sts` makes."""
 GLOVE_THRESHOLD = 0.8
 """Of Zhou et al., AAAI 2020, section 4.1, for a gate of GloVe vectors."""
-Orders = Literal["both", "one"]
-Output = Literal["sigmoid", "raw"]
 
 
 class BertStsParams(SourceParams):
-    """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
+    """Parameters of bert_sts."""
 
     paths: ClassVar[Paths] = {"model": {TUNED: None}, "images": {None: None}}
     source: Literal["bert_sts"] = "bert_sts"
@@ -48,34 +46,12 @@ class BertStsParams(SourceParams):
         description="Minimum score by the gate for a pair to be refined; null: 0.8 for a gate of GloVe vectors, as the "
         "paper; for others, the threshold that costs at most 0.005 of r on CxC val, where it is chosen.",
     )
-    orders: Orders = Field(
-        "both",
-        description="both: mean of both orders of two captions; one: the reference first, as an image always is.",
-    )
-    output: Output | None = Field(
-        None, description="Mapping of the model's output: sigmoid or raw; null for the one in its configuration."
-    )
-    scale: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="Divisor of a score, which is then clipped to 0..1; null: 5 for raw outputs, else 1.",
-    )
-    max_length: int | None = Field(
-        None, ge=8, le=1_000_000, description="Tokens a pair is truncated to; null for the model's limit."
-    )
     dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
-    max_pairs: int | None = Field(
-        10_000_000,
-        ge=1,
-        le=10**15,
-        description="Refuse to refine more pairs for one artefact; null for no limit.",
-    )
 
     @property
     def symmetric(self) -> bool:
-        """True if the order of a pair does not count."""
-        return self.orders == "both" and self.images is None
+        """True if the order of a pair does not count: both are averaged, unless the model reads an image first."""
+        return self.images is None
 
     @override
     def completed(self, params_of: Callable[[str], SourceParams]) -> Self:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
@@ -71,18 +70,7 @@ class BertStsRelevance(Relevance):
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
         sets = self.compared(references, self.pooling)
         _, refined = self.gated(self._distinct_pairs(sets, captions)[0], self.pooling)
-        count = round(int(refined.sum()) * total / max(1, len(captions)))
-        self.check_limit(count)
-        return count
-
-    def check_limit(self, pairs: int) -> None:
-        """Log an estimated number of pairs of texts to refine; raise UsageError if it is above `max_pairs`."""
-        message, most = f"about {pairs:,} pairs to refine", self.params.max_pairs
-        if most is not None and pairs > most:
-            todo = "Raise `max_pairs` or `threshold`, name another `gate`, or ask for fewer captions."
-            raise UsageError(f"{message}; max_pairs is {most:,}", todo=todo)
-        if pairs:
-            self.runtime.progress.note(message)
+        return round(int(refined.sum()) * total / max(1, len(captions)))
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from scipy.special import expit
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import read_json
 from relabel.core.runtime import Runtime, ignore_progress, pick_device
-from relabel.sources.bert_sts.params import BertStsParams, Output
+from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.models.checks import read_modules
 from relabel.sources.models.forward import PROBES, Features, Forward, pick_forward, product_type, products
-from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
+from relabel.sources.models.loading import load_from_folder, positions_of, quiet
 from relabel.sources.models.reading import Reading, Vocabulary
 
 _CHUNK = 1 << 14  # pairs that are tokenized and divided into batches at once
@@ -34,7 +34,7 @@ class PairScorer:
     """A loaded cross-encoder that scores pairs of texts, or of an image and a text.
 
     `limit`: largest number of tokens of a pair, special tokens included; None leaves it to the model.
-    `output`, `scale`: how an output becomes a relevance.
+    `output`: how the model's configuration maps an output to a score.
     `backend`: name of the computation in use.
     `left_out`: faster computations that this model or machine does not support, with the reason.
     """
@@ -46,26 +46,20 @@ class PairScorer:
         self.dtype = product_type(params.dtype, self.device)
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
-        # Older versions of sentence-transformers read texts alone, and have no such property.
-        if self._images and "image" not in getattr(self._model, "modalities", ()):
+        if self._images and "image" not in self._model.modalities:
             todo = "Name a model of images and texts, or leave `images` out."
             raise UsageError("this cross-encoder reads no images", where=str(folder), todo=todo)
-        self.limit: int | None = params.max_length
+        self.limit: int | None = None
         self._forward: Forward | None = None
         self.backend, self.left_out = "sentence-transformers", list[str]()
-        self.output = params.output or _output_of(self._model, folder)
-        # A model without a sigmoid gives scores of 0..5, as STS-B has them.
-        self.scale = params.scale or (5.0 if self.output == "raw" else 1.0)
+        self.output = _output_of(self._model, folder)
         if classifier and not self._images:
-            self._pick_forward(params, runtime)
-        elif self.limit is not None:
-            self._model.max_seq_length = self.limit
+            self._pick_forward(runtime)
 
-    def _pick_forward(self, params: BertStsParams, runtime: Runtime) -> None:
+    def _pick_forward(self, runtime: Runtime) -> None:
         """Set the fastest computation that gives the scores of `predict`, and the limit of tokens of both."""
         self._tokenizer, positions = self._model.tokenizer, positions_of(self._model)
-        check_max_length(params.max_length, positions)
-        self.limit = params.max_length or min(self._tokenizer.model_max_length, positions or _NO_LIMIT, _NO_LIMIT)
+        self.limit = min(self._tokenizer.model_max_length, positions or _NO_LIMIT, _NO_LIMIT)
         # `predict` has to truncate alike.
         self._tokenizer.model_max_length = self.limit
         # DistilBERT accepts token types and ignores them.
@@ -87,8 +81,9 @@ class PairScorer:
         if np.isnan(outputs).any():
             message = f"this model's output is not a number for {np.isnan(outputs).sum():,} pairs"
             raise CheckError(message, where=str(self.folder), todo="Use dtype float32, or name another `model`.")
-        relevance: NDArray[np.float64] = expit(outputs) if self.output == "sigmoid" else outputs
-        return np.clip(relevance / self.scale, 0.0, 1.0)
+        # A model without a sigmoid gives scores of 0..5, as STS-B has them.
+        relevance: NDArray[np.float64] = expit(outputs) if self.output == "sigmoid" else outputs / 5
+        return np.clip(relevance, 0.0, 1.0)
 
     def read(self, texts: Sequence[str]) -> Reading:
         """Return what the model would read of single texts."""
@@ -135,10 +130,11 @@ def _check_labels(folder: Path) -> bool:
     return True
 
 
-def _output_of(cross_encoder: Any, folder: Path) -> Output:
+def _output_of(cross_encoder: Any, folder: Path) -> Literal["sigmoid", "raw"]:
     """Return how the model's last function maps its output; raise if it is neither a sigmoid nor the identity."""
     name = type(cross_encoder.activation_fn).__name__
     if name in ("Sigmoid", "Identity"):
         return "sigmoid" if name == "Sigmoid" else "raw"
     message = f"this cross-encoder ends in {name}, neither a sigmoid nor nothing"
-    raise UsageError(message, where=str(folder), todo="Say with `output` and `scale` how it becomes 0..1.")
+    todo = "Save it with the activation function torch.nn.Sigmoid, or with Identity for scores of 0 to 5."
+    raise UsageError(message, where=str(folder), todo=todo)

@@ -46,8 +46,8 @@ class GatedFinder(Finder):
 
     @override
     def build(self, work: Work) -> Step:
-        """Return the step that refines the pairs; log their estimated number, and refuse too many."""
-        self.relevance.check_limit(self._estimate)
+        """Return the step that refines the pairs; log their estimated number."""
+        self.relevance.runtime.progress.note(f"about {self._estimate:,} pairs to refine")
         tasks = [table_task(f, partial(self._refine, part), len(part), plain=True) for f, part in self._parts.items()]
         return Step("refined pairs", "texts", tasks)
 

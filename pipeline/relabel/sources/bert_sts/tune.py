@@ -33,6 +33,7 @@ from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 
 KIND = "cross_encoder"
+_BATCH = 32  # pairs per step, as in BERT's fine-tuning
 _SORTED_BATCHES = 50  # batches whose pairs are sorted by length together
 _WARMUP = 0.1  # share of the steps in which the learning rate rises; as in BERT's fine-tuning, as is the next
 _WEIGHT_DECAY = 0.01
@@ -44,9 +45,7 @@ class TuneBertStsParams(Parameters):
     """Parameters of the cross-encoder's training."""
 
     base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
-    batch_size: int = Field(32, ge=1, le=100_000, description="Pairs per step.")
     learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
@@ -54,8 +53,8 @@ class TuneBertStsParams(Parameters):
 def tune_bert_sts(params: TuneBertStsParams, runtime: Runtime) -> Recipe:
     """Return the recipe of a cross-encoder that is tuned on STS-B: the model's files, as `bert_sts` loads them."""
     paths = cache(partial(find_stsb_files, runtime))
-    find_base = cache(partial(find_model, params.base, params.revision, runtime.progress))
-    config = partial(params.model_dump, mode="json", exclude={"base", "revision"})
+    find_base = cache(partial(find_model, params.base, progress=runtime.progress))
+    config = partial(params.model_dump, mode="json", exclude={"base"})
     inputs: Inputs = {"base": lambda: find_base().sha256()}
     inputs |= {f"stsb {split}": lambda split=split: sha256_file(paths()[split]) for split in FILES}  # type: ignore[misc]
 
@@ -96,7 +95,7 @@ def train(
     texts = [(p.first, p.second) for p in pairs["train"]] + [(p.second, p.first) for p in pairs["train"]]
     scores = torch.tensor([p.score / 5 for p in pairs["train"]] * 2, device=device)
     lengths, rng = np.array([len(a) + len(b) for a, b in texts]), np.random.default_rng(params.seed)
-    batches = [batch for _ in range(params.epochs) for batch in epoch_batches(lengths, params.batch_size, rng)]
+    batches = [batch for _ in range(params.epochs) for batch in epoch_batches(lengths, _BATCH, rng)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, weight_decay=_WEIGHT_DECAY)
     warmup = round(len(batches) * _WARMUP)
     schedule = get_linear_schedule_with_warmup(optimizer, warmup, len(batches))  # type: ignore[no-untyped-call]

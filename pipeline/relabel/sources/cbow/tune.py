@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,6 @@ _STEP = 1000  # documents between two moves of the bar
 class TuneWord2vecParams(Parameters):
     """Parameters of word2vec training."""
 
-    splits: tuple[Literal["train", "val", "test"], ...] = Field(("train",), description="Splits to train on.")
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; use the same one for cbow.")
     width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
@@ -67,8 +65,10 @@ def tune_word2vec(params: TuneWord2vecParams, corpus: Corpus, runtime: Runtime, 
     Training uses one thread, so the same corpus, parameters and machine give the same bytes. The name appears in cbow
     labels: `word2vec coco-train 100d`.
     """
-    rows = corpus.rows(params.splits)
-    trained_on = f"{corpus.namespace}-{'+'.join(params.splits)}"
+    # The other splits evaluate labels; a corpus without `train` has no such use.
+    splits = ["train"] if "train" in corpus.splits else [*corpus.splits]
+    rows = corpus.rows(splits)
+    trained_on = f"{corpus.namespace}-{'+'.join(splits)}"
     file = f"word2vec.{trained_on}.{params.width}d.txt"
 
     def fill(work: Work) -> None:

@@ -37,10 +37,9 @@ class FuseParams(SourceParams):
         None, description="Folder that `relabel tune fuse` wrote; null for the folder `fuse` among the fetched files."
     )
     gate: str | None = Field(
-        None, description="Label that selects the candidates of a search for neighbours; null scores all candidates."
-    )
-    gate_top: int = Field(
-        1000, ge=1, le=1_000_000, description="Best candidates of the gate that are scored; k if that is more."
+        None,
+        description="Label whose 1,000 best candidates (k if that is more) a search for neighbours scores; null scores "
+        "all.",
     )
 
 
@@ -74,7 +73,7 @@ class Fuse(Source[FuseParams]):
         # The path of the model is left out: a copy in another folder gives the same relevance.
         manifest = model_manifest(self.model_folder())
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
-        gate = {"gate": self.params.gate, "gate_top": self.params.gate_top} if self.params.gate else {}
+        gate = {"gate": self.params.gate} if self.params.gate else {}
         return {"source": self.spec.name, "model": {"fingerprint": manifest.fingerprint, "files": files}} | gate
 
     @override
@@ -99,7 +98,6 @@ class Fuse(Source[FuseParams]):
             parts=encoding.inputs,
             model=read_model(self.model_folder()),
             gate=self.params.gate,
-            gate_top=self.params.gate_top,
             failed=np.unique(np.concatenate(failed)),
         )
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from relabel.core.numeric.statistics import pearson
-from relabel.core.parameters import Parameters, Seed
+from relabel.core.parameters import Parameters
 from relabel.core.types import Scores
 from relabel.sources.fuse.model import Curve, Feature, Head
 
@@ -30,6 +30,8 @@ CAP = 0.9
 """Share of the pairs of a caption and its own image that get one score, the largest."""
 FOLDS = 5
 """Folds of images in the cross-validation, which only reports figures."""
+SEED = 0
+"""Seed of the folds and of the altered captions."""
 _KNOTS = 32  # with 16, the curves are too coarse for altered captions
 _ALTERED_WEIGHT = 0.3  # of a pair of altered captions; a judged pair has 1
 
@@ -46,7 +48,6 @@ class TuneFuseParams(Parameters):
     free_parts: tuple[str, ...] = Field(
         (), description="Parts that may also be evidence against relevance: --free-parts word2vec,cider."
     )
-    seed: Seed = Field(0, description="Seed of the folds and of the altered captions.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +139,7 @@ def cross_validate(sample: Sample, params: TuneFuseParams, cap: float = CAP, fol
 
     Returns (P,) float64; NaN if no pairs remain for the fit, and for altered captions.
     """
-    fold = np.random.default_rng(params.seed).integers(0, folds, sample.images.max() + 1)
+    fold = np.random.default_rng(SEED).integers(0, folds, sample.images.max() + 1)
     # Sorted, a pair between folds j and k has the sides (j, k) with j <= k.
     sides = np.sort(np.where(sample.images < 0, -1, fold[sample.images]), axis=1)
     out = np.full(len(sample.human), np.nan)

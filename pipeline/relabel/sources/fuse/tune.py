@@ -30,7 +30,7 @@ from relabel.datasets import cxc
 from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
-from relabel.sources.fuse.fit import CAP, Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
+from relabel.sources.fuse.fit import CAP, SEED, Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
 from relabel.sources.fuse.model import KIND, Feature, FeaturePooling, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.fuse.relevance import compute_features
 from relabel.sources.relevance import Relevance
@@ -178,7 +178,7 @@ def _complete(sample: Sample) -> Sample:
 
 def altered_pairs(params: TuneFuseParams, parts: Mapping[str, FuseInput], runtime: Runtime) -> Sample:
     """Return pairs of a caption and its altered copy, which join STS."""
-    copies = alter_captions(read_train_captions(runtime), params.altered_pairs, params.seed)
+    copies = alter_captions(read_train_captions(runtime), params.altered_pairs, SEED)
     # Some captions are paired with themselves too: otherwise curves would take equal words for a bad sign.
     same = [(caption, caption) for caption, _ in copies[::_SAME_STEP]]
     first, second = zip(*copies, *same, strict=True)

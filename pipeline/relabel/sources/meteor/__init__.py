@@ -42,8 +42,9 @@ class MeteorParams(SourceParams):
 
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "set"
-    gate: str | None = Field(None, description="Label that selects the candidates of neighbours; null: no neighbours.")
-    gate_top: int = Field(1000, ge=1, le=1_000_000, description="Best candidates of the gate that are scored.")
+    gate: str | None = Field(
+        None, description="Label whose 1,000 best candidates a search for neighbours scores; null: no neighbours."
+    )
 
 
 class Meteor(Source[MeteorParams]):
@@ -73,7 +74,7 @@ class Meteor(Source[MeteorParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_file()}
         hashes = {name: input_sha256(path) for name, path in files.items()}
-        gate = self.params.model_dump(include={"gate", "gate_top"}) if self.params.gate else {}
+        gate = {"gate": self.params.gate} if self.params.gate else {}
         return {"source": self.spec.name, **hashes, **gate}
 
     @override
@@ -121,6 +122,5 @@ class Meteor(Source[MeteorParams]):
             with_text=with_text,
             threads=runtime.threads,
             gate=None if gate is None else encoding.inputs[gate],
-            gate_top=self.params.gate_top,
             failed=read_failed_rows(folder, encoding.manifest),
         )

@@ -1,8 +1,9 @@
 """Safety checks of a model folder: a model is data, and no file may name code to run or contain a pickle.
 
-sentence-transformers and transformers import classes that a model's JSON files name. Before version 6,
-sentence-transformers imports a module class that lies beside `modules.json`, and any function named as an activation. A
-folder that fails these checks is never passed to either library, in any version.
+sentence-transformers and transformers import classes that a model's JSON files name. Version 6 of sentence-transformers
+imports none from the folder, but any name that begins with `sentence_transformers.` or `torch.`, which reaches
+`torch.load` and functions of torch. transformers takes any of its classes as a tokenizer, and `RagRetriever` unpickles.
+A folder that fails these checks is passed to neither library.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     STORED,
-    StoredType,
     VectorRelevance,
     VectorSource,
     make_vector_spec,
@@ -53,28 +52,23 @@ _SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those o
 class PrecomputedParams(SourceParams):
     """Parameters of vectors."""
 
-    paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "caption_ids", "images", "image_ids")}
+    paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "images")}
     source: Literal["precomputed"] = "precomputed"
     pooling: Pooling = Field(
         "max",
         description="set, the default with `images`, takes the vector of the image; others pool over its captions.",
     )
-    captions: str | None = Field(None, description="Vectors of captions: .npy, .parquet (id, vector) or .safetensors.")
-    caption_ids: str | None = Field(
-        None, description="Their ids: .txt, .json or .npy; null for NAME.ids.txt (.json, .npy) beside NAME.npy."
+    captions: str | None = Field(
+        None,
+        description="Vectors of captions: .parquet (id, vector), or .npy or .safetensors with their ids beside it in "
+        "NAME.ids.txt (.json, .npy).",
     )
     images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
-    image_ids: str | None = Field(None, description="Their ids, as caption_ids.")
-    stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
-    def files(self) -> dict[str, tuple[Path, Path | None]]:
-        """Return the files of vectors that are set, by side, each with the file of its ids."""
-        sides = {"captions": (self.captions, self.caption_ids), "images": (self.images, self.image_ids)}
-        return {
-            side: (Path(file).expanduser(), None if ids is None else Path(ids).expanduser())
-            for side, (file, ids) in sides.items()
-            if file is not None
-        }
+    def files(self) -> dict[str, Path]:
+        """Return the files of vectors that are set, by side."""
+        sides = {"captions": self.captions, "images": self.images}
+        return {side: Path(file).expanduser() for side, file in sides.items() if file is not None}
 
     @model_validator(mode="before")
     @classmethod
@@ -112,9 +106,8 @@ class Precomputed(VectorSource[PrecomputedParams]):
         if not (files := self.params.files()):
             message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
             raise UsageError(message, where="source vectors", todo=todo)
-        params = self.params.model_dump(include={"source", "stored"})
-        digests = {side: vector_file_digests(*paths) for side, paths in files.items()}
-        return params | {"captions": None, "images": None} | digests
+        digests = {side: vector_file_digests(path) for side, path in files.items()}
+        return {"source": self.spec.name, "captions": None, "images": None} | digests
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
@@ -128,7 +121,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
         @cache
         def read(side: str) -> ExternalVectors:
-            return read_vector_file(*files[side])
+            return read_vector_file(files[side])
 
         def sides() -> list[tuple[ExternalVectors, list[str], str]]:
             """Each file of vectors, with the ids it must hold and their name in messages."""
@@ -138,13 +131,13 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
         def image_table() -> pa.Table:
             vectors = _unit_vectors(read("images"), np.array(numbers), corpus.image_ids)
-            return make_vector_table(numbers, vectors, p.stored)
+            return make_vector_table(numbers, vectors)
 
         def make_shard(part: range) -> pa.Table:
             side, ids, at = "captions", corpus.caption_ids, np.arange(part.start, part.stop, dtype=np.int32)
             if side not in files:
                 side, ids, at = "images", corpus.image_ids, corpus.image[part.start : part.stop]
-            return make_vector_table(part, _unit_vectors(read(side), at, ids), p.stored)
+            return make_vector_table(part, _unit_vectors(read(side), at, ids))
 
         # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
         for side, ids, kind in sides():
@@ -156,7 +149,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
             task = table_task(IMAGES, image_table, len(numbers), plain=True)
             yield Step("given vectors of images", "images", [task])
         yield shards.step("given vectors", make_shard, plain=True)
-        work.metadata |= {"width": sides()[0][0].width, "unit_length": True, "stored": p.stored}
+        work.metadata |= {"width": sides()[0][0].width, "unit_length": True}
         work.metadata["given"] = {
             kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in sides()
         }

@@ -4,8 +4,8 @@
 - `.parquet`: columns `id` and `vector` (lists of numbers of one length).
 - `.safetensors`: one two-dimensional tensor, with ids in a separate file.
 
-A file of ids is `.txt` (one per line), `.json` (a list) or `.npy`. By default it lies beside the vectors under the same
-name with `.ids`: `clip.npy` has `clip.ids.txt`, `clip.ids.json` or `clip.ids.npy`.
+A file of ids is `.txt` (one per line), `.json` (a list) or `.npy`. It lies beside the vectors under the same name with
+`.ids`: `clip.npy` has `clip.ids.txt`, `clip.ids.json` or `clip.ids.npy`.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class ExternalVectors:
         return rows
 
 
-def read_vector_file(path: Path, ids: Path | None = None) -> ExternalVectors:
-    """Open a file of vectors; `ids`: where they do not lie beside it under the same name."""
+def read_vector_file(path: Path) -> ExternalVectors:
+    """Open a file of vectors, and that of its ids."""
     _check_format(path)
     try:
         if path.suffix == ".parquet":
             names, vectors = _read_parquet(path)
         else:
             vectors = map_npy(path) if path.suffix == ".npy" else _read_safetensors(path)
-            names = _read_ids(path, ids)
+            names = _read_ids(path)
     except DAMAGE as error:
         raise CheckError(f"not a readable {path.suffix} file: {error}", where=str(path)) from error
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
@@ -86,11 +86,11 @@ def read_vector_file(path: Path, ids: Path | None = None) -> ExternalVectors:
     return ExternalVectors(path, row_of, vectors)
 
 
-def vector_file_digests(path: Path, ids: Path | None = None) -> dict[str, str]:
+def vector_file_digests(path: Path) -> dict[str, str]:
     """Return the sha256 of a file of vectors and of its ids; raises as `read_vector_file`."""
     _check_format(path)
     digests = {"vectors": input_sha256(path)}
-    return digests if path.suffix == ".parquet" else digests | {"ids": input_sha256(_find_ids_file(path, ids))}
+    return digests if path.suffix == ".parquet" else digests | {"ids": input_sha256(_find_ids_file(path))}
 
 
 def _check_format(path: Path) -> None:
@@ -134,9 +134,9 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
     return ids, pc.list_flatten(table["vector"]).to_numpy().reshape(len(ids), -1)
 
 
-def _find_ids_file(path: Path, ids: Path | None) -> Path:
+def _find_ids_file(path: Path) -> Path:
     """Find the file of ids."""
-    candidates = [ids] if ids is not None else [path.with_suffix(end) for end in IDS]
+    candidates = [path.with_suffix(end) for end in IDS]
     ids_file = next((file for file in candidates if file.is_file()), None)
     if ids_file is None:
         names = ", ".join(file.name for file in candidates)
@@ -145,9 +145,9 @@ def _find_ids_file(path: Path, ids: Path | None) -> Path:
     return ids_file
 
 
-def _read_ids(path: Path, ids: Path | None) -> list[str]:
+def _read_ids(path: Path) -> list[str]:
     """Read the ids of a file of vectors."""
-    file = _find_ids_file(path, ids)
+    file = _find_ids_file(path)
     if file.suffix == ".npy":
         try:
             array = map_npy(file)

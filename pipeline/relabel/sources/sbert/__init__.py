@@ -25,7 +25,6 @@ from relabel.corpus import Corpus
 from relabel.sources.base import INT8, Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
-    StoredType,
     VectorRelevance,
     VectorSource,
     make_vector_spec,
@@ -69,7 +68,6 @@ class SbertParams(SourceParams):
     prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
     max_length: int | None = Field(None, ge=3, le=1_000_000, description="Tokens to keep; null for the model's limit.")
     dtype: ComputeType | Literal["int8"] = Field("float32", description="Type of matrix products; int8 is for CPUs.")
-    stored: StoredType = Field("float32", description="Type of the stored vectors.")
 
     @override
     def tuned_models(self) -> tuple[str, ...]:
@@ -88,7 +86,7 @@ class Sbert(VectorSource[SbertParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
-        params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype", "stored"})
+        params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype"})
         if self.params.dtype == INT8:
             # Two calibrations have one fingerprint and different weights.
             params[INT8] = read_manifest(self.int8_folder(runtime.data), KIND).files[WEIGHTS].sha256
@@ -101,7 +99,7 @@ class Sbert(VectorSource[SbertParams]):
         A caption that the model cannot read, or for which it returns no finite vector, is a failed row, with a vector
         of NaN.
         """
-        p, files, shards = self.params, self._files(runtime), Shards(corpus, rows, rows_per_shard)
+        files, shards = self._files(runtime), Shards(corpus, rows, rows_per_shard)
         # A faulty model is reported before any other work.
         encoder = self._encoder(files, runtime)
         about = files.name, str(work.metadata.get("label", self.spec.name)), encoder.max_length, len(rows)
@@ -117,7 +115,7 @@ class Sbert(VectorSource[SbertParams]):
             reasons |= dict.fromkeys(np.flatnonzero(reading.unreadable).tolist(), _UNREADABLE)
             # A vector with one infinite component would otherwise have a cosine with other vectors.
             vectors[list(reasons)] = np.nan
-            table = make_vector_table(part, vectors, p.stored)
+            table = make_vector_table(part, vectors)
             for name, column in reading._asdict().items():
                 table = table.append_column(name, pa.array(column))
             return mark_failed(table, reasons)

@@ -64,6 +64,7 @@ _AVERAGED = 0.4  # share of the last steps whose weights are averaged
 _WEIGHT_DECAY = 0.01
 _GRADIENT_NORM = 1.0  # largest norm of a step's gradient
 _TOKENS = 1024  # of texts that run together
+_LEARNING = 3  # last layers that learn: half of all-MiniLM-L6-v2, whose other layers are then computed once
 _LAYERS = ("encoder.layer", "transformer.layer", "layers")  # where encoders have their list of layers
 
 
@@ -71,9 +72,7 @@ class TuneSbertParams(Parameters):
     """Parameters of fine-tuning a sentence encoder."""
 
     base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     folds: int | None = Field(None, ge=2, le=1000, description="Models to train, each without a fold, and to average.")
-    layers: int = Field(3, ge=0, le=1000, description="Number of layers that learn, counted from the last; 0 for all.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
     learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate.")
     sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images; those of captions have 1.")
@@ -88,7 +87,7 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
 
     `corpus`: all of COCO, or at least its val images.
     """
-    base = cache(lambda: find_model(params.base, params.revision, runtime.progress))
+    base = cache(lambda: find_model(params.base, progress=runtime.progress))
     sentences = cache(lambda: {name: tune_data.find_sentence_pairs(name, runtime) for name in params.extra_datasets})
     inputs: Inputs = {"base": lambda: base().sha256(), "corpus": corpus.digest}
     inputs |= {f"cxc {t} val": partial(sha256, t, "val") for t in ("sts", "sits", *(("sis",) if params.sis else ()))}
@@ -97,7 +96,7 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
     def fill(work: Work) -> None:
         judged = tune_data.read_judged_pairs(corpus, sentences())
         work.metadata["base"], work.provenance["model"] = base().name, base().record()
-        encoder = UpperLayers(base().folder, judged.texts, params.layers, None, runtime)
+        encoder = UpperLayers(base().folder, judged.texts, _LEARNING, None, runtime)
         whole = np.zeros(judged.images, np.int64)
         work.metadata["val"] = {"base": correlations(_table(judged, [base().folder], whole, runtime))}
         if params.folds:
@@ -113,7 +112,7 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
             # The model has seen these pairs, so that its figures are too high.
             work.metadata["val"]["seen"] = correlations(_table(judged, [work.folder], whole, runtime))
 
-    config = partial(params.model_dump, mode="json", exclude={"base", "revision"})
+    config = partial(params.model_dump, mode="json", exclude={"base"})
     return Recipe(KIND, f"{Path(params.base).name} on cxc-val", config, inputs, fill)
 
 
@@ -181,8 +180,7 @@ class UpperLayers:
             with suppress(ValueError):  # a model with a single attention implementation
                 # In bfloat16, torch's fused attention runs backward 8 times slower on a CPU.
                 self._inner.set_attn_implementation("eager")
-            # Newer releases deprecate the method.
-            tokens = self.model.tokenize([default_prompt(self.model) + text for text in texts])
+            tokens = self.model.preprocess([default_prompt(self.model) + text for text in texts])
         self._features = {name: tokens[name] for name in ("input_ids", "attention_mask")}
         self._lengths = tokens["attention_mask"].sum(dim=1).numpy()
         # Threads that never wait for each other inside an operator; the result is the same for any number of them.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SpiceParams(SourceParams):
-    """Parameters of spice. `heap` changes no tuple and enters no fingerprint."""
+    """Parameters of spice."""
 
     source: Literal["spice"] = "spice"
     pooling: Pooling = Field("set", description="set merges the references into one graph: that is SPICE.")
@@ -49,7 +49,6 @@ class SpiceParams(SourceParams):
         "raw",
         description="Text that the parser reads: captions as written, or their PTB tokens (needs Java at ingest).",
     )
-    heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
 
 
 class Spice(Source[SpiceParams]):
@@ -77,7 +76,7 @@ class Spice(Source[SpiceParams]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Make shards of tuples and `words.parquet` (see `encoding_steps`), of at most `SHARD` captions."""
         p = self.params
-        parser = cached_parser(runtime, p.heap)
+        parser = cached_parser(runtime)
         shards = Shards(corpus, rows, min(rows_per_shard, SHARD))
         warn_unspaced(shards, work)
 
@@ -118,7 +117,7 @@ class Spice(Source[SpiceParams]):
 
             text = tokenize_text(text)
         # The process ends with the text: an opened encoding keeps no parser.
-        parser = cached_parser(runtime, self.params.heap)
+        parser = cached_parser(runtime)
         try:
             parsed = parser.parse([collapsed(text)])[0]
         finally:

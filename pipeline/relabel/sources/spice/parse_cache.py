@@ -82,14 +82,14 @@ class CachedParser:
             raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), todo=todo) from error
 
 
-def cached_parser(runtime: Runtime, heap: str) -> CachedParser:
-    """Return the parser and its cache; `heap` as in the parameters of spice."""
+def cached_parser(runtime: Runtime) -> CachedParser:
+    """Return the parser and its cache."""
 
     def make() -> CachedParser:
-        parser = SpiceParser(lambda: worker_command(runtime.data, heap))
+        parser = SpiceParser(lambda: worker_command(runtime.data))
         return CachedParser(parser, runtime.data / FILE, runtime.progress)
 
-    return runtime.keep(("parser", heap), make)
+    return runtime.keep("parser", make)
 
 
 def _read(connection: sqlite3.Connection, keys: Iterable[bytes]) -> dict[bytes, Parsed]:

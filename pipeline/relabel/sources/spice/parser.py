@@ -33,7 +33,9 @@ PROBED = [["man", "horse", "ride"], ["horse"], ["man"]]
 """Expected answer to the probe."""
 HUGE_PAGES = "-XX:+UseTransparentHugePages"
 """Option that saves a tenth of the time on Linux, because the grammar and the charts are read at random."""
-_HEAP = "Raise the heap (`heap` in params.yaml): 2G is enough for captions of up to about 150 words."
+HEAP = "2G"
+"""Largest heap of Java: enough for captions of up to about 150 words."""
+_SMALL_HEAP = f"A heap of {HEAP} is enough for captions of up to about 150 words: free memory, or shorten the captions."
 
 _SPICE = "spice/spice-1.0.jar"
 _GRAPHS = "spice/lib/SceneGraphParser-1.0.jar"
@@ -108,7 +110,7 @@ class SpiceParser:
                 raise JavaError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
         except JavaError as error:
             process.close()
-            todo = _HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
+            todo = _SMALL_HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
             raise JavaError(f"SPICE's parser does not work: {error.problem}", todo=todo) from error
         return process
 
@@ -127,11 +129,8 @@ def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
         raise JavaError(f"Java said {line[:80]!r}, which is no answer") from None
 
 
-def worker_command(data: Path, heap: str) -> list[str]:
-    """Return the command line of the program.
-
-    `data`: folder of fetched files, which may hold CoreNLP. `heap`: largest heap of Java, as `2G`.
-    """
+def worker_command(data: Path, heap: str = HEAP) -> list[str]:
+    """Return the command line of the program. `data`: folder of fetched files, which may hold CoreNLP."""
     if find_spec("jpype") is None:
         raise MissingError("the parser of spice needs JPype, which is not installed", todo=f"Run `{INSTALL}`.")
     java = find_java()

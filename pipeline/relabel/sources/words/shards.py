@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +31,17 @@ class WordBags:
     `vocabulary`: V words.
     `indptr`: (U + 1,) int64.
     `words`: (T,) int32; text u has the words ``words[indptr[u]:indptr[u + 1]]``, with repetitions.
-    `weights`: (T,) float64.
     `text_of`: (N,) int64; distinct text of each caption.
     """
 
     vocabulary: list[str]
     indptr: NDArray[np.int64]
     words: NDArray[np.int32]
-    weights: NDArray[np.float64]
     text_of: NDArray[np.int64]
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> WordBags:
-        """Make bags of texts whose words are separated by single spaces; every word has weight 1."""
+        """Make bags of texts whose words are separated by single spaces."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         # Split each distinct text once; Arrow keeps the strings outside of Python.
         lists = pc.split_pattern(encoded.dictionary, " ")
@@ -53,23 +51,7 @@ class WordBags:
         flat = pc.filter(pc.list_flatten(lists), kept).dictionary_encode()
         words = flat.indices.to_numpy()
         indices = encoded.indices.to_numpy()
-        return cls(flat.dictionary.to_pylist(), indptr_of(sizes), words, np.ones(len(words)), indices)
-
-    @classmethod
-    def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
-        """Make bags of weighted words.
-
-        `texts`: sequence of iterables of (str, float); words and weights of each distinct text. `text_of`: (N,) int64;
-        distinct text of each caption.
-        """
-        number: dict[str, int] = {}
-        indptr, words, weights = [0], [], []
-        for text in texts:
-            for word, weight in text:
-                words.append(number.setdefault(word, len(number)))
-                weights.append(weight)
-            indptr.append(len(words))
-        return cls(list(number), np.array(indptr), np.array(words, np.int32), np.array(weights, np.float64), text_of)
+        return cls(flat.dictionary.to_pylist(), indptr_of(sizes), words, indices)
 
     def counts(self) -> NDArray[np.int64]:
         """Return the number of times each word occurs over all captions, (V,) int64."""
@@ -86,7 +68,8 @@ class WordBags:
         """
         from scipy.sparse import csr_array
 
-        matrix = csr_array((self.weights, self.words, self.indptr), (len(self.indptr) - 1, len(self.vocabulary)))
+        shape = len(self.indptr) - 1, len(self.vocabulary)
+        matrix = csr_array((np.ones(len(self.words)), self.words, self.indptr), shape)
         # Captions with the same text share one product.
         texts, back = np.unique(self.text_of[captions], return_inverse=True)
         total: Any = matrix[texts] @ vectors

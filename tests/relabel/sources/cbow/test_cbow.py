@@ -1,5 +1,4 @@
-"""Contract: cbow is the cosine of mean word vectors, equal to an explicit loop, in which the weighting `ladder` counts
-nouns twice.
+"""Contract: cbow is the cosine of mean word vectors, equal to an explicit loop.
 
 Contract: `tune word2vec` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on
 every run, named after its training data and read by cbow. The context of a word is its image.
@@ -8,12 +7,9 @@ every run, named after its training data and read by cbow. The context of a word
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +20,7 @@ from tests.relabel.sources.encodings import Vectors, corpus_of, encode, in_image
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.cbow import Cbow, CbowParams, load_tagger
+from relabel.sources.cbow import Cbow, CbowParams
 from relabel.sources.cbow.tune import TuneWord2vecParams, tune_word2vec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.words.params import find_vectors
@@ -66,39 +62,6 @@ def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
     tokens = [t.split() for t in PTB] if tokenizer == "ptb" else [t.lower().split() for t in TEXTS]
     expected = np.array([mean_vector(t, vectors_of) for t in tokens])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
-
-
-NOUNS = ("dog", "cats", "sofa")
-
-
-@pytest.fixture
-def spacy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install a tagger that splits at spaces and commas, and knows three nouns."""
-
-    def split(text: str) -> list[Any]:
-        words = text.replace(",", " ,").split(" ")
-        return [
-            SimpleNamespace(lower_=w.lower(), is_space=not w, pos_="NOUN" if w.lower() in NOUNS else "X") for w in words
-        ]
-
-    tagger = SimpleNamespace(meta={"name": "tagger", "version": "1.0"}, pipe_names=["tagger"], make_doc=split)
-    tagger.pipe = lambda texts, batch_size: map(split, texts)
-    load_tagger.cache_clear()
-    monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(__version__="0", load=lambda name, exclude: tagger))
-    yield
-    load_tagger.cache_clear()
-
-
-@pytest.mark.usefixtures("spacy")
-def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
-    relevance, manifest, vectors_of = encoded(tmp_path, weighting="ladder")
-    doubled = [[w for w in t.split() for _ in range(2 if w in NOUNS else 1)] for t in PTB]
-    expected = np.array([mean_vector(words, vectors_of) for words in doubled])
-    np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
-    assert manifest.metadata["tokenizer"] == "spacy"
-    assert manifest.config["tagger"] == "tagger 1.0, spacy 0"
-    at = np.arange(len(TEXTS), dtype=np.int32)
-    np.testing.assert_allclose(relevance.query(TEXTS[5], at), expected @ expected[5], atol=1e-6)
 
 
 SYNONYMS = [

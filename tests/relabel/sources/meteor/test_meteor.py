@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_neighbours_are_the_best_of_the_gate(
     fake_java(PROGRAMS.format(trouble=""))
     corpus = corpus_of(in_images([text.lower().rstrip(". ") for text in coco_slice[:100]], 5))
     gate = encode(Cider(CiderParams(tokenizer="lower_split")), corpus, tmp_path / "gate")[0]
-    source, runtime = Meteor(MeteorParams(gate="gate", gate_top=10)), Runtime(threads=1)
+    source, runtime = Meteor(MeteorParams(gate="gate")), Runtime(threads=1)
     assert source.supports("neighbours") is None
     relevance, manifest = encode(Meteor(MeteorParams()), corpus, tmp_path / "meteor")
     rows = np.arange(100, dtype=np.int32)
@@ -120,6 +121,7 @@ def test_neighbours_are_the_best_of_the_gate(
     with pytest.raises(UsageError, match="no exact neighbours"):
         relevance.finder(search, None, runtime)
     gated = source.open(Encoding(corpus, tmp_path / "meteor", manifest, runtime, {"gate": gate}))
+    gated = replace(gated, gate_top=10)
     found, scores = find(gated.finder(search, None, runtime), tmp_path / "work")
     for row in range(100):
         near = find(gate.finder(Search(References.single(rows[[row]]), rows[[row]], rows, 10), None, runtime), tmp_path)

@@ -19,7 +19,7 @@ from tests.relabel.sources.sbert.tiny_encoder import small_corpus, tiny_encoder
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.sources.models import checks, loading
+from relabel.sources.models import checks
 from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_from_folder, load_model
 
@@ -242,21 +242,9 @@ def test_models_that_name_no_code_are_accepted(clean: Path, folder: Path) -> Non
     assert not (folder / "mark").exists()
 
 
-@pytest.mark.parametrize("name", ["a module beside modules.json", "an activation"])
-def test_without_the_checks_the_code_would_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sentence_transformers
-
-    if int(sentence_transformers.__version__.split(".")[0]) >= 6:
-        pytest.skip("sentence-transformers 6 imports no such class itself")
-    POISONS[name][0](folder)
-    monkeypatch.setattr(loading, "check_model_folder", lambda folder: None)
-    load_model(folder, "cpu", None)
-    assert (folder / "mark").exists()
-
-
 def test_allowed_classes_exist() -> None:
     from sentence_transformers import models
 
-    # LogitScore is a module of cross-encoders, which the lowest version does not have; test_images.py loads one.
+    # LogitScore is a module of cross-encoders; test_images.py loads one.
     for name in set(checks.MODULES) - {"LogitScore"}:
         assert hasattr(models, name)

@@ -75,19 +75,6 @@ def test_captions_from_every_format(tmp_path: Path, write: Write) -> None:
     np.testing.assert_allclose(label.block(References.single(every), every), expected @ expected.T, atol=1e-6)
 
 
-def test_vectors_of_float16_give_equal_captions_the_relevance_1(tmp_path: Path) -> None:
-    """Check `pairs` and `block` where lengths of float16 are off by up to 5e-4."""
-    corpus = small_corpus()
-    vectors = np.tile(vectors_of(corpus.caption_ids[: len(corpus) // 2 + 1]), (2, 1))[: len(corpus)]
-    given = str(as_npy(tmp_path, corpus.caption_ids, vectors))
-    label = encoded(corpus, tmp_path, captions=given, stored="float16")
-    every = np.arange(len(corpus), dtype=np.int32)
-    expected = unit(unit(vectors).astype(np.float16))
-    assert np.abs(np.linalg.norm(unit(vectors).astype(np.float16).astype(float), axis=1) - 1).max() > 1e-4
-    np.testing.assert_allclose(label.block(References.single(every), every), expected @ expected.T, atol=1e-6)
-    np.testing.assert_allclose(label.pairs(References.single(every), every), 1, atol=1e-6)
-
-
 @pytest.mark.parametrize("rows", [None, range(6, 31)])
 def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None) -> None:
     """Check that `set` is the cosine of image and caption, and that the others pool over captions."""

@@ -28,7 +28,7 @@ from relabel.stages.verify import verify
 from relabel.store.artefact import build
 from relabel.store.manifest import Manifest, open_artefact, read_manifest
 
-PARAMS: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-3, "layers": 2, "seed": 5}
+PARAMS: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-3, "seed": 5}
 WEIGHTS = "model.safetensors"
 
 

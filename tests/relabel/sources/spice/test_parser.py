@@ -157,6 +157,6 @@ def test_the_real_parser_accepts_any_text_and_reports_a_small_heap(real: Callabl
     assert parses[-1] == [["dog", "run"], ["dog"]]
     assert isinstance(parses[-2], ParseFailure)
     assert "the heap is too small" in parses[-2].reason
-    with pytest.raises(JavaError, match=r"heap.*Raise the heap") as caught:
+    with pytest.raises(JavaError, match=r"heap.*A heap of 2G is enough") as caught:
         real("60M").parse(["A dog runs."])
     assert "\n" not in str(caught.value)
