@@ -13,7 +13,7 @@ NAMES = "path url format namespace in_split image_id_column text_column columns 
 
 def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
-    common.run(stages.ingest(common.session()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
+    common.run(stages.ingestion(common.session()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
 
 
 app = verb(ingest, (*READ, "memory", "rebuild"), IngestParams, NAMES, "ingest")

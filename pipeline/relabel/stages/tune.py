@@ -10,21 +10,23 @@ from relabel.sources.base import GATE, INT8
 from relabel.sources.bert_sts import BertSts
 from relabel.sources.sbert import Sbert
 from relabel.sources.words.params import TUNED
-from relabel.stages.ingest import fetch_and_ingest
+from relabel.stages.corpus import open_corpus
+from relabel.stages.ingest import fetch_and_ingest, namespace
 from relabel.stages.job import Job, section_values
 from relabel.stages.session import Session
 from relabel.store.artefact import Recipe, check_place
 from relabel.store.manifest import MANIFEST, Spec
 
 
-def tune_word2vec(session: Session) -> Job:
+def word2vec_model(session: Session) -> Job:
     """Prepare to train word vectors on the corpus. Labels find them by the dataset, so they have no --out."""
     from relabel.sources.cbow.tune import tune_word2vec
 
-    return model_job(session, "word2vec", tune_word2vec(session.config.tune.word2vec, session.corpus, session.runtime))
+    recipe = tune_word2vec(session.config.tune.word2vec, open_corpus(session), session.runtime)
+    return model_job(session, "word2vec", recipe)
 
 
-def tune_bert_sts(session: Session, out: Path | None = None) -> Job:
+def bert_sts_model(session: Session, out: Path | None = None) -> Job:
     """Prepare to train a cross-encoder on STS-B, which is fetched if it is missing."""
     from relabel.datasets import fetch
     from relabel.sources.bert_sts.tune import find_stsb_files
@@ -39,24 +41,24 @@ def tune_bert_sts(session: Session, out: Path | None = None) -> Job:
 
 
 def cross_encoder(session: Session, out: Path | None = None) -> Job:
-    """Return the job of `tune_bert_sts`, whose data may be absent."""
+    """Return the job of `bert_sts_model`, whose data may be absent."""
     from relabel.sources.bert_sts.tune import tune_bert_sts
 
     return model_job(session, "bert_sts", tune_bert_sts(session.config.tune.bert_sts, session.runtime), out)
 
 
-def tune_sbert(session: Session, out: Path | None = None) -> Job:
+def sbert_model(session: Session, out: Path | None = None) -> Job:
     """Prepare to fine-tune a sentence encoder on human scores."""
     from relabel.sources.sbert.tune import tune_sbert
 
     check_human_scores(session)
-    recipe = tune_sbert(session.config.tune.sbert, session.corpus, session.runtime)
+    recipe = tune_sbert(session.config.tune.sbert, open_corpus(session), session.runtime)
     return model_job(session, "sbert", recipe, out)
 
 
 def check_human_scores(session: Session) -> None:
     """Raise unless people have scored captions of the dataset."""
-    if session.namespace != "coco":
+    if namespace(session) != "coco":
         problem = f"people have scored captions of coco, not those of {session.config.ingest.dataset}"
         raise UsageError(problem, todo="Add `--dataset coco`; the model labels any captions.")
 
@@ -76,7 +78,7 @@ def int8_encoder(session: Session, label: str) -> Job:
     """Prepare to quantise the sentence encoder of a label, on captions of the dataset that needs it first."""
     source = session.config.source(label)
     assert isinstance(source, Sbert)
-    recipe = source.int8_recipe(session.corpus, session.config.ingest.dataset, session.runtime)
+    recipe = source.int8_recipe(open_corpus(session), session.config.ingest.dataset, session.runtime)
     return Job(session, model_folder(session, INT8, label), recipe, session.command("encode", label=label))
 
 
@@ -86,7 +88,7 @@ def gate_threshold(session: Session, label: str) -> Job:
     assert isinstance(source, BertSts)
     if not (out / MANIFEST).exists():
         check_human_scores(session)
-    recipe = source.threshold_recipe(session.config.parts(label), session.corpus, session.runtime)
+    recipe = source.threshold_recipe(session.config.parts(label), open_corpus(session), session.runtime)
     return Job(session, out, recipe, session.command("encode", label=label))
 
 
@@ -106,12 +108,12 @@ def tuned_model(session: Session, name: str, label: str) -> Job:
     """
     session = session.parent or session
     if name == "bert_sts":
-        return tune_bert_sts(session)
+        return bert_sts_model(session)
     # Word vectors need a corpus, and so does a calibration.
     if not session.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(session)
     makers = {INT8: int8_encoder, GATE: gate_threshold}
-    return makers[name](session, label) if name in makers else tune_word2vec(session)
+    return makers[name](session, label) if name in makers else word2vec_model(session)
 
 
 def model_folder(session: Session, name: str, label: str = "") -> Path:

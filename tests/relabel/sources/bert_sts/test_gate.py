@@ -82,10 +82,10 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     fine = session.config.sources["fine"].model_copy(update={"threshold": None})
     config = session.config.model_copy(update={"sources": session.config.sources | {"fine": fine}})
     session = stages.Session(config, session.runtime, tmp_path / "again")
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
     stages.build_encoding(session, "near", "all")
     with pytest.raises(MissingError, match="no threshold was chosen"):
-        stages.encode(session, "fine", "all").run()
+        stages.encoding(session, "fine", "all").run()
     monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
     source: Any = session.config.source("fine")
     recipe = source.threshold_recipe(session.config.parts("fine"), tiny.small_corpus(), Runtime(threads=1))
