@@ -8,11 +8,10 @@ import typer
 
 from relabel.core.tables import WIDTH, Style, align
 from relabel.stages.correlate import EvaluationResult
-from relabel.stages.run import RunResult
 from relabel_cli.options import SharedOptions
 
 
-def show_outcome(common: SharedOptions, result: EvaluationResult | RunResult, style: Style = "text") -> None:
+def show_outcome(common: SharedOptions, result: EvaluationResult, style: Style = "text") -> None:
     """Print the tables, as wide as the terminal; then as `report_outcome`."""
     width = shutil.get_terminal_size((WIDTH, 40)).columns
     data = result.report.data | {"warnings": named_warnings(result)}
@@ -20,12 +19,12 @@ def show_outcome(common: SharedOptions, result: EvaluationResult | RunResult, st
     report_outcome(result)
 
 
-def named_warnings(result: EvaluationResult | RunResult) -> list[dict[str, str]]:
+def named_warnings(result: EvaluationResult) -> list[dict[str, str]]:
     """Return the warnings for JSON, each with the name of its artefact."""
     return [{"name": name, "warning": text} for name, text in result.warnings]
 
 
-def report_outcome(result: EvaluationResult | RunResult) -> None:
+def report_outcome(result: EvaluationResult) -> None:
     """List written files, warnings and failed labels on stderr; exit with the code of the first failure."""
     for line in align([(description, str(path)) for description, path in result.paths.items()]):
         typer.echo(line, err=True)

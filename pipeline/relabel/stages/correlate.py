@@ -33,7 +33,7 @@ from relabel.judge.tables import (
 )
 from relabel.stages.corpus import open_corpus, read_captions
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import Job, Problems, Warnings, run_jobs
+from relabel.stages.job import Job, Outcome, run_jobs
 from relabel.stages.judged import (
     ENCODED,
     check_judged,
@@ -55,19 +55,11 @@ Against = str
 _RANKED = "ECCV Caption takes all pairs: `--gate sbert` re-ranks the best candidates of sbert by a label of pairs."
 
 
-@dataclass(frozen=True)
-class EvaluationResult:
-    """Agreement of labels with people.
+@dataclass
+class EvaluationResult(Outcome):
+    """Agreement of labels with people."""
 
-    `problems`: labels that could not be judged, each with its error.
-    `warnings`: names of artefacts, each with a warning.
-    `paths`: written folders, by their description.
-    """
-
-    report: Report
-    problems: Problems = field(default_factory=list)
-    warnings: Warnings = field(default_factory=list)
-    paths: Mapping[str, Path] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
 
 
 @dataclass(frozen=True)
@@ -130,20 +122,20 @@ def correlate(
     opened = _open_sets(session, chosen, against, names, functions)
     # Scores of files and functions have no fingerprint, so they are not in the files of the report.
     written = is_complete(session, labels) and not scores and not functions
-    problems, warnings = Problems(), Warnings()
-    sections = list[Section]()
+    result, sections = EvaluationResult(), list[Section]()
     if opened.encoded:
         if names and not session.folder("corpus", MANIFEST).exists():
             fetch_and_ingest(session)
         judge, progress = session.config.judge, session.runtime.progress
         wanted = with_baseline(session, names, opened.encoded)
-        built = build_labels(session, wanted, judge.split, opened.encoded, problems, warnings)
+        built = build_labels(session, wanted, judge.split, opened.encoded, result)
         others = [read_cxc_scores(path, judge.split, allow_missing) for path in scores]
         if functions and "cxc" in opened.encoded:
             captions = opened.captions or open_corpus(session)
             others += [score_cxc_with_function(captions, function, judge, progress) for function in functions]
         sections += encoded_sections(session, built, opened.encoded, others)
-    paths = write_sections(session, sections) if written else {}
+    if written:
+        result.paths |= write_sections(session, sections)
 
     def scores_of(texts: TextSet) -> dict[str, Vector]:
         found = {function.name: score_with_function(texts.judgements, function) for function in functions}
@@ -152,19 +144,20 @@ def correlate(
             found[path.stem] = read_pair_scores(path, texts.judged, texts.judgements, allow_missing)
         return found
 
-    run_jobs(set_jobs(session, opened.sets), problems, warnings)
+    run_jobs(set_jobs(session, opened.sets), result)
     texts = texts_section(session, opened.sets, scores_of)
     if not any(section.report.records for section in (*sections, texts)):
         todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."
         unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)
-        raise next(iter((*dict(problems).values(), *opened.absent.values())), unjudged)
+        raise next(iter((*dict(result.problems).values(), *opened.absent.values())), unjudged)
     if opened.sets or opened.absent:
         records = [record for section in sections for record in section.report.records]
         summary = _with_summary(session, texts, records, opened)
         sections.append(summary)
         if written and "all" in against:
-            paths |= write_sections(session, [summary])
-    return EvaluationResult(total_report(sections), problems, warnings, paths)
+            result.paths |= write_sections(session, [summary])
+    result.report = total_report(sections)
+    return result
 
 
 def _chosen_sets(against: Sequence[Against], scores: Sequence[Path]) -> list[str]:
@@ -208,21 +201,16 @@ def _open_sets(
 
 
 def build_labels(
-    session: Session,
-    names: Sequence[str],
-    split: str,
-    against: Sequence[Against],
-    problems: Problems,
-    warnings: Warnings,
+    session: Session, names: Sequence[str], split: str, against: Sequence[Against], outcome: Outcome
 ) -> list[str]:
     """Build encodings and judgements of labels; return the labels without a problem.
 
     If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
     """
-    run_jobs(label_jobs(session, names, split, against), problems, warnings)
-    failed = dict(problems)
+    run_jobs(label_jobs(session, names, split, against), outcome)
+    failed = dict(outcome.problems)
     if failed and not {*names} - {*failed, BASELINE}:
-        raise problems[0][1]
+        raise outcome.problems[0][1]
     return [name for name in names if name not in failed]
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.core.tables import plural
-from relabel.sources.base import GATE, INT8, Encoding
+from relabel.sources.base import Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.corpus import open_corpus
 from relabel.stages.ingest import corpus_warnings
 from relabel.stages.job import Job, PendingJob, Values, label_values, make_steps
 from relabel.stages.session import Session
-from relabel.stages.tune import check_model, model_folder, tuned_model
+from relabel.stages.tune import check_models, derived_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
 from relabel.store.workdir import Work
@@ -32,8 +32,7 @@ def encoding(session: Session, label: str, split: str) -> Job:
     parts = {part: encoding(session, part, split) for part in source.input_labels()}
 
     def config() -> Values:
-        for model in session.config.params(label).tuned_models():
-            check_model(session, model, label)
+        check_models(session, label)
         return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
@@ -70,9 +69,10 @@ def encoding_jobs(session: Session, label: str, split: str) -> Iterator[PendingJ
 
 def model_jobs(session: Session, label: str, part: str) -> Iterator[PendingJob]:
     """Yield the models of `part`, which `label` needs."""
-    for model in session.config.params(part).tuned_models():
-        prepare = partial(tuned_model, session, model, part)
-        yield PendingJob(label, "tune", model, model_folder(session, model, part), prepare)
+    for name in session.config.params(part).tuned_models():
+        yield PendingJob(label, "tune", name, model_folder(session, name), partial(tuned_model, session, name))
+    if (derived := session.config.source(part).derived_model(session.runtime.data)) is not None:
+        yield PendingJob(label, "tune", derived.name, derived.folder, partial(derived_model, session, part))
 
 
 def build_encoding(session: Session, label: str, split: str) -> Manifest:
@@ -81,18 +81,16 @@ def build_encoding(session: Session, label: str, split: str) -> Manifest:
 
 
 def build_inputs(session: Session, label: str, split: str) -> None:
-    """Build the int8 model of a label, and the encodings that it is made of or gated by, with their models."""
-    source, models = session.config.source(label), session.config.params(label).tuned_models()
-    if INT8 in models:
-        tuned_model(session, INT8, label).run()
-    if (parts := source.input_labels()) and GATE not in models:
+    """Build the encodings that a label is made of or gated by, with their models, and then its derived model."""
+    source, corpus = session.config.source(label), open_corpus(session)
+    derived, parts = source.derived_model(session.runtime.data), source.input_labels()
+    if parts and derived is None:
         # Whatever the label itself lacks is reported before minutes of work on its parts.
-        corpus = open_corpus(session)
         source.fingerprint_params(corpus, corpus.split_rows(split), session.runtime)
     for part in parts:
         build_encoding(session, part, split)
-    if GATE in models:
-        tuned_model(session, GATE, label).run()
+    if derived is not None:
+        derived_model(session, label).run()
 
 
 def encoded_split(session: Session, label: str) -> str:

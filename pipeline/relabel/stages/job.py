@@ -177,26 +177,34 @@ class PendingJob:
     prepare: Callable[[], Job]
 
 
-Problems = list[tuple[str, RelabelError]]
-"""Labels that could not be built or judged, each with its error."""
-Warnings = list[tuple[str, str]]
-"""Names of artefacts, each with a warning."""
+@dataclass
+class Outcome:
+    """Result of several jobs.
+
+    `problems`: labels that could not be built or judged, each with its error.
+    `warnings`: names of artefacts, each with a warning.
+    `paths`: written files and folders, by their description.
+    """
+
+    problems: list[tuple[str, RelabelError]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    paths: dict[str, Path] = field(default_factory=dict)
 
 
-def run_jobs(pending: Iterable[PendingJob], problems: Problems, warnings: Warnings) -> None:
+def run_jobs(pending: Iterable[PendingJob], outcome: Outcome) -> None:
     """Run jobs in order. If a job fails, its error is added to the problems, and its label has no further jobs."""
-    done, failed = set[Path](), {label for label, _ in problems}
+    done, failed = set[Path](), {label for label, _ in outcome.problems}
     for job in pending:
         # Several labels may have a part in common.
         if job.label in failed or job.out in done:
             continue
         try:
             manifest, _ = job.prepare().run()
-            warnings += [(job.name, text) for text in manifest.warnings]
+            outcome.warnings += [(job.name, text) for text in manifest.warnings]
             done.add(job.out)
         except RelabelError as error:
             failed.add(job.label)
-            problems.append((job.label, error))
+            outcome.problems.append((job.label, error))
 
 
 def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

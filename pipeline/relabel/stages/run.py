@@ -10,12 +10,13 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import PUBLISHED_FORMATS
-from relabel.judge.report import BASELINE, Report
+from relabel.judge.report import BASELINE
 from relabel.neighbours.spec import SplitOrAll
 from relabel.sources.base import Capability
 from relabel.stages.corpus import label_splits, open_corpus
 from relabel.stages.correlate import (
     Against,
+    EvaluationResult,
     build_labels,
     encoded_sections,
     is_complete,
@@ -27,7 +28,7 @@ from relabel.stages.costs import PREDICTED, Basis, predict
 from relabel.stages.encode import find_failed_rows
 from relabel.stages.export import format_export, lookup_export
 from relabel.stages.ingest import FETCHED, corpus_warnings, fetch_and_ingest, ingestion, namespace, preview_captions
-from relabel.stages.job import PendingJob, Problems, Warnings, run_jobs
+from relabel.stages.job import PendingJob, run_jobs
 from relabel.stages.judged import label_jobs
 from relabel.stages.labels import available_labels, check_label_names
 from relabel.stages.neighbours import neighbour_table
@@ -40,22 +41,14 @@ EACH_SPLIT = "SPLIT"
 
 
 @dataclass
-class RunResult:
-    """Result of a run.
+class RunResult(EvaluationResult):
+    """Result of a run; its report is of the split that is judged.
 
-    `report`: agreement with people, of the split that is judged.
     `rates`: by label, captions that were encoded per second.
-    `problems`: labels that could not be built, each with its error.
-    `warnings`: names of artefacts, each with a warning.
-    `paths`: written files and folders, by their description.
     `lookups`, `pages`: folders of lookups, and HTML files.
     """
 
-    report: Report = field(default_factory=Report)
     rates: dict[str, float] = field(default_factory=dict)
-    problems: Problems = field(default_factory=list)
-    warnings: Warnings = field(default_factory=list)
-    paths: dict[str, Path] = field(default_factory=dict)
     lookups: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
 
@@ -112,7 +105,7 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     """Run the stages after the corpus for one split."""
     session, names, against = _resolve(session, split, labels)
     result, folder = RunResult(), session.folder
-    built = build_labels(session, names, split, against, result.problems, result.warnings)
+    built = build_labels(session, names, split, against, result)
     sections = encoded_sections(session, built, against)
     result.report = total_report(sections)
     if is_complete(session, labels):
@@ -123,7 +116,7 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
         result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)
     if exports:
         exported = _exported(session, labels)
-        run_jobs(_export_jobs(session, exported, split), result.problems, result.warnings)
+        run_jobs(_export_jobs(session, exported, split), result)
         # Encodings with failed rows are used, and reported at the end.
         result.problems += find_failed_rows(session, labels or session.config.sources, split)
         result.paths |= {"labels": folder("encodings", split), "lookups": folder("exports", split, "lookup")}

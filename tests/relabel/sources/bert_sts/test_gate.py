@@ -67,11 +67,9 @@ def test_only_a_gate_of_glove_has_the_papers_threshold() -> None:
         ({"source": "sbert"}, {}, None),
         ({"source": "sbert"}, {"threshold": 0.4}, 0.4),
     ):
-        params: Any = Config(sources={"near": gate, "fine": {"source": "bert_sts", "gate": "near", **given}}).params(
-            "fine"
-        )
-        assert params.threshold == expected
-        assert ("gate" in params.tuned_models()) == (expected is None)
+        source = Config(sources={"near": gate, "fine": {"source": "bert_sts", "gate": "near", **given}}).source("fine")
+        assert source.params.threshold == expected
+        assert (source.derived_model(Path("data")) is not None) == (expected is None)
 
 
 def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
