@@ -32,6 +32,7 @@ from relabel.judge.tables import (
     summary_report,
 )
 from relabel.stages.corpus import open_corpus, read_captions
+from relabel.stages.encode import available_labels
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, Outcome, run_jobs
 from relabel.stages.judged import (
@@ -44,7 +45,6 @@ from relabel.stages.judged import (
     open_scores,
     ranking,
 )
-from relabel.stages.labels import available_labels
 from relabel.stages.session import Session
 from relabel.stages.text_sets import TextSet, compare_scores, judged_names, open_set, set_jobs
 from relabel.store.artefact import Recipe

@@ -8,18 +8,53 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.core.tables import plural
+from relabel.datasets import locate
 from relabel.sources.base import Encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.corpus import open_corpus
 from relabel.stages.ingest import corpus_warnings
 from relabel.stages.job import Job, PendingJob, Values, label_values, make_steps
 from relabel.stages.session import Session
-from relabel.stages.tune import check_models, derived_model, model_folder, tuned_model
+from relabel.stages.tune import cross_encoder, derived_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
 from relabel.store.workdir import Work
+
+
+def check_label_names(config: Config, labels: Iterable[str]) -> None:
+    """Raise for an unknown label, whose name is a better message than what it lacks later."""
+    for label in labels:
+        config.params(label)
+
+
+def available_labels(session: Session, labels: Iterable[str]) -> list[str]:
+    """Return the labels that have what `relabel fetch` gets for them; the others are noted.
+
+    Raises MissingError if none has.
+    """
+    available, missing = list[str](), list[MissingError]()
+    for label in labels:
+        try:
+            for name in _fetched(session.config, label):
+                locate(name, None, session.runtime.data)
+            available.append(label)
+        except MissingError as error:
+            session.note_once(f"{label} is left out: {error}")
+            missing.append(error)
+    if missing and not available:
+        raise missing[0]
+    return available
+
+
+def _fetched(config: Config, label: str) -> list[str]:
+    """Return what `relabel fetch` gets for a label and those that it is composed of."""
+    # A fuse without its model is reported when it is used.
+    with suppress(MissingError):
+        return [name for source in config.with_parts(label).values() for name in source.params.fetched()]
+    return []
 
 
 def encoding(session: Session, label: str, split: str) -> Job:
@@ -53,6 +88,18 @@ def encoding(session: Session, label: str, split: str) -> Job:
         lambda work: source.steps(corpus, rows, size, work, runtime),
     )
     return job
+
+
+def check_models(session: Session, label: str) -> None:
+    """Raise unless the models of a label are those of the current captions and parameters."""
+    session = session.parent or session
+    for name in session.config.params(label).tuned_models():
+        # A source that lacks its model raises an error itself; but it does not know the dataset of word vectors.
+        if name == "word2vec" or (model_folder(session, name) / MANIFEST).exists():
+            (cross_encoder(session) if name == "bert_sts" else tuned_model(session, name)).open()
+    derived = session.config.source(label).derived_model(session.runtime.data)
+    if derived is not None and (derived.folder / MANIFEST).exists():
+        derived_model(session, label).open()
 
 
 def encoding_jobs(session: Session, label: str, split: str) -> Iterator[PendingJob]:

@@ -12,8 +12,7 @@ from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.stages.corpus import label_splits, open_corpus
-from relabel.stages.encode import open_label
-from relabel.stages.labels import check_label_names
+from relabel.stages.encode import check_label_names, open_label
 from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 

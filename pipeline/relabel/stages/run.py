@@ -25,12 +25,11 @@ from relabel.stages.correlate import (
     write_sections,
 )
 from relabel.stages.costs import PREDICTED, Basis, predict
-from relabel.stages.encode import find_failed_rows
+from relabel.stages.encode import available_labels, check_label_names, find_failed_rows
 from relabel.stages.export import format_export, lookup_export
 from relabel.stages.ingest import FETCHED, corpus_warnings, fetch_and_ingest, ingestion, namespace, preview_captions
 from relabel.stages.job import PendingJob, run_jobs
 from relabel.stages.judged import label_jobs
-from relabel.stages.labels import available_labels, check_label_names
 from relabel.stages.neighbours import neighbour_table
 from relabel.stages.page import FILE, page
 from relabel.stages.session import Session

@@ -92,18 +92,6 @@ def tuned_model(session: Session, name: str) -> Job:
     return bert_sts_model(session) if name == "bert_sts" else word2vec_model(_with_captions(session))
 
 
-def check_models(session: Session, label: str) -> None:
-    """Raise unless the models of a label are those of the current captions and parameters."""
-    session = session.parent or session
-    for name in session.config.params(label).tuned_models():
-        # A source that lacks its model raises an error itself; but it does not know the dataset of word vectors.
-        if name == "word2vec" or (model_folder(session, name) / MANIFEST).exists():
-            (cross_encoder(session) if name == "bert_sts" else tuned_model(session, name)).open()
-    derived = session.config.source(label).derived_model(session.runtime.data)
-    if derived is not None and (derived.folder / MANIFEST).exists():
-        derived_model(session, label).open()
-
-
 def _with_captions(session: Session) -> Session:
     """Ingest the captions that a model is made of, unless that is done."""
     if not session.folder("corpus", MANIFEST).exists():
