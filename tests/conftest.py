@@ -119,10 +119,10 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Session:
     settings += ["neighbours.k=8", f"sources={json.dumps(sources)}"]
     config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
     session = stages.Session(config, Runtime(data=folder / "data", threads=1, rows_per_shard=50), folder / "labels")
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
     for label in ("same_image", "cbow", "cider", "cider_plain"):
-        stages.encode(session, label, "all").run()
+        stages.encoding(session, label, "all").run()
         if label in ("cbow", "cider"):
-            stages.neighbours(session, label, "all").run()
-        stages.export_lookup(session, label, "all").run()
+            stages.neighbour_table(session, label, "all").run()
+        stages.lookup_export(session, label, "all").run()
     return session

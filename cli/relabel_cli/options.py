@@ -23,7 +23,7 @@ from relabel.core.errors import RelabelError, UsageError
 from relabel.core.parameters import Parameters, validate
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
 from relabel.corpus.params import IngestParams
-from relabel.stages import Job, Session, only_dataset
+from relabel.stages import Job, Session, available_labels, check_label_names, only_dataset
 from relabel_cli.progress import Display
 from relabel_cli.root import CONTEXT
 
@@ -107,8 +107,8 @@ class SharedOptions(Parameters):
 
     def chosen(self, session: Session, labels: list[str]) -> list[str]:
         """Return the labels that the command names, without those that `--skip-missing` leaves out."""
-        session.check_labels(labels)
-        return session.available(labels) if self.skip_missing else labels
+        check_label_names(session.config, labels)
+        return available_labels(session, labels) if self.skip_missing else labels
 
     def run(self, job: Job, describe: Callable[[Mapping[str, Any]], str] = lambda _: "") -> None:
         """Run the job of a stage, or its share, and print the metadata of its artefact.

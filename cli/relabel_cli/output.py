@@ -14,8 +14,14 @@ from relabel_cli.options import SharedOptions
 def show_outcome(common: SharedOptions, result: EvaluationResult, style: Style = "text") -> None:
     """Print the tables, as wide as the terminal; then as `report_outcome`."""
     width = shutil.get_terminal_size((WIDTH, 40)).columns
-    common.show(result.data, result.report.render(style, width))
+    data = result.report.data | {"warnings": named_warnings(result)}
+    common.show(data, result.report.render(style, width))
     report_outcome(result)
+
+
+def named_warnings(result: EvaluationResult) -> list[dict[str, str]]:
+    """Return the warnings for JSON, each with the name of its artefact."""
+    return [{"name": name, "warning": text} for name, text in result.warnings]
 
 
 def report_outcome(result: EvaluationResult) -> None:

@@ -24,7 +24,7 @@ from relabel.core.errors import MissingError
 from relabel.core.tables import Table, markdown
 from relabel.datasets import locate
 from relabel.judge.eccv import FILES
-from relabel.stages import Session, build_encoding, export_lookup, ingest, neighbours
+from relabel.stages import Session, build_encoding, ingestion, lookup_export, neighbour_table, open_corpus
 from relabel.store.files import write_text
 
 
@@ -51,7 +51,7 @@ class FitTable:
         params, remaining, folder = self.params, self.remaining, self.remaining.folder
         features, judges = proxy_features(self.session, self.features), dict.fromkeys(params.judges)
         digests, lookups = [features.run()[0].identity], {}
-        ingest(remaining).run()
+        ingestion(remaining).run()
         # Graded batches are drawn from neighbours among the training captions.
         first = params.train_labels[0]
         near = remaining.config.neighbours.model_copy(update={"k": params.neighbours})
@@ -60,12 +60,12 @@ class FitTable:
             split = "all" if label in (first, *judges) else "train"
             build_encoding(remaining, label, split)
             if label == first:
-                neighbours(searched, label, "train", "captions", "all").run()
-            job = export_lookup(searched, label, split, "train" if label == first else None)
+                neighbour_table(searched, label, "train", "captions", "all").run()
+            job = lookup_export(searched, label, split, "train" if label == first else None)
             digests.append(job.run()[0].identity)
             lookups[label] = job.out
         digest, eccv = hashlib.sha256("".join(digests).encode()).hexdigest()[:8], None
-        if self.session.namespace == "coco":
+        if open_corpus(self.session).namespace == "coco":
             with suppress(MissingError):
                 eccv = locate("eccv", FILES["i2t"], self.session.runtime.data).parent
         judged, runs = tuple(lookups[label] for label in judges), folder() / "runs" / digest

@@ -25,7 +25,7 @@ from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_model
 from relabel.sources.words.params import find_vectors
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.stages import Job, Session
+from relabel.stages import Job, Session, open_corpus
 from relabel.store.arrays import write_array
 from relabel.store.artefact import Recipe
 from relabel.store.files import write_text
@@ -55,7 +55,7 @@ def proxy_features(session: Session, params: ProxyFeaturesParams) -> Job:
     RelabelError
         If the corpus, the word vectors or the model is missing.
     """
-    corpus, runtime = session.corpus, session.runtime
+    corpus, runtime = open_corpus(session), session.runtime
     encode, encoder = open_encoder(params, runtime)
     rows = hold_out(corpus, {split: getattr(params, split) for split in SPLITS}, params.seed)
     config = {"version": 3, **params.model_dump(exclude={"encoder", "noise", "model"}), **encoder}
@@ -168,7 +168,7 @@ def remaining_project(session: Session) -> Session:
     ingest = session.config.ingest
     remaining = IngestParams(
         dataset=f"{ingest.dataset}_proxy",
-        namespace=session.namespace,
+        namespace=open_corpus(session).namespace,
         format="parquet",
         path=proxy_folder(session) / CAPTIONS,
         caption_id_column="caption_id",

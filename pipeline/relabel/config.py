@@ -80,11 +80,7 @@ def _source(label: str, params: dict[str, Any]) -> SourceParams:
 
 
 class Config(Parameters):
-    """All parameters of params.yaml.
-
-    Without arguments, they are read from ./params.yaml, as by the command; without that file, all have their defaults.
-    With arguments, no file is read. `load_config` reads another file.
-    """
+    """All parameters of params.yaml. They have their defaults unless they are given; `load_config` reads a file."""
 
     ingest: IngestParams = IngestParams()
     tune: TuneParams = TuneParams()
@@ -97,9 +93,6 @@ class Config(Parameters):
 
     _models: tuple[Path, str] | None = PrivateAttr(None)
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
-
-    def __init__(self, **parameters: Any) -> None:
-        super().__init__(**(parameters or dict(load_config(None))))
 
     @property
     def exported(self) -> list[str]:

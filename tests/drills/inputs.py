@@ -247,7 +247,7 @@ def lookup(label: str, session: Session) -> Input:
 
 
 def plan(session: Session) -> Input:
-    job = stages.export_batches(session, "cider", "all", "fuzzed")
+    job = stages.batches_export(session, "cider", "all", "fuzzed")
     job.run()
     return exported("batches", job.out)
 

@@ -11,7 +11,7 @@ import pytest
 
 from relabel.config import load_config
 from relabel.core.runtime import Runtime
-from relabel.datasets.cxc import HumanScores, Split, Task, human_scores
+from relabel.datasets.cxc import HumanScores, JudgedSplit, Task, human_scores
 from relabel.stages import Session
 from relabel.stages.run import run
 
@@ -54,7 +54,7 @@ PUBLISHED = {  # label, task, subset and statistic to the figure and its toleran
 }
 
 
-def scores(task: Task, split: Split) -> HumanScores:
+def scores(task: Task, split: JudgedSplit) -> HumanScores:
     """Return every 20th human score of SIS, for whose 46,719 pairs METEOR takes minutes, and all others."""
     human, some = human_scores(task, split), slice(None, None, 20 if task == "sis" else 1)
     return HumanScores(task, split, human.left[some], human.right[some], human.score[some], human.method[some])

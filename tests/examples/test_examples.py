@@ -12,7 +12,7 @@ from tests.examples.conftest import Example
 from tests.relabel.export.formats import exported, in_folder
 from tests.relabel.sources.sbert.tiny_encoder import tiny_encoder
 
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import Lookup, open_lookup
 
 ON_CPU = {"use_cpu": True, "disable_tqdm": True}
@@ -59,7 +59,7 @@ def encoder(tmp_path: Path) -> Any:
 
 
 def test_an_encoder_learns_a_lookup(example: Example, encoder: Any, small_project: Session, tmp_path: Path) -> None:
-    corpus, lookup = small_project.corpus, lookup_of(small_project, "cider")
+    corpus, lookup = open_corpus(small_project), lookup_of(small_project, "cider")
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
     first, *_, last = train(encoder, texts, lookup, tmp_path, epochs=4, rate=1e-3, **ON_CPU)

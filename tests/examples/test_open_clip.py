@@ -15,7 +15,7 @@ from tests.examples.conftest import Example
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
 from relabel_train.webdataset import join
 
@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest, small_project: Session, tmp_path: Path) 
     (tmp_path / "tiny.json").write_text(json.dumps(MODEL))
     open_clip.add_model_config(tmp_path / "tiny.json")
     session = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
-    corpus, rng = session.corpus, np.random.default_rng(0)
+    corpus, rng = open_corpus(session), np.random.default_rng(0)
     colours = rng.integers(0, 255, (60, 3), np.uint8)
     images = tmp_path / "images"
     images.mkdir()
@@ -62,7 +62,7 @@ def run(request: pytest.FixtureRequest, small_project: Session, tmp_path: Path) 
         (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         data = ["--dataset-type", "csv", "--train-data", str(tmp_path / "train.tsv")]
         settings = {"captions_per_shard": 100}
-    job = stages.export_wds(with_params(session, "wds", **settings), "cbow", "all")
+    job = stages.wds_export(with_params(session, "wds", **settings), "cbow", "all")
     job.run()
     logs = ["--logs", str(tmp_path / "logs"), "--name", "run", "--log-every-n-steps", "1", "--device", "cpu"]
     return str(job.out), [*data, *FIXED.split(), *logs, "--save-frequency", "0"], session
@@ -85,7 +85,7 @@ def test_labels_belong_to_the_texts_of_the_batch(example: Example, run: tuple[st
     args = parse_args(arguments)
     args.distributed, args.rank, args.world_size = False, 0, 1
     _, preprocess, _ = open_clip.create_model_and_transforms("tiny")
-    tokenizer, corpus = open_clip.get_tokenizer("tiny"), session.corpus
+    tokenizer, corpus = open_clip.get_tokenizer("tiny"), open_corpus(session)
     train = example("open_clip/train")
     step, criterion = join(sidecar), train.SoftTargetClipLoss(0.1)
     data = train.labelled_data(step, criterion, args, (preprocess, preprocess), tokenizer=tokenizer)

@@ -44,8 +44,8 @@ def exported(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -
     texts = {f"{i}-{j}": f"{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)}
     captions = [Caption(name, name.partition("-")[0], "train", text) for name, text in texts.items()]
     session = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
-    stages.encode(session, "cbow", "train").run()
-    jobs = [stages.export(session, "scan", "cbow", "train"), stages.export_lookup(session, "cbow", "train")]
+    stages.encoding(session, "cbow", "train").run()
+    jobs = [stages.format_export(session, "scan", "cbow", "train"), stages.lookup_export(session, "cbow", "train")]
     for job in jobs:
         job.run()
     return [job.out for job in jobs]

@@ -19,7 +19,7 @@ from experiments.params import ProxyFeaturesParams
 from experiments.proxy_features import proxy_features, proxy_folder, remaining_project, word_vectors
 from relabel import stages
 from relabel.sources.words.vectors import WordVectorsFile
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.reference.data import read_split
@@ -95,13 +95,13 @@ def test_no_label_contains_a_held_out_caption(
     session = replace(small_project, labels=tmp_path)
     proxy_features(session, SMALL).run()
     left = remaining_project(session)
-    stages.ingest(left).run()
-    features, corpus = open_features(proxy_folder(session)), left.corpus
+    stages.ingestion(left).run()
+    features, corpus = open_features(proxy_folder(session)), open_corpus(left)
     assert left.folder().name == "coco_proxy"
     assert not set(features.held_out) & set(corpus.caption_ids)
     assert set(corpus.image_ids) == set(features.image_ids)
-    stages.encode(left, "cider", "all").run()
-    stages.export_lookup(left, "cider", "all").run()
+    stages.encoding(left, "cider", "all").run()
+    stages.lookup_export(left, "cider", "all").run()
     lookup = open_lookup(left.folder("exports", "all", "lookup", "cider"))
     split = read_split(left.folder("corpus"), "train", features)
     assert len(split.image_ids) == COUNTS["train"]

@@ -19,7 +19,7 @@ import pytest
 from tests.packaging.environments import attempt, need_registry, run
 from tests.relabel.export.formats import exported
 
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(900)]
@@ -120,7 +120,7 @@ def test_batches_have_captions_of_the_split_and_the_labels_scores(
 ) -> None:
     trainer, own = TRAINERS[name], tmp_path / "own"
     install(own, trainer.package)
-    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
+    corpus, lookup = open_corpus(small_project), open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     folder, _ = exported(small_project, trainer.kind, count=60, scale=SCALE, margin=MARGIN)
     (file,) = (folder / "data").glob("train-*")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({w for text in corpus.texts for w in text.split()})]

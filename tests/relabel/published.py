@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relabel.datasets.cxc import HumanScores, Split, Task, human_scores
+from relabel.datasets.cxc import HumanScores, JudgedSplit, Task, human_scores
 
 WORDS = ["a", "dog", "cat", "man", "bus", "street", "with", "red", "small", "two", "on", "in"]
 
@@ -24,7 +24,7 @@ def images_of_captions() -> dict[str, str]:
 
 
 @cache
-def few_scores(task: Task, split: Split) -> HumanScores:
+def few_scores(task: Task, split: JudgedSplit) -> HumanScores:
     """Return the human scores of pairs among these captions and images, and every 50th of all others."""
     human, own = human_scores(task, split), images_of_captions()
     kept = {*own, *own.values()}

@@ -37,7 +37,7 @@ def exports(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
     """Return a lookup and a plan."""
     session = in_folder(small_project, tmp_path_factory.mktemp("batches"))
     session = with_params(session, "batches", batch_size=8, epochs=2, batches_per_epoch=5)
-    job = stages.export_batches(session, "cbow", "all")
+    job = stages.batches_export(session, "cbow", "all")
     job.run()
     return {"cbow": small_project.folder("exports", "all", "lookup", "cbow"), "batches": job.out}
 

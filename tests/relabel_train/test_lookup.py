@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relabel import stages
 from relabel.corpus import References
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train import losses
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.lookup import lookup as module
@@ -35,7 +35,8 @@ def sample_rows(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
 
 
 def references_of(session: Session, row: int) -> range:
-    first, stop = session.corpus.indptr[session.corpus.image[row] :][:2].tolist()
+    corpus = open_corpus(session)
+    first, stop = corpus.indptr[corpus.image[row] :][:2].tolist()
     return range(first, min(stop, first + 5))
 
 
@@ -81,7 +82,7 @@ def test_blocks_equal_loops_over_single_pairs(
 
 
 def test_ids_rows_and_siblings(small_project: Session) -> None:
-    lookup, corpus = opened(small_project, "cbow"), small_project.corpus
+    lookup, corpus = opened(small_project, "cbow"), open_corpus(small_project)
     every, image_ids = np.arange(len(corpus)), corpus.table["image_id"].to_pylist()
     assert (lookup.caption_ids(every), lookup.image_ids(every)) == (corpus.caption_ids, image_ids)
     np.testing.assert_array_equal(lookup.rows_of(corpus.caption_ids[::-1]), every[::-1])
@@ -97,7 +98,7 @@ def test_ids_rows_and_siblings(small_project: Session) -> None:
 
 def test_captions_are_named_by_their_image(small_project: Session) -> None:
     """Check ids without the dataset's prefix, positions, texts, the table, and names in place of rows."""
-    lookup, corpus = opened(small_project, "cbow"), small_project.corpus
+    lookup, corpus = opened(small_project, "cbow"), open_corpus(small_project)
     table = lookup.table().to_pylist()
     assert table == corpus.table.select(["caption_id", "image_id", "position", "text"]).to_pylist()
     bare = [{**row, "image_id": row["image_id"].partition(":")[2]} for row in table]
@@ -138,10 +139,10 @@ def test_deviation_between_captions_of_an_image(label: str, small_project: Sessi
 
 
 def test_a_split_keeps_the_rows_of_the_corpus(small_project: Session) -> None:
-    stages.encode(small_project, "cider", "val").run()
-    job = stages.export_lookup(small_project, "cider", "val")
+    stages.encoding(small_project, "cider", "val").run()
+    job = stages.lookup_export(small_project, "cider", "val")
     job.run()
-    lookup, corpus = open_lookup(job.out), small_project.corpus
+    lookup, corpus = open_lookup(job.out), open_corpus(small_project)
     rows = np.array(corpus.splits["val"], np.int32)
     expected = stages.open_label(small_project, "cider", "val").block(corpus.references(corpus.image[rows]), rows)
     np.testing.assert_allclose(lookup.block(rows, dtype=np.float64), expected, rtol=0, atol=1e-9)

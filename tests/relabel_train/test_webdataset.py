@@ -15,7 +15,7 @@ import pytest
 from tests.relabel.export.formats import in_folder, with_params
 
 from relabel import stages
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.examples import write_sidecar
 from relabel_train.files import LookupFileError
 from relabel_train.lookup import open_lookup
@@ -27,7 +27,7 @@ wds = pytest.importorskip("webdataset")
 
 def write_images(folder: Path, session: Session, *more: str) -> list[str]:
     """Write image shards by webdataset's own writer; a sample has an image id as key and all captions as JSON."""
-    corpus, urls = session.corpus, [str(folder / f"{i:05d}.tar") for i in range(4)]
+    corpus, urls = open_corpus(session), [str(folder / f"{i:05d}.tar") for i in range(4)]
     folder.mkdir(exist_ok=True)
     for i, url in enumerate(urls):
         with wds.TarWriter(url) as writer:
@@ -50,7 +50,7 @@ def folder(small_project: Session, urls: list[str], tmp_path: Path) -> Path:
     """Return the side-car of the image shards."""
     session = in_folder(small_project, tmp_path / "labels", "neighbours", "exports/all/lookup")
     session = with_params(session, "wds", shards=str(Path(urls[0]).parent), dtype="float32")
-    job = stages.export_wds(session, "cbow", "all")
+    job = stages.wds_export(session, "cbow", "all")
     job.run()
     return job.out
 
@@ -68,7 +68,7 @@ def test_shuffled_blocks_are_those_of_the_lookup(
     urls: list[str], folder: Path, small_project: Session, pooling: Any, workers: int
 ) -> None:
     lookup = open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
-    sidecar, corpus = open_sidecar(folder, cache=2), small_project.corpus  # fewer than there are shards
+    sidecar, corpus = open_sidecar(folder, cache=2), open_corpus(small_project)  # fewer than there are shards
     collate = BlockCollate(sidecar, caption="caption", pooling=pooling)
     dataset = wds.WebDataset(urls, shardshuffle=4).shuffle(30).decode().map(join(sidecar)).map(choose_caption)
     images = []

@@ -43,9 +43,9 @@ def correlate(
     outcome = compare(session, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & {*chosen} and not scores:
         names = label or session.config.sources
-        outcome.problems += stages.find_failed_rows(session, names, session.config.judge.split)
-    if picture is not None and outcome.draw is not None:
-        outcome.draw(picture)
+        outcome.problems.extend(stages.find_failed_rows(session, names, session.config.judge.split))
+    if picture is not None and outcome.report.picture is not None:
+        outcome.report.picture(picture)
     show_outcome(common, outcome, style)
 
 

@@ -17,14 +17,14 @@ def encode(
 ) -> None:
     """Encode every caption with a source."""
     session = common.session()
-    names = common.chosen(session, label) or session.available(session.config.sources)
-    parts = session.label_splits(split)
+    names = common.chosen(session, label) or stages.available_labels(session, session.config.sources)
+    parts = stages.label_splits(session, split)
     for part in parts:
         for name in names:
             # A share waits for the parts of a label, which another command builds.
             if session.runtime.shard is None:
                 stages.build_inputs(session, name, part)
-            common.run(stages.encode(session, name, part))
+            common.run(stages.encoding(session, name, part))
     # All labels are encoded before the first failure ends the command.
     for part in parts:
         for _, error in stages.find_failed_rows(session, names, part):

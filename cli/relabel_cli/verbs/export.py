@@ -11,57 +11,57 @@ from relabel import stages
 from relabel.core.types import Queries
 from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportParams, ExportWdsParams, block_of
-from relabel.neighbours.spec import Split
+from relabel.neighbours.spec import SplitOrAll
 from relabel.stages import Job
 from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
 
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
 SplitOption = Annotated[
-    Split | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
+    SplitOrAll | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
 ]
 
-Neighbours = Annotated[Split | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
+Neighbours = Annotated[SplitOrAll | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
 QueriesOption = Annotated[Queries, typer.Option(help="Neighbours of captions or of images.")]
 Name = Annotated[str | None, typer.Option(help="Name of the batches. [default: from its parameters]")]
 
 
 def lookup(common: SharedOptions, label: Labels, split: SplitOption = None, candidates: Neighbours = None) -> None:
     """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
-    write(common, label, split, stages.export_lookup, candidates)
+    write(common, label, split, stages.lookup_export, candidates)
 
 
 def neighbours(
     common: SharedOptions, label: Labels, split: SplitOption = None, queries: QueriesOption = "captions"
 ) -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
-    write(common, label, split, stages.export_neighbours, queries)
+    write(common, label, split, stages.neighbours_export, queries)
 
 
 def batches(common: SharedOptions, label: Labels, split: SplitOption = None, name: Name = None) -> None:
     """Write a seeded list of batches with their exact blocks."""
-    write(common, label, split, stages.export_batches, name)
+    write(common, label, split, stages.batches_export, name)
 
 
 def wds(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
     """Write side-car shards of webdataset: the labels of every sample, by its key."""
-    write(common, label, split, stages.export_wds)
+    write(common, label, split, stages.wds_export)
 
 
-def write(common: SharedOptions, labels: list[str], split: str | None, stage: Callable[..., Job], *more: Any) -> None:
-    """Run the stage of an export for each label; `more`: its further arguments."""
+def write(common: SharedOptions, labels: list[str], split: str | None, export: Callable[..., Job], *more: Any) -> None:
+    """Run the job of an export for each label; `more`: further arguments of `export`."""
     session = common.session()
     labels = common.chosen(session, labels)
-    chosen = session.training_split(split)
+    chosen = split or stages.training_split(stages.open_corpus(session))
     for label in labels:
-        common.run(stage(session, label, chosen, *more))
+        common.run(export(session, label, chosen, *more))
 
 
 def format_verb(kind: str) -> Any:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
     def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
-        write(common, label, split, lambda session, *rest: stages.export(session, kind, *rest))
+        write(common, label, split, lambda session, *rest: stages.format_export(session, kind, *rest))
 
     block = block_of(kind)
     call.__doc__ = EXPORTS[kind][2]

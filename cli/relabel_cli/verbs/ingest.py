@@ -11,7 +11,7 @@ from relabel_cli.options import READ, SharedOptions, verb
 
 def ingest(common: SharedOptions) -> None:
     """Convert captions of any common format into a corpus."""
-    common.run(stages.ingest(common.session()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
+    common.run(stages.ingestion(common.session()), lambda metadata: "\n".join(align(report_lines(metadata["report"]))))
 
 
 app = verb(ingest, (*READ, "memory", "rebuild"), IngestParams, "ingest")

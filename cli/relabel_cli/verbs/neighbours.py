@@ -18,8 +18,8 @@ def neighbours(
     session = common.session()
     config = session.config
     able = [name for name in config.sources if config.source(name).supports("neighbours") is None]
-    for name in common.chosen(session, label) or session.available(able):
-        common.run(stages.neighbours(session, name), neighbours_text)
+    for name in common.chosen(session, label) or stages.available_labels(session, able):
+        common.run(stages.neighbour_table(session, name), neighbours_text)
 
 
 def neighbours_text(metadata: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from relabel.judge import JudgeParams
-from relabel.neighbours.spec import Split
+from relabel.neighbours.spec import SplitOrAll
 from relabel.stages.run import report as write
 from relabel_cli.options import LABELLED, WORKERS, SharedOptions, label_option, verb
 from relabel_cli.output import report_outcome
@@ -15,7 +15,7 @@ from relabel_cli.output import report_outcome
 
 def report(
     common: SharedOptions,
-    split: Annotated[Split | None, typer.Option(help=LABELLED)] = None,
+    split: Annotated[SplitOrAll | None, typer.Option(help=LABELLED)] = None,
     label: Annotated[list[str], label_option("to show", "all on a judged split, else export.labels")] = [],
 ) -> None:
     """Write one HTML page of figures, judged pairs, relevance and nearest captions."""

@@ -14,11 +14,11 @@ from relabel.core.tables import align, duration
 from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
-from relabel.neighbours.spec import Split
-from relabel.stages.run import EACH_SPLIT, PlannedStep, plan_run
+from relabel.neighbours.spec import SplitOrAll
+from relabel.stages.run import EACH_SPLIT, PlannedJob, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
-from relabel_cli.output import report_outcome, show_outcome
+from relabel_cli.output import named_warnings, report_outcome, show_outcome
 
 TRAIN = """\
 import torch
@@ -42,7 +42,7 @@ for batch, _ in zip(loader, range(3)):
 def run(
     common: SharedOptions,
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
-    split: Annotated[Split | None, typer.Option(help=LABELLED)] = None,
+    split: Annotated[SplitOrAll | None, typer.Option(help=LABELLED)] = None,
     label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
@@ -64,7 +64,7 @@ def run(
     outcome = run_stages(session, split, label, mirror)
     # Tables are the result of a judged split; of others it is the lookup.
     if not outcome.report.tables and outcome.lookups:
-        data = {"lookups": [str(path) for path in outcome.lookups], "warnings": outcome.data["warnings"]}
+        data = {"lookups": [str(path) for path in outcome.lookups], "warnings": named_warnings(outcome)}
         common.show(data, TRAIN.format(outcome.lookups[0]))
         report_outcome(outcome)
     else:
@@ -73,7 +73,7 @@ def run(
         show_outcome(common, outcome)
 
 
-def plan_text(steps: Sequence[PlannedStep]) -> str:
+def plan_text(steps: Sequence[PlannedJob]) -> str:
     """List the steps of a run with their state, and the bytes and time of those that are still to be done."""
 
     def about(known: Any, show: Callable[[Any], str], exact: bool) -> str:

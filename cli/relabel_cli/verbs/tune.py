@@ -21,7 +21,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [d
 
 def word2vec(common: SharedOptions) -> None:
     """Train word vectors on a corpus, for the label word2vec: cbow with `vectors: word2vec`."""
-    common.run(stages.tune_word2vec(common.session()))
+    common.run(stages.word2vec_model(common.session()))
 
 
 def best(common: SharedOptions) -> None:
@@ -33,17 +33,17 @@ def best(common: SharedOptions) -> None:
 
 def bert_sts(common: SharedOptions, out: Out = None) -> None:
     """Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."""
-    common.run(stages.tune_bert_sts(common.session(), out), model_text)
+    common.run(stages.bert_sts_model(common.session(), out), model_text)
 
 
 def fuse(common: SharedOptions, out: Out = None) -> None:
     """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
-    common.run(stages.tune_fuse(common.session(), out), model_text)
+    common.run(stages.fuse_model(common.session(), out), model_text)
 
 
 def sbert(common: SharedOptions, out: Out = None) -> None:
     """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
-    common.run(stages.tune_sbert(common.session(), out), model_text)
+    common.run(stages.sbert_model(common.session(), out), model_text)
 
 
 def model_text(metadata: Mapping[str, Any]) -> str:

@@ -1,13 +1,13 @@
 """Datasets and labels in Python: read captions, encode, open, export, build everything, and report.
 
 Every function takes the folder of a dataset (``labels/coco``), reads the parameters of its labels from a parameter file
-and calls the stage of the same name in `relabel.stages`, which offers more control.
+and works with `relabel.stages`, which offers more control.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -24,12 +24,20 @@ from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
 from relabel.export.params import block_of
 from relabel.stages import Session
-from relabel.stages.correlate import EvaluationResult
-from relabel.stages.encode import encoded_split
+from relabel.stages.encode import encoded_split, label_warnings
+from relabel.stages.run import RunResult
 from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.files import write_atomic
 from relabel.store.manifest import MANIFEST
+
+_EXPORTS: dict[str, Callable[..., stages.Job]] = {
+    "lookup": stages.lookup_export,
+    "neighbours": stages.neighbours_export,
+    "batches": stages.batches_export,
+    "wds": stages.wds_export,
+}
+"""Kinds of export that relabel itself reads. All others are formats of other tools."""
 
 
 class Options(TypedDict, total=False):
@@ -81,16 +89,16 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     """
     path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    session = _project(folder, None, captions_at(str(path)) | values, runtime)
+    session = _session(folder, None, captions_at(str(path)) | values, runtime)
     try:
-        stages.ingest(session).run()
+        stages.ingestion(session).run()
     except RelabelError as error:
         if path is not captions:
             # The caller gave a table, and knows nothing of the file that holds it.
             for name in ("problem", "where", "todo"):
                 setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
         raise
-    return session.corpus
+    return stages.open_corpus(session)
 
 
 @naming_extras()
@@ -118,10 +126,10 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     --------
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
-    session = _project(folder, **options)
+    session = _session(folder, **options)
     if not session.folder("corpus", MANIFEST).exists():
         stages.fetch_and_ingest(session)
-    parts = session.label_splits(split)
+    parts = stages.label_splits(session, split)
     chosen = parts[0] if len(parts) == 1 else "all"
     stages.build_encoding(session, label, chosen)
     return _open(session, label, chosen)
@@ -222,7 +230,7 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
     'coco:403176'
     """
-    session = _project(folder, **options)
+    session = _session(folder, **options)
     return _open(session, label, split or encoded_split(session, label))
 
 
@@ -267,11 +275,10 @@ def export_label(
     'labels/coco/exports/test/hf/sbert'
     """
     overrides = {f"export.{block_of(kind)}.{name}": value for name, value in parameters.items()}
-    session = _project(folder, params, {**(settings or {}), **overrides}, runtime)
+    session = _session(folder, params, {**(settings or {}), **overrides}, runtime)
     chosen = split or encoded_split(session, label)
-    # Exports of relabel's own have a stage each; formats of other tools share one.
-    own = getattr(stages, f"export_{kind}", None)
-    job = stages.export(session, kind, label, chosen) if own is None else own(session, label, chosen)
+    own = _EXPORTS.get(kind)
+    job = stages.format_export(session, kind, label, chosen) if own is None else own(session, label, chosen)
     job.run()
     return job.out
 
@@ -279,7 +286,7 @@ def export_label(
 @naming_extras()
 def run(
     folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
-) -> EvaluationResult:
+) -> RunResult:
     """Build everything for one split of a dataset, as `relabel run` does. Finished work is not repeated.
 
     Parameters
@@ -293,7 +300,7 @@ def run(
 
     Returns
     -------
-    EvaluationResult
+    RunResult
         `report` holds the tables, `problems` the labels that could not be built, `warnings` what the artefacts warn
         of, `paths` the written folders.
 
@@ -306,7 +313,7 @@ def run(
     --------
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
-    return stages_run(_project(folder, **options), split, labels)
+    return stages_run(_session(folder, **options), split, labels)
 
 
 @naming_extras()
@@ -336,13 +343,13 @@ def report(
     >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
     PosixPath('labels/coco/page/test/report.html')
     """
-    result = stages_report(_project(folder, **options), split, labels)
+    result = stages_report(_session(folder, **options), split, labels)
     if result.problems:
         raise result.problems[0][1]
     return result.pages[0]
 
 
-def _project(
+def _session(
     folder: str | Path,
     params: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -404,7 +411,8 @@ def _columns(captions: Any) -> Any:
 
 
 def _open(session: Session, label: str, split: str) -> Label:
-    opened = Label(session, label, split, stages.open_label(session, label, split))
+    relevance = stages.open_label(session, label, split)
+    opened = Label(session, label, split, relevance, label_warnings(session, label, split))
     for text in opened.warnings:
         _warn_once(f"{label}: {text}")
     return opened

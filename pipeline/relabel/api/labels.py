@@ -15,7 +15,6 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import RowIds
 from relabel.sources.relevance import Relevance
 from relabel.stages import Session
-from relabel.stages.encode import label_warnings
 from relabel.stages.nearest import Hit, nearest, search_labels
 
 
@@ -33,6 +32,8 @@ class Label:
     name, split : str
     relevance : Relevance
         The opened encoding, which answers by corpus rows.
+    warnings : tuple of str
+        Warnings about the captions and the encoding, such as captions that the model cannot read.
 
     Examples
     --------
@@ -52,6 +53,7 @@ class Label:
     name: str
     split: str
     relevance: Relevance
+    warnings: tuple[str, ...] = ()
     _folder: Any = None  # a temporary folder of the files, removed with the label
 
     def __repr__(self) -> str:
@@ -105,11 +107,6 @@ class Label:
         """Ids of the images whose captions are covered, in the order of the corpus."""
         rows, image = self.relevance.rows, self.corpus.image
         return self.corpus.image_ids[int(image[rows.start]) : int(image[rows.stop - 1]) + 1]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the encoding warns of, such as captions that the model cannot read; empty if there is nothing."""
-        return label_warnings(self.session, self.name, self.split)
 
     def block(
         self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None
@@ -204,14 +201,7 @@ class Label:
         """Return the reference sets of images whose captions are covered."""
         _check_sequence("images", image_ids)
         corpus, rows = self.corpus, self.relevance.rows
-        numbers = []
-        for image_id in image_ids:
-            number = corpus.image_of.get(image_id, corpus.image_of.get(f"{corpus.namespace}:{image_id}"))
-            if number is None or corpus.indptr[number] not in rows:
-                todo = f"Ids look like {corpus.image_ids[0]}."
-                raise UsageError(f"no such image in split {self.split}", where=image_id, todo=todo)
-            numbers.append(number)
-        return corpus.references(numbers)
+        return corpus.references([corpus.find_image(image_id, rows) for image_id in image_ids])
 
 
 def _check_sequence(name: str, ids: Sequence[str]) -> None:

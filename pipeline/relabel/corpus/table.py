@@ -188,12 +188,24 @@ class Corpus:
     def find_row(self, caption_id: str, encoded: range) -> int:
         """Return the row of an encoded caption, without the dictionary `row_of`."""
         column = self.table["caption_id"]
-        row: int = pc.index(column, caption_id).as_py()
-        row = row if row >= 0 else pc.index(column, f"{self.namespace}:{caption_id}").as_py()
+        rows = (pc.index(column, name).as_py() for name in self._spellings(caption_id))
+        row: int = next((row for row in rows if row >= 0), -1)
         if row not in encoded:
-            todo = f"Ids read like {self.caption(encoded.start).caption_id}."
+            todo = f"Ids look like {self.caption(encoded.start).caption_id}."
             raise UsageError("no such caption in what is encoded", where=caption_id, todo=todo)
         return row
+
+    def find_image(self, image_id: str, encoded: range) -> int:
+        """Return the number of an image with encoded captions."""
+        number = next((self.image_of[name] for name in self._spellings(image_id) if name in self.image_of), None)
+        if number is None or int(self.indptr[number]) not in encoded:
+            todo = f"Ids look like {self.caption(encoded.start).image_id}."
+            raise UsageError("no such image in what is encoded", where=image_id, todo=todo)
+        return number
+
+    def _spellings(self, name: str) -> tuple[str, str]:
+        """Return an id as it is given, then with the prefix that all ids have."""
+        return name, f"{self.namespace}:{name}"
 
     def caption(self, row: int) -> Caption:
         """Return the caption of one row, without the lists of all captions."""
@@ -216,6 +228,10 @@ class Corpus:
         if sum(map(len, parts)) != parts[-1].stop - parts[0].start:
             raise UsageError(f"splits {', '.join(splits)} are not neighbours in the corpus", todo="Name all three.")
         return range(parts[0].start, parts[-1].stop)
+
+    def split_rows(self, split: str) -> range:
+        """Return the range of rows of a split; `all` is all rows. Raises like `rows`."""
+        return self.rows([*self.splits] if split == "all" else [split])
 
     def images(self, splits: Sequence[str]) -> range:
         """Return the range of image numbers of one or more adjacent splits. Raises like `rows`."""

@@ -19,7 +19,7 @@ from relabel.store.files import input_sha256
 from relabel.store.manifest import read_columns, view_column
 
 Task = Literal["sts", "sits", "sis"]
-Split = Literal["val", "test"]
+JudgedSplit = Literal["val", "test"]
 Side = Literal["caption", "image"]
 
 TASKS: tuple[Task, ...] = get_args(Task)
@@ -48,7 +48,7 @@ class HumanScores:
     """
 
     task: Task
-    split: Split
+    split: JudgedSplit
     left: list[str]
     right: list[str]
     score: NDArray[np.float64]
@@ -58,12 +58,12 @@ class HumanScores:
         return len(self.left)
 
 
-def sha256(task: Task, split: Split) -> str:
+def sha256(task: Task, split: JudgedSplit) -> str:
     """Return the sha256 of a shipped file, which judgements record as their input."""
     return input_sha256(shipped(task, split))
 
 
-def human_scores(task: Task, split: Split) -> HumanScores:
+def human_scores(task: Task, split: JudgedSplit) -> HumanScores:
     """Read the shipped scores of one task and split; needs no network and no other file."""
     table = _read(task, split)
     left, right = ([f"{NAMESPACE}:{n}" for n in table[side].to_pylist()] for side in ("left", "right"))
@@ -71,15 +71,15 @@ def human_scores(task: Task, split: Split) -> HumanScores:
     return HumanScores(task, split, left, right, table["score"].to_numpy(), method)
 
 
-def image_ids(split: Split) -> NDArray[np.int64]:
+def image_ids(split: JudgedSplit) -> NDArray[np.int64]:
     """Return the COCO ids of a split's SITS images, sorted, (5000,) int64: exactly the images of Karpathy's split."""
     return np.unique(view_column(_read("sits", split)["right"])).astype(np.int64)
 
 
-def shipped(task: Task, split: Split) -> Path:
+def shipped(task: Task, split: JudgedSplit) -> Path:
     """Return the shipped file of one task and split."""
     return Path(__file__).with_name("cxc_data") / f"cxc_{task}_{split}.parquet"
 
 
-def _read(task: Task, split: Split) -> pa.Table:
+def _read(task: Task, split: JudgedSplit) -> pa.Table:
     return read_columns(shipped(task, split))

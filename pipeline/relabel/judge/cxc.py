@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
+from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, JudgedSplit, Side, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
@@ -78,7 +78,7 @@ class ScoredPairs:
         return pa.table(columns)
 
     @classmethod
-    def of(cls, task: Task, split: Split, table: pa.Table) -> ScoredPairs:
+    def of(cls, task: Task, split: JudgedSplit, table: pa.Table) -> ScoredPairs:
         """Read a table that `table` returned."""
         # A dictionary's values are turned into Python's one by one, ten times as slowly as texts.
         texts = (table[n].cast(pa.string()).to_pylist() for n in ("left", "right", "method", "missing"))
@@ -92,7 +92,7 @@ def score_cxc(
     corpus: Corpus,
     relevance: Relevance,
     symmetric: bool,
-    split: Split,
+    split: JudgedSplit,
     work: Work,
     progress: Progress = SILENT,
     *,
@@ -112,7 +112,12 @@ def score_cxc(
 
 
 def score_at_once(
-    corpus: Corpus, relevance: Relevance, split: Split, progress: Progress = SILENT, *, leave_one_out: bool = False
+    corpus: Corpus,
+    relevance: Relevance,
+    split: JudgedSplit,
+    progress: Progress = SILENT,
+    *,
+    leave_one_out: bool = False,
 ) -> dict[Task, ScoredPairs]:
     """Score every judged pair, in both orders, by one call of `Relevance.pairs` per task and order."""
     scorer, found = _Scorer(corpus, relevance, False, leave_one_out), dict[Task, ScoredPairs]()
@@ -123,7 +128,7 @@ def score_at_once(
     return found
 
 
-def read_cxc(folder: Path, split: Split) -> dict[Task, ScoredPairs]:
+def read_cxc(folder: Path, split: JudgedSplit) -> dict[Task, ScoredPairs]:
     """Read the pairs that `score_cxc` wrote, by task, in the order of the human scores."""
     paths = {task: folder / _file(task) for task in TASKS}
     return {task: ScoredPairs.of(task, split, pq.read_table(path)) for task, path in paths.items() if path.exists()}

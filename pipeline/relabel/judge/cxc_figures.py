@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import round_relative
 from relabel.core.runtime import SILENT, Progress
-from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, Split, Task, human_scores
+from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, JudgedSplit, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL, Statistic
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, read_cxc
 from relabel.judge.figures import estimate
-from relabel.judge.report import BASELINE, Judged, JudgedLabel, Record
+from relabel.judge.report import BASELINE, JudgedLabel, LabelFigures, Record
 
 OWN = ("c2c_cocaption", "c2i_original")
 """Sampling methods whose pairs are of one image (GT)."""
@@ -51,12 +51,12 @@ class PairScores:
     """
 
     about: JudgedLabel
-    split: Split
+    split: JudgedSplit
     tasks: dict[Task, ScoredPairs]
     leave_one_out: bool = False
 
     @classmethod
-    def open(cls, folder: Path, about: JudgedLabel, split: Split, leave_one_out: bool) -> PairScores:
+    def open(cls, folder: Path, about: JudgedLabel, split: JudgedSplit, leave_one_out: bool) -> PairScores:
         """Read the files that `score_cxc` wrote."""
         return cls(about, split, read_cxc(folder, split), leave_one_out)
 
@@ -80,7 +80,7 @@ def baseline(scored: PairScores) -> PairScores:
 
 def compare(
     scored: PairScores, params: JudgeParams, progress: Progress = SILENT, threads: int = 1, draws: int = DRAWS
-) -> Judged:
+) -> LabelFigures:
     """Compare a label's scores with the human scores.
 
     The bootstrap and the draws take the same images and items for every label, so that two labels can be compared.
@@ -94,7 +94,7 @@ def compare(
     sampled = [
         _sampled(scored, task, subset, draws, params.seed) for task, subset in SAMPLED if draws and task in scored.tasks
     ]
-    return Judged(scored.about, records + sampled, list(calibration_points(scored)))
+    return LabelFigures(scored.about, records + sampled, list(calibration_points(scored)))
 
 
 def subsets(task: Task) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def pair_images(human: HumanScores) -> NDArray[np.int64]:
 
 
 @cache
-def _image_of(split: Split) -> dict[str, str]:
+def _image_of(split: JudgedSplit) -> dict[str, str]:
     """Image of every caption of a split: SITS judges each caption with its own image."""
     sits = human_scores("sits", split)
     return {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method != NON_GT}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -84,8 +84,9 @@ class Eccv:
         return self.captions if direction == "i2t" else self.images
 
 
+@lru_cache(1)
 def read_eccv(corpus: Corpus, data: Path) -> Eccv:
-    """Read ECCV Caption and find its ids in a corpus."""
+    """Read ECCV Caption and find its ids in a corpus. This takes half a second, and a command ranks several labels."""
     # Galleries are ascending: positives are found in them by binary search, and ties by row are ties by id.
     captions = np.sort(_find(coco_test_captions(locate("eccv", GALLERY, data)).tolist(), corpus.row_of, "captions"))
     images = np.unique(corpus.image[captions])

@@ -71,7 +71,7 @@ class JudgedLabel:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class LabelFigures:
     """A label with its figures on an evaluation set and, of CxC, its `calibration_points`."""
 
     label: JudgedLabel
@@ -84,7 +84,7 @@ class Judged:
         work.file(_FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
     @classmethod
-    def read(cls, folder: Path) -> Judged:
+    def read(cls, folder: Path) -> LabelFigures:
         """Read the figures of an artefact."""
         content = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         return cls(JudgedLabel(**content["label"]), content["records"], content["calibration"])
@@ -97,14 +97,17 @@ class Report:
     `tables`: for people.
     `records`: for programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
     `points`: the files of `dvc plots` by name.
+    `picture`: draws the picture, if the report has one.
     """
 
     tables: tuple[Table, ...] = ()
     records: tuple[Record, ...] = ()
     points: Mapping[str, str] = field(default_factory=dict)
+    picture: Draw | None = field(default=None, compare=False, repr=False)
 
     def __add__(self, other: Report) -> Report:
-        return Report(self.tables + other.tables, self.records + other.records, {**self.points, **other.points})
+        points, picture = {**self.points, **other.points}, other.picture or self.picture
+        return Report(self.tables + other.tables, self.records + other.records, points, picture)
 
     def __str__(self) -> str:
         return self.render()
@@ -147,12 +150,12 @@ def metrics(records: Sequence[Record]) -> dict[str, float]:
     return {label: round(sum(values) / len(values), 4) for label, values in figures.items()}
 
 
-def write_report(name: str, report: Report, draw: Draw | None, work: Work) -> None:
+def write_report(name: str, report: Report, work: Work) -> None:
     """Write a report as an artefact: its tables and records in every form, its points, and its picture."""
     forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
     forms["json"] = json.dumps(metrics(report.records), indent=1)
     for file, text in ({f"{name}.{form}": text for form, text in forms.items()} | {**report.points}).items():
         # Bytes, since text mode may change line ends.
         work.file(file, partial(Path.write_bytes, data=f"{text}\n".encode()))
-    if draw:
-        work.file(f"{name}.png", draw)
+    if report.picture:
+        work.file(f"{name}.png", report.picture)

@@ -23,7 +23,7 @@ from relabel.core.numeric.statistics import Vector
 from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.datasets.cxc import TASKS, Split, human_scores
+from relabel.datasets.cxc import TASKS, JudgedSplit, human_scores
 from relabel.datasets.evaluation_file import number_of, read_records, texts_of
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements
 from relabel.judge import JudgeParams
@@ -158,7 +158,7 @@ def external_label(name: str) -> JudgedLabel:
     return JudgedLabel(label=name, params={"source": EXTERNAL, "pooling": "set"})
 
 
-def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> PairScores:
+def read_cxc_scores(path: Path, split: JudgedSplit, allow_missing: bool = False) -> PairScores:
     """Read scores of CxC's judged pairs by the ids of their items.
 
     `path`: JSON Lines, CSV or Parquet with the columns `left` and `right` (ids as CxC's files pair them, `coco:770337`)

@@ -23,7 +23,7 @@ from relabel.judge import JudgeParams
 from relabel.judge.cxc_figures import DRAWS, NON_GT, OWN, SAMPLED, subsets
 from relabel.judge.eccv import DIRECTIONS
 from relabel.judge.figures import ACCURACY, MEAN, TITLES, Estimate
-from relabel.judge.report import BASELINE, EXTERNAL, Judged, JudgedLabel, Record, Report
+from relabel.judge.report import BASELINE, EXTERNAL, JudgedLabel, LabelFigures, Record, Report
 
 REPRODUCED = 0.1
 """Largest difference from a published figure, x100, that counts as none: papers print one decimal."""
@@ -174,7 +174,7 @@ def lay_out(
     return Table(title, ("label", *titles), tuple(rows), (*notes, *undefined))
 
 
-def records_of(labels: Sequence[Judged]) -> list[Record]:
+def records_of(labels: Sequence[LabelFigures]) -> list[Record]:
     """Return the flat records of labels, with the figures of papers."""
     return [
         {"label": one.label.label, "source": one.label.source, **record, **published_figure(one.label, record)}
@@ -184,7 +184,7 @@ def records_of(labels: Sequence[Judged]) -> list[Record]:
     ]
 
 
-def cxc_report(labels: Sequence[Judged], params: JudgeParams, spreads: Mapping[str, float | None]) -> Report:
+def cxc_report(labels: Sequence[LabelFigures], params: JudgeParams, spreads: Mapping[str, float | None]) -> Report:
     """Report the agreement of labels of one split with CxC's human scores, with the points of `dvc plots`.
 
     `spreads`: `sibling_std` by label, for a note below the first table.
@@ -312,7 +312,7 @@ def _x100(value: float, found: Estimate) -> str:
     return f"{100 * value:.1f}{interval}" + ("" if found.deviation is None else f" ±{100 * found.deviation:.1f}")
 
 
-def eccv_report(labels: Sequence[Judged], unranked: Sequence[str] = ()) -> Report:
+def eccv_report(labels: Sequence[LabelFigures], unranked: Sequence[str] = ()) -> Report:
     """Report labels as rankers on ECCV Caption; empty if there is none. A note names those that were not ranked."""
     if not labels:
         return Report()
@@ -348,7 +348,7 @@ def eccv_report(labels: Sequence[Judged], unranked: Sequence[str] = ()) -> Repor
 
 
 def set_report(
-    judged: EvaluationSet, labels: Sequence[Judged], left_out: Mapping[str, str], params: JudgeParams
+    judged: EvaluationSet, labels: Sequence[LabelFigures], left_out: Mapping[str, str], params: JudgeParams
 ) -> Report:
     """Report the figures of labels on a set of texts, times 100; `left_out`: why labels cannot score it."""
     if not labels:

@@ -16,7 +16,7 @@ from relabel.corpus import REFERENCES, Corpus, References
 from relabel.sources.finder import Search
 from relabel.store.workdir import part_ranges
 
-Split = Literal["train", "val", "test", "all"]
+SplitOrAll = Literal["train", "val", "test", "all"]
 _LISTS = {"neighbours": pa.int32(), "scores": pa.float32(), "same_image": pa.bool_()}
 SCHEMA = pa.schema([("row", pa.int32()), *((name, pa.list_(value)) for name, value in _LISTS.items())])
 """`row` is a caption's row, or an image's number. `neighbours` are caption rows, best first. `scores` are their
@@ -32,7 +32,7 @@ class NeighboursParams(Parameters):
         100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"flags": ["-k"]}
     )
     queries: Queries = Field("captions", description="Queries: captions, or images (their references, pooled).")
-    candidates: Split | None = Field(
+    candidates: SplitOrAll | None = Field(
         None,
         description="Split whose captions are queries and candidates; by default, the encoded split. Its own encoding "
         "is searched, or that of all captions.",

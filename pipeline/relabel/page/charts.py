@@ -30,7 +30,7 @@ WORST = 50
 _BINS = 40
 
 
-class JudgedPairs:
+class ChartPairs:
     """Pairs of one task that all labels have scored and the page shows.
 
     `left`, `right`: numbers on the page. `sample`: the pairs in charts, drawn with seed 0.
@@ -119,7 +119,7 @@ def headline(records: Sequence[Record], colours: Mapping[str, str]) -> Figure:
     return {"data": data, "x": "Pearson's r", "y": "", "options": {"autorange": "reversed"}}
 
 
-def scatter(pairs: JudgedPairs, label: str, colour: str) -> Figure:
+def scatter(pairs: ChartPairs, label: str, colour: str) -> Figure:
     """Draw relevance against human score: the sample, hollow if of one image, and the mean of non-GT pairs."""
     x, y, data = pairs.relevance[label], pairs.human, []
     for one_image, symbol in ((False, "circle"), (True, "circle-open")):

@@ -23,7 +23,7 @@ from relabel.export.base import ArtefactRef
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
 from relabel.page.captions import Nearest, PageCaptions, draw_scores, read_table, rerank, search
-from relabel.page.charts import TASKS, JudgedPairs, distribution, headline
+from relabel.page.charts import TASKS, ChartPairs, distribution, headline
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
@@ -68,7 +68,7 @@ def make_page(
     nearest = _nearest({name: labels[name] for name in compared}, captions, runtime, work)
     drawn = {name: draw_scores(labels[name].relevance, captions, nearest.get(name)) for name in compared}
     figures = {name: distribution(one, colours[name]) for name, one in drawn.items()}
-    judged = [JudgedPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
+    judged = [ChartPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
     data = {
         "labels": {name: [colours[name], one.uses or one.source.spec.name] for name, one in labels.items()},
         "captions": [" ".join(corpus.texts[row].split()) for row in captions.rows],

@@ -19,6 +19,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
+from relabel.store.artefact import Recipe
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Steps, Work
 
@@ -26,10 +27,6 @@ Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 Capability = Literal["neighbours", "index", "lookup", "query"]
 """Finding neighbours, a search by faiss, a lookup, and the score of captions against a new text."""
 Paths = Mapping[str, Mapping[str | None, str | None]]
-INT8 = "int8"
-"""Name of the model that labels of type int8 need. An encoding makes it; no command tunes it alone."""
-GATE = "gate"
-"""Name of the threshold that labels behind a gate need. As INT8, an encoding makes it."""
 
 
 class SourceParams(Parameters):
@@ -53,7 +50,7 @@ class SourceParams(Parameters):
         return self
 
     def tuned_models(self) -> tuple[str, ...]:
-        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`, `INT8` or `GATE`."""
+        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`."""
         return ()
 
     def fetched(self) -> tuple[str, ...]:
@@ -112,6 +109,28 @@ class SourceSpec:
         """Poolings that the source supports."""
         every: tuple[Pooling, ...] = ("first", "max", "mean", "set")
         return tuple(pooling for pooling in every if pooling not in self.refused_poolings)
+
+
+@dataclass(frozen=True)
+class DerivedModel:
+    """A model that the first encoding makes, in the data folder, for all labels with the same parameters.
+
+    Attributes
+    ----------
+    name : str
+        Name of the model in the list of a run.
+    folder : Path
+        It need not exist.
+    recipe : callable
+        Takes the sources of the label's parts and gates by label, the corpus, the name of its dataset, and the runtime.
+    judged : bool
+        True if the model is chosen by human scores of COCO's captions.
+    """
+
+    name: str
+    folder: Path
+    recipe: Callable[[Mapping[str, Source[Any]], Corpus, str, Runtime], Recipe]
+    judged: bool = False
 
 
 P = TypeVar("P", bound=SourceParams)
@@ -264,6 +283,10 @@ class Source(ABC, Generic[P]):
 
     def model_folder(self) -> Path | None:
         """Return the folder that the parameter `model` names, if the source has one. It need not exist."""
+        return None
+
+    def derived_model(self, data: Path) -> DerivedModel | None:
+        """Return the model that the first encoding makes for this source, if it needs one. `data`: the data folder."""
         return None
 
     @abstractmethod

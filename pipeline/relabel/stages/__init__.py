@@ -1,17 +1,26 @@
 """The stages as plain functions: fetch, ingest, tune, encode, neighbours, judge, export.
 
-`relabel.stages.run` runs them in order. Each stage is idempotent: finished work is recognized by its fingerprint and is
-not repeated.
+A function with the name of an artefact, such as `encoding`, prepares its `Job`, and ``job.run()`` builds it. Finished
+work is recognized by its fingerprint and is not repeated. `relabel.stages.run` runs all stages in order.
 """
 
-from relabel.stages.best import tune_best, tune_fuse
-from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label
-from relabel.stages.export import export, export_lookup, export_neighbours
-from relabel.stages.export_batches import export_batches
-from relabel.stages.export_wds import export_wds
-from relabel.stages.ingest import fetch_and_ingest, ingest
+from relabel.stages.best import fuse_model, tune_best
+from relabel.stages.corpus import label_splits, open_corpus, training_split
+from relabel.stages.encode import (
+    available_labels,
+    build_encoding,
+    build_inputs,
+    check_label_names,
+    encoding,
+    find_failed_rows,
+    open_label,
+)
+from relabel.stages.export import format_export, lookup_export, neighbours_export
+from relabel.stages.export_batches import batches_export
+from relabel.stages.export_wds import wds_export
+from relabel.stages.ingest import fetch_and_ingest, ingestion
 from relabel.stages.job import Job
-from relabel.stages.judged import figures, judge, ranking
-from relabel.stages.neighbours import neighbours
+from relabel.stages.judged import figures, judgement, ranking
+from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session, only_dataset
-from relabel.stages.tune import tune_bert_sts, tune_sbert, tune_word2vec
+from relabel.stages.tune import bert_sts_model, sbert_model, word2vec_model

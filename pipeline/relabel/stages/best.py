@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import build_encoding, encode, open_label
+from relabel.stages.corpus import open_corpus
+from relabel.stages.encode import build_encoding, encoding, open_label
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job
 from relabel.stages.session import Session
-from relabel.stages.tune import check_human_scores, model_folder, model_job, tune_sbert
+from relabel.stages.tune import check_human_scores, model_folder, model_job, sbert_model
 from relabel.store.artefact import check_place
 from relabel.store.manifest import Manifest, Spec
 
 
-def tune_fuse(session: Session, out: Path | None = None) -> Job:
+def fuse_model(session: Session, out: Path | None = None) -> Job:
     """Prepare to fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
@@ -36,12 +37,12 @@ def tune_fuse(session: Session, out: Path | None = None) -> Job:
         source, opened = config.source(label), partial(open_label, session, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
         if (tuned := find_out_of_fold(source)) is not None:
-            spec = encode(session, label, SPLIT).spec
+            spec = encoding(session, label, SPLIT).spec
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
             made = build_encoding(session, label, SPLIT)
-            parts[label] = FuseInput(source, made.config, encode(session, label, SPLIT), opened)
-    return model_job(session, "fuse", tune_fuse(params, parts, session.corpus, session.runtime), out)
+            parts[label] = FuseInput(source, made.config, encoding(session, label, SPLIT), opened)
+    return model_job(session, "fuse", tune_fuse(params, parts, open_corpus(session), session.runtime), out)
 
 
 _BEST_ENCODER: dict[str, Any] = {"folds": 3, "epochs": 2, "sis": 0.3, "extra_datasets": ("stsb", "sick")}
@@ -71,4 +72,4 @@ def tune_best(session: Session) -> dict[str, Manifest]:
     session = replace(session, config=config)
     fetch_and_ingest(session)
     # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
-    return {"tuned": tune_sbert(session).run()[0], "fuse": tune_fuse(session).run()[0]}
+    return {"tuned": sbert_model(session).run()[0], "fuse": fuse_model(session).run()[0]}

@@ -8,37 +8,72 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.core.tables import plural
-from relabel.sources.base import GATE, INT8, Encoding
+from relabel.datasets import locate
+from relabel.sources.base import Encoding
 from relabel.sources.relevance import Relevance
+from relabel.stages.corpus import open_corpus
 from relabel.stages.ingest import corpus_warnings
-from relabel.stages.job import Job, Step, Values, label_values, make_steps
+from relabel.stages.job import Job, PendingJob, Values, label_values, make_steps
 from relabel.stages.session import Session
-from relabel.stages.tune import check_model, model_folder, tuned_model
+from relabel.stages.tune import cross_encoder, derived_model, model_folder, tuned_model
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
 from relabel.store.workdir import Work
 
 
-def encode(session: Session, label: str, split: str) -> Job:
+def check_label_names(config: Config, labels: Iterable[str]) -> None:
+    """Raise for an unknown label, whose name is a better message than what it lacks later."""
+    for label in labels:
+        config.params(label)
+
+
+def available_labels(session: Session, labels: Iterable[str]) -> list[str]:
+    """Return the labels that have what `relabel fetch` gets for them; the others are noted.
+
+    Raises MissingError if none has.
+    """
+    available, missing = list[str](), list[MissingError]()
+    for label in labels:
+        try:
+            for name in _fetched(session.config, label):
+                locate(name, None, session.runtime.data)
+            available.append(label)
+        except MissingError as error:
+            session.note_once(f"{label} is left out: {error}")
+            missing.append(error)
+    if missing and not available:
+        raise missing[0]
+    return available
+
+
+def _fetched(config: Config, label: str) -> list[str]:
+    """Return what `relabel fetch` gets for a label and those that it is composed of."""
+    # A fuse without its model is reported when it is used.
+    with suppress(MissingError):
+        return [name for source in config.with_parts(label).values() for name in source.params.fetched()]
+    return []
+
+
+def encoding(session: Session, label: str, split: str) -> Job:
     """Prepare to encode the captions of a split with the source of a label."""
     session.config.parts(label)  # raises if the label is made of itself
-    source, corpus, runtime = session.config.source(label), session.corpus, session.runtime
-    rows = corpus.rows(session.splits(split))
+    source, corpus, runtime = session.config.source(label), open_corpus(session), session.runtime
+    rows = corpus.split_rows(split)
     size = runtime.rows_per_shard
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size}
-    parts = {part: encode(session, part, split) for part in source.input_labels()}
+    parts = {part: encoding(session, part, split) for part in source.input_labels()}
 
     def config() -> Values:
-        for model in session.config.params(label).tuned_models():
-            check_model(session, model, label)
+        check_models(session, label)
         return source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
         source.check_inputs({part: job.open() for part, job in parts.items()})
         work.metadata |= shape | {"label": label, "kind": source.spec.kind, "split": split}
-        make_steps(job, work, encode, label, split)
+        make_steps(job, work, encoding, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
     inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one for part, one in parts.items()}
@@ -55,48 +90,62 @@ def encode(session: Session, label: str, split: str) -> Job:
     return job
 
 
-def encoding_steps(session: Session, label: str, split: str) -> Iterator[Step]:
+def check_models(session: Session, label: str) -> None:
+    """Raise unless the models of a label are those of the current captions and parameters."""
+    session = session.parent or session
+    for name in session.config.params(label).tuned_models():
+        # A source that lacks its model raises an error itself; but it does not know the dataset of word vectors.
+        if name == "word2vec" or (model_folder(session, name) / MANIFEST).exists():
+            (cross_encoder(session) if name == "bert_sts" else tuned_model(session, name)).open()
+    derived = session.config.source(label).derived_model(session.runtime.data)
+    if derived is not None and (derived.folder / MANIFEST).exists():
+        derived_model(session, label).open()
+
+
+def encoding_jobs(session: Session, label: str, split: str) -> Iterator[PendingJob]:
     """Yield the models and encodings that a label is made of or gated by, and its own encoding."""
     session.config.parts(label)  # raises if the label is made of itself
     # The threshold of a gate needs the model of the gate.
     for part in session.config.source(label).input_labels():
-        for step in encoding_steps(session, part, split):
-            yield replace(step, label=label)
-    yield from model_steps(session, label, label)
-    yield Step(
-        label, "encode", label, session.folder("encodings", split, label), partial(encode, session, label, split)
-    )
+        for job in encoding_jobs(session, part, split):
+            yield replace(job, label=label)
+    yield from model_jobs(session, label, label)
+    prepare = partial(encoding, session, label, split)
+    yield PendingJob(label, "encode", label, session.folder("encodings", split, label), prepare)
 
 
-def model_steps(session: Session, label: str, part: str) -> Iterator[Step]:
+def model_jobs(session: Session, label: str, part: str) -> Iterator[PendingJob]:
     """Yield the models of `part`, which `label` needs."""
-    for model in session.config.params(part).tuned_models():
-        yield Step(label, "tune", model, model_folder(session, model, part), partial(tuned_model, session, model, part))
+    for name in session.config.params(part).tuned_models():
+        yield PendingJob(label, "tune", name, model_folder(session, name), partial(tuned_model, session, name))
+    if (derived := session.config.source(part).derived_model(session.runtime.data)) is not None:
+        yield PendingJob(label, "tune", derived.name, derived.folder, partial(derived_model, session, part))
 
 
 def build_encoding(session: Session, label: str, split: str) -> Manifest:
     """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
-    return [step.prepare().run()[0] for step in encoding_steps(session, label, split)][-1]
+    return [job.prepare().run()[0] for job in encoding_jobs(session, label, split)][-1]
 
 
 def build_inputs(session: Session, label: str, split: str) -> None:
-    """Build the int8 model of a label, and the encodings that it is made of or gated by, with their models."""
-    source, models = session.config.source(label), session.config.params(label).tuned_models()
-    if INT8 in models:
-        tuned_model(session, INT8, label).run()
-    if (parts := source.input_labels()) and GATE not in models:
+    """Build the encodings that a label is made of or gated by, with their models, and then its derived model."""
+    source, corpus = session.config.source(label), open_corpus(session)
+    derived, parts = source.derived_model(session.runtime.data), source.input_labels()
+    if parts and derived is None:
         # Whatever the label itself lacks is reported before minutes of work on its parts.
-        source.fingerprint_params(session.corpus, session.corpus.rows(session.splits(split)), session.runtime)
+        source.fingerprint_params(corpus, corpus.split_rows(split), session.runtime)
     for part in parts:
         build_encoding(session, part, split)
-    if GATE in models:
-        tuned_model(session, GATE, label).run()
+    if derived is not None:
+        derived_model(session, label).run()
 
 
 def encoded_split(session: Session, label: str) -> str:
     """Return the split that a label is encoded for: the only one, or `all` if it is among several."""
     session.config.params(label)  # an unknown label is a better message than a missing encoding
-    encoded = [s for s in (*session.corpus.splits, "all") if session.folder("encodings", s, label, MANIFEST).exists()]
+    encoded = [
+        s for s in (*open_corpus(session).splits, "all") if session.folder("encodings", s, label, MANIFEST).exists()
+    ]
     if not encoded:
         todo = f"Run {session.command('encode', label=label)}."
         raise MissingError(f"{label} is not encoded", where=str(session.folder("encodings", "SPLIT", label)), todo=todo)
@@ -149,9 +198,9 @@ def open_label(session: Session, label: str, split: str, opened: dict[str, Relev
     opened = {} if opened is None else opened
     # A label may be part of several others.
     if label not in opened:
-        job, source = encode(session, label, split), session.config.source(label)
+        job, source = encoding(session, label, split), session.config.source(label)
         manifest = job.open()
         parts = {part: open_label(session, part, split, opened) for part in source.input_labels()}
         bounds = {part: session.config.source(part).spec.bounds for part in parts}
-        opened[label] = source.open(Encoding(session.corpus, job.out, manifest, session.runtime, parts, bounds))
+        opened[label] = source.open(Encoding(open_corpus(session), job.out, manifest, session.runtime, parts, bounds))
     return opened[label]

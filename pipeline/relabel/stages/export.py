@@ -9,17 +9,18 @@ from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.export.params import block_of
-from relabel.stages.encode import encode, open_label, serving_split
-from relabel.stages.ingest import FETCHED
+from relabel.stages.corpus import open_corpus
+from relabel.stages.encode import encoding, open_label, serving_split
+from relabel.stages.ingest import FETCHED, caption_params
 from relabel.stages.job import Job, export_job
-from relabel.stages.neighbours import neighbours as prepare_neighbours
+from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
 
 
-def export(session: Session, kind: str, label: str, split: str) -> Job:
+def format_export(session: Session, kind: str, label: str, split: str) -> Job:
     """Prepare to write a label in a format of another tool.
 
     Encoding and neighbours are those of the split if they exist, else those of all captions (`serving_split`).
@@ -28,7 +29,7 @@ def export(session: Session, kind: str, label: str, split: str) -> Job:
     """
     exporter = export_class(kind)(getattr(session.config.export, block_of(kind)))
     folder, source = session.folder, session.config.source(label)
-    encoding = encode(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
+    encoded = encoding(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of
     if queries is not None:
         candidates = serving_split(session, lambda s: folder("neighbours", s, queries, label), split)
@@ -40,50 +41,50 @@ def export(session: Session, kind: str, label: str, split: str) -> Job:
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(_inputs(session, label, split, encoding, table, config.get("licence")))
+        exporter.check(_inputs(session, label, split, encoded, table, config.get("licence")))
         return config
 
     def fill(work: Work) -> None:
-        given = _inputs(session, label, split, encoding, table, config.get("licence"))
+        given = _inputs(session, label, split, encoded, table, config.get("licence"))
         exporter.write(given, work)
         work.metadata |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
         work.metadata["rows"] = [given.rows.start, given.rows.stop]
 
-    recipe = Recipe(kind, label, checked, _identities(session, encoding, table), fill)
+    recipe = Recipe(kind, label, checked, _identities(session, encoded, table), fill)
     return export_job(session, label, split, recipe)
 
 
 def _inputs(
-    session: Session, label: str, split: str, encoding: Job, table: Job | None, licence: str | None = None
+    session: Session, label: str, split: str, encoded: Job, table: Job | None, licence: str | None = None
 ) -> ExportInputs:
-    """Return what an export may read; `encoding` and `table` must be current."""
+    """Return what an export may read; `encoded` and `table` must be current."""
+    corpus = open_corpus(session)
     return ExportInputs(
-        corpus=session.corpus,
+        corpus=corpus,
         dataset=session.config.ingest.dataset,
         licence=licence,
         label=label,
         params=session.config.params(label).model_dump(mode="json"),
         source=session.config.source(label),
         split=split,
-        splits={name: session.corpus.rows([name]) for name in session.splits(split)},
-        encoding=ArtefactRef.of(encoding),
+        splits=corpus.splits if split == "all" else {split: corpus.split_rows(split)},
+        encoding=ArtefactRef.of(encoded),
         neighbours=None if table is None else ArtefactRef.of(table),
-        open_relevance=partial(open_label, session, label, str(encoding.open().metadata["split"])),
+        open_relevance=partial(open_label, session, label, str(encoded.open().metadata["split"])),
         runtime=session.runtime,
     )
 
 
-def _identities(session: Session, encoding: Job, neighbours: Job | None) -> Inputs:
+def _identities(session: Session, encoded: Job, table: Job | None) -> Inputs:
     """Return the inputs of an export."""
-    corpus = session.corpus
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
-    return inputs if neighbours is None else inputs | {"neighbours": neighbours}
+    inputs: Inputs = {"corpus": open_corpus(session).digest, "encoding": encoded}
+    return inputs if table is None else inputs | {"neighbours": table}
 
 
 def existing_neighbours(session: Session, label: str, candidates: str, queries: Queries = "captions") -> Job | None:
     """Return the job of the neighbours of a label that an export adds; None if there are none on disk."""
     exists = session.folder("neighbours", candidates, queries, label, MANIFEST).exists()
-    return prepare_neighbours(session, label, candidates, queries) if exists else None
+    return neighbour_table(session, label, candidates, queries) if exists else None
 
 
 def _licence(session: Session) -> str | None:
@@ -91,32 +92,32 @@ def _licence(session: Session) -> str | None:
     from relabel.datasets import load_manifest
 
     fetched = FETCHED.get(session.config.ingest.dataset)
-    if fetched is not None and session.captions().path is None:
+    if fetched is not None and caption_params(session).path is None:
         return load_manifest(fetched).licence
     return None
 
 
-def export_lookup(session: Session, label: str, split: str, candidates: str | None = None) -> Job:
+def lookup_export(session: Session, label: str, split: str, candidates: str | None = None) -> Job:
     """Prepare to write the lookup of a label over a split, with its neighbours in `candidates` if these exist."""
     from relabel.export.lookup import lookup_parameters, write_lookup
 
     source = session.config.source(label)
     source.require("lookup")
-    encoding, table = encode(session, label, split), existing_neighbours(session, label, candidates or split)
+    encoded, table = encoding(session, label, split), existing_neighbours(session, label, candidates or split)
     config = partial(lookup_parameters, source, session.config.export.lookup)
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoding, table), recipe.spec, work)
+        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec, work)
 
-    recipe = Recipe("lookup", label, config, _identities(session, encoding, table), fill)
+    recipe = Recipe("lookup", label, config, _identities(session, encoded, table), fill)
     return export_job(session, label, split, recipe)
 
 
-def export_neighbours(session: Session, label: str, candidates: str, queries: Queries = "captions") -> Job:
+def neighbours_export(session: Session, label: str, candidates: str, queries: Queries = "captions") -> Job:
     """Prepare to write the neighbours of a label with the ids of captions and images."""
     from relabel.export.neighbours import write_neighbour_ids
 
-    corpus, table = session.corpus, prepare_neighbours(session, label, candidates, queries)
+    corpus, table = open_corpus(session), neighbour_table(session, label, candidates, queries)
     config: dict[str, Any] = {"queries": queries, "candidates": candidates}
 
     def fill(work: Work) -> None:

@@ -11,15 +11,16 @@ from relabel.export.params import ExportBatchesParams
 from relabel.export.precomputed import BatchesWork
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.typical_costs import PLAN, typical_cost
-from relabel.stages.encode import encode, open_label, serving_split
+from relabel.stages.corpus import open_corpus
+from relabel.stages.encode import encoding, open_label, serving_split
 from relabel.stages.job import Job, export_job, make_steps
-from relabel.stages.neighbours import neighbours
+from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.workdir import Work
 
 
-def export_batches(
+def batches_export(
     session: Session, label: str, split: str, name: str | None = None, given: ExportBatchesParams | None = None
 ) -> Job:
     """Prepare to precompute batches of a split's captions or images with the blocks of a label.
@@ -30,19 +31,20 @@ def export_batches(
     `name`: name of the batches and of their folder; by default made of label, items if they are images, sampler, batch
     size, epochs and seed. `given`: parameters instead of `export.batches`, to compare batches with.
     """
-    source, corpus, params = session.config.source(label), session.corpus, given or session.config.export.batches
+    source, corpus = session.config.source(label), open_corpus(session)
+    params = given or session.config.export.batches
     items, images = params.items, params.items == "images"
     name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
     # The distance of images in the log-ratio paper is one of their sets of captions.
     pooling: Pooling = "set" if images and "set" in source.spec.poolings else source.params.pooling
-    rows = corpus.rows(session.splits(split))
-    encoding = encode(session, label, serving_split(session, lambda s: session.folder("encodings", s, label), split))
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
+    rows = corpus.split_rows(split)
+    encoded = encoding(session, label, serving_split(session, lambda s: session.folder("encodings", s, label), split))
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoded}
     near, table = None, None
     if params.sampler != "random":
         near = params.neighbours or label
         candidates = serving_split(session, lambda s: session.folder("neighbours", s, items, near), split)
-        table = neighbours(session, near, candidates, items)
+        table = neighbour_table(session, near, candidates, items)
         inputs["neighbours"] = table
     # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
     config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
@@ -53,8 +55,8 @@ def export_batches(
 
     @cache
     def batches() -> BatchesWork:
-        manifest, progress = encoding.open(), session.runtime.progress
-        failed, identity = read_failed_rows(encoding.out, manifest), recipe.spec.fingerprint
+        manifest, progress = encoded.open(), session.runtime.progress
+        failed, identity = read_failed_rows(encoded.out, manifest), recipe.spec.fingerprint
         opened = partial(open_label, session, label, str(manifest.metadata["split"]))
         return BatchesWork(
             corpus, label, split, near, source, rows, failed, pooling, params, near_rows, identity, opened, progress
@@ -63,7 +65,7 @@ def export_batches(
     def fill(work: Work) -> None:
         size = batches().describe(typical_cost(PLAN, session.config.params(label)))
         session.runtime.progress.note(f"batches {name}: {size}")
-        make_steps(job, work, export_batches, label, split, name)
+        make_steps(job, work, batches_export, label, split, name)
 
     recipe = Recipe("batches", name, lambda: config, inputs, fill)
     job = export_job(session, label, split, recipe, lambda work: batches().steps(work))

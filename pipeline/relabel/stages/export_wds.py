@@ -7,7 +7,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from relabel.core.errors import UsageError
-from relabel.stages.export import export_lookup
+from relabel.stages.corpus import open_corpus
+from relabel.stages.export import lookup_export
 from relabel.stages.job import Job, Values, export_job, make_steps
 from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
@@ -22,16 +23,17 @@ _HASHES_AND_URLS = ("url", "sha256")
 """Columns of img2dataset that are also in the JSON of its shards."""
 
 
-def export_wds(session: Session, label: str, split: str) -> Job:
+def wds_export(session: Session, label: str, split: str) -> Job:
     """Prepare to write the side-car of a label from its lookup, with shards and keys of `export.wds`."""
     from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import caption_shards, digest_keys, image_shards
     from relabel_train.lookup import open_lookup
 
-    corpus, params, out = session.corpus, session.config.export.wds, session.folder("exports", split, "lookup", label)
+    corpus, params = open_corpus(session), session.config.export.wds
+    out = session.folder("exports", split, "lookup", label)
     # A lookup may have the neighbours of another split.
     near = read_manifest(out, "lookup").metadata["neighbours"] if (out / MANIFEST).exists() else None
-    lookup = export_lookup(session, label, split, near and near["candidates"])
+    lookup = lookup_export(session, label, split, near and near["candidates"])
     keys, join = _keys(session)
     params = params.model_copy(update={"join": join})
 
@@ -54,7 +56,7 @@ def export_wds(session: Session, label: str, split: str) -> Job:
         return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
 
     inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup, "keys": lambda: digest_keys(shards())}
-    recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, export_wds, label, split))
+    recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, wds_export, label, split))
     job = export_job(session, label, split, recipe, steps)
     return job
 

@@ -17,9 +17,11 @@ from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import COLUMNS, matrix
 from relabel.judge.cxc_figures import NON_GT
 from relabel.sources.relevance import Relevance
+from relabel.stages.corpus import label_splits, open_corpus
 from relabel.stages.encode import label_warnings, open_label
-from relabel.stages.judged import judge, open_scores
-from relabel.stages.neighbours import neighbours
+from relabel.stages.ingest import namespace
+from relabel.stages.judged import judgement, open_scores
+from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
@@ -119,9 +121,9 @@ def find_false_negatives(
     have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
     None for the one that human scores give (see `find_threshold`).
     """
-    split = session.label_splits(split)[0]
-    names, corpus = list(labels) or _with_neighbours(session, split), session.corpus
-    rows, table = corpus.rows(session.splits(split)), ArtefactRef.of(neighbours(session, names[0], split, "captions"))
+    split = label_splits(session, split)[0]
+    names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
+    rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
     limit = threshold or find_threshold(session, names[0])
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
@@ -163,10 +165,10 @@ def find_threshold(session: Session, label: str) -> Threshold:
 
     UsageError where neither is there, or human scores support none.
     """
-    if session.namespace == "coco":
+    if namespace(session) == "coco":
         params = session.config.judge.model_copy(update={"split": "val"})
         val = replace(session, config=session.config.model_copy(update={"judge": params}))
-        if "sits" in params.tasks and (judge(val, label).out / MANIFEST).exists():
+        if "sits" in params.tasks and (judgement(val, label).out / MANIFEST).exists():
             pairs = open_scores(val, label).tasks["sits"]
             chosen = pairs.subset(NON_GT) & pairs.scored
             if found := least_relevance(pairs.relevance[chosen], pairs.human.score[chosen]):

@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import Corpus
 from relabel.corpus.build import RowIds
-from relabel.corpus.ingest import losses
+from relabel.corpus.ingest import ingest, losses
+from relabel.corpus.ingest import row_ids as read_row_ids
 from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.corpus.preview import preview
-from relabel.corpus.readers import open_input
-from relabel.stages.job import Job
+from relabel.stages.job import Job, Values
 from relabel.stages.session import Session
+from relabel.store.artefact import PARAMETERS
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 """Dataset to the files that are fetched for it if no path is given."""
 
 
-def ingest(session: Session) -> Job:
+def caption_params(session: Session) -> IngestParams:
+    """Return the parameters of the captions.
+
+    A path is given once, to `ingest`; later commands name the dataset only. So if the parameters name no captions, they
+    are those of the existing corpus, with what is given now.
+    """
+    params = session.config.ingest
+    if params.url is not None:
+        if params.path is not None:
+            raise UsageError("path and url exclude each other", where="ingest")
+        from relabel.corpus.readers.remote import fetch_captions
+
+        copied = fetch_captions(params, session.runtime.data, session.runtime.progress)
+        return params.model_copy(update={"path": copied, "url": None})
+    if (manifest := _reused_corpus(session)) is None:
+        return params
+    before = {name.partition(".")[2]: value for name, value in manifest.provenance[PARAMETERS].items()}
+    place = Path(os.path.relpath(session.folder("corpus") / before["path"]))
+    given = params.model_dump(include=params.model_fields_set)
+    return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
+
+
+def namespace(session: Session) -> str:
+    """Return the prefix of the ids, also before the captions are ingested."""
+    manifest = _reused_corpus(session)
+    return session.config.ingest.prefix if manifest is None else str(manifest.config["namespace"])
+
+
+def _reused_corpus(session: Session) -> Manifest | None:
+    """Return the manifest of a corpus that was ingested from a path which the parameters do not repeat, if any."""
+    folder = session.folder("corpus")
+    if session.config.ingest.has_location or not (folder / MANIFEST).exists():
+        return None
+    manifest = read_manifest(folder, "corpus")
+    return manifest if manifest.provenance[PARAMETERS]["ingest.path"] else None
+
+
+def ingestion(session: Session) -> Job:
     """Prepare to build the corpus."""
-    from relabel.corpus.ingest import ingest
-
-    params = session.captions()
-    recipe, command = ingest(params, session.runtime), session.command("ingest", path=params.path)
-    return Job(session, session.folder("corpus"), recipe, command, session.ingest_values(params))
-
-
-def read_captions(session: Session) -> Corpus:
-    """Return the corpus or, where it was not ingested, its captions; nothing is written."""
-    if (session.folder("corpus") / MANIFEST).exists():
-        return session.corpus
-    return Corpus.from_captions(open_input(session.captions(), session.runtime).read())
+    params, folder = caption_params(session), session.folder("corpus")
+    values = params.model_dump(mode="json", exclude={"dataset", "url"})
+    if params.path is not None:
+        # Relative to the corpus, so that both can be moved. Links stay: the captions are what they lead to when the
+        # path is read again.
+        values["path"] = os.path.relpath(params.path, folder)
+    parameters: Values = {f"ingest.{name}": value for name, value in values.items()}
+    command = session.command("ingest", path=params.path)
+    return Job(session, folder, ingest(params, session.runtime), command, parameters)
 
 
 def check_captions(session: Session) -> None:
     """Raise if the captions or parameters of the corpus have changed since it was ingested."""
     try:
-        job = ingest(session)
+        job = ingestion(session)
     except MissingError as error:
         session.note_once(f"the corpus of {session.config.ingest.dataset} is taken as it is: {error}")
         return
@@ -54,20 +90,18 @@ def preview_captions(session: Session) -> tuple[str, int | None]:
 
 def row_ids(session: Session, corpus: Corpus) -> list[RowIds]:
     """Return the ids of the captions in each row of the table that was ingested."""
-    from relabel.corpus import ingest as corpus_ingest
-
-    job = ingest(session)
+    job = ingestion(session)
     if job.open().metadata["digest"] != corpus.digest:
         raise CheckError(
             "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
         )
-    return corpus_ingest.row_ids(session.captions(), session.runtime, corpus)
+    return read_row_ids(caption_params(session), session.runtime, corpus)
 
 
 def corpus_warnings(session: Session) -> list[str]:
     """Return the warnings of a corpus, and what was left out of captions that nobody has published."""
     manifest = read_manifest(session.folder("corpus"), "corpus")
-    found = [] if session.namespace in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
+    found = [] if manifest.config["namespace"] in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
     return [*manifest.warnings, *(f"{title}: {text}" for title, text in found)]
 
 
@@ -78,12 +112,12 @@ def fetch_and_ingest(session: Session, mirror: Path | None = None) -> Manifest:
     params = _known_captions(session)
     if params.path is None:
         fetch(FETCHED[params.dataset], session.runtime.data, mirror, session.runtime.progress)
-    return ingest(session).run()[0]
+    return ingestion(session).run()[0]
 
 
 def _known_captions(session: Session) -> IngestParams:
     """Return the parameters of the captions, which have a path or can be fetched."""
-    params = session.captions()
+    params = caption_params(session)
     if params.path is None and params.dataset not in FETCHED:
         todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
         raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError
+from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.parameters import setting, short
 from relabel.core.runtime import SILENT, Runtime
 from relabel.core.tables import plural
 from relabel.export.params import block_of
-from relabel.stages.session import Session
+from relabel.stages.session import Notes, Session
 from relabel.store.artefact import PARAMETERS, Recipe, build, check_place, current_manifest, work_folder
 from relabel.store.executors import Call, make_elsewhere, make_share
 from relabel.store.files import make_folder
@@ -58,11 +58,11 @@ class Job:
 
         def again(manifest: Manifest) -> bool:
             # Once per command: several stages need one artefact.
-            rebuilt = runtime.rebuild and self.out not in session.rebuilt
+            rebuilt = runtime.rebuild and self.out not in session.notes.rebuilt
             return rebuilt or (runtime.retry_failed and manifest.failed > 0)
 
         manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
-        session.rebuilt.add(self.out)
+        session.notes.rebuilt.add(self.out)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
         runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
@@ -163,12 +163,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One artefact of several that are built in order, before its inputs exist.
+class PendingJob:
+    """A job among several that run in order, before its inputs exist.
 
     `label`: the label that needs the artefact.
     `stage`, `name`: verb that makes the artefact, and its own label or model.
-    `prepare`: returns the job; raises where an input of it is missing.
+    `prepare`: returns the job; raises if one of its inputs is missing.
     """
 
     label: str
@@ -176,6 +176,36 @@ class Step:
     name: str
     out: Path
     prepare: Callable[[], Job]
+
+
+@dataclass
+class Outcome:
+    """Result of several jobs.
+
+    `problems`: labels that could not be built or judged, each with its error.
+    `warnings`: names of artefacts, each with a warning.
+    `paths`: written files and folders, by their description.
+    """
+
+    problems: list[tuple[str, RelabelError]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    paths: dict[str, Path] = field(default_factory=dict)
+
+
+def run_jobs(pending: Iterable[PendingJob], outcome: Outcome) -> None:
+    """Run jobs in order. If a job fails, its error is added to the problems, and its label has no further jobs."""
+    done, failed = set[Path](), {label for label, _ in outcome.problems}
+    for job in pending:
+        # Several labels may have a part in common.
+        if job.label in failed or job.out in done:
+            continue
+        try:
+            manifest, _ = job.prepare().run()
+            outcome.warnings += [(job.name, text) for text in manifest.warnings]
+            done.add(job.out)
+        except RelabelError as error:
+            failed.add(job.label)
+            outcome.problems.append((job.label, error))
 
 
 def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
@@ -204,7 +234,6 @@ def export_job(
 ) -> Job:
     """Return the job of an export, whose parameters are those of the label and of its block of `export`."""
     kind = recipe.kind
-
     values = label_values(session.config, label) | section_values(session.config, f"export.{block_of(kind)}")
     command = session.command(f"export {kind}", label=label, split=split)
     return Job(session, session.folder("exports", split, kind, recipe.name), recipe, command, values, steps)
@@ -221,8 +250,9 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
         for step in steps:
             make_step(step, work, runtime.progress)
         return
-    # A display cannot be sent to other processes.
-    sent = replace(session, runtime=replace(runtime, progress=SILENT), labels=session.labels.absolute())
+    # A display and an open corpus cannot be sent to other processes.
+    silent = replace(runtime, progress=SILENT)
+    sent = replace(session, runtime=silent, labels=session.labels.absolute(), notes=Notes())
     worker = partial(_prepare, sent, stage, arguments)
     make_elsewhere(steps, work, Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime)
 

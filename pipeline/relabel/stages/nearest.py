@@ -12,7 +12,9 @@ from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.corpus import References
 from relabel.judge import GATE_TOP
 from relabel.sources.relevance import Relevance, block_of_pairs
-from relabel.stages import Session, open_label
+from relabel.stages.corpus import label_splits, open_corpus
+from relabel.stages.encode import check_label_names, open_label
+from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
 
@@ -38,10 +40,10 @@ def search_labels(
     `query`: the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the
     reason.
     """
-    config, corpus = session.config, session.corpus
-    session.check_labels(labels)
+    config, corpus = session.config, open_corpus(session)
+    check_label_names(config, labels)
     own = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
-    likely = ("all", *own, *session.label_splits(), *corpus.splits)
+    likely = ("all", *own, *label_splits(session), *corpus.splits)
     split = split or next((s for s in likely if any(session.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if session.folder("encodings", split, name).exists()]
     # The baseline knows image ids only.
@@ -49,7 +51,7 @@ def search_labels(
     if not names:
         where = str(session.folder("encodings", split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {session.command('encode', split=split)}.")
-    rows = corpus.rows(session.splits(split))
+    rows = corpus.split_rows(split)
     session.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else corpus.find_row(str(caption_id), rows)
     hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()

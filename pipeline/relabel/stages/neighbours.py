@@ -7,7 +7,8 @@ from functools import partial
 from relabel.core.types import Queries
 from relabel.neighbours.build import NeighbourWork
 from relabel.neighbours.spec import NeighbourSpec
-from relabel.stages.encode import encode, encoded_split, open_label, serving_split
+from relabel.stages.corpus import open_corpus
+from relabel.stages.encode import encoded_split, encoding, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.session import Session
 from relabel.store.artefact import Inputs, Recipe
@@ -15,7 +16,7 @@ from relabel.store.workdir import Work
 from relabel.topk.vector_index import make_index
 
 
-def neighbours(
+def neighbour_table(
     session: Session,
     label: str,
     candidates: str | None = None,
@@ -32,20 +33,20 @@ def neighbours(
     # The split whose encoding covers the queries; workers are told.
     split = split or serving_split(session, lambda s: session.folder("encodings", s, label), candidates)
     queries = queries or params.queries
-    corpus = session.corpus
-    rows, encoding = corpus.rows(session.splits(candidates)), encode(session, label, split)
+    corpus = open_corpus(session)
+    rows, encoded = corpus.split_rows(candidates), encoding(session, label, split)
     spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, session.runtime.rows_per_shard)
     config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
-    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoding}
+    inputs: Inputs = {"corpus": corpus.digest, "encoding": encoded}
     if gate := source.gate():
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
-        inputs["gate"] = encode(session, gate, split)
+        inputs["gate"] = encoding(session, gate, split)
         config["pooling of the gate"] = session.config.source(gate).params.pooling
     opened = partial(open_label, session, label, split)
     table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, session.runtime)
 
     def fill(work: Work) -> None:
-        manifest = encoding.open()
+        manifest = encoded.open()
         # A wrong factory string fails before the search rather than after hours of it.
         if params.index is not None:
             make_index(params.index, int(manifest.metadata["width"]))
@@ -53,7 +54,7 @@ def neighbours(
         work.metadata["bounds"] = list(source.spec.bounds)
         work.metadata["symmetric"] = source.spec.symmetric and queries == "captions"
         # Workers get the resolved splits: the encodings on disk may change while they start.
-        make_steps(job, work, neighbours, label, candidates, queries, split)
+        make_steps(job, work, neighbour_table, label, candidates, queries, split)
 
     # The other parameters are in the path of the table.
     chosen = {f"neighbours.{name}": getattr(params, name) for name in ("k", "index")}

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
-from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.evaluation_sets import set_names
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import choose_captions
 from relabel.page.render import OpenLabel, make_page
-from relabel.stages.correlate import Against, EvaluationResult
-from relabel.stages.encode import label_warnings
+from relabel.stages.corpus import open_corpus
+from relabel.stages.correlate import Against, encoded_sections, texts_section, total_report
+from relabel.stages.encode import encoding, label_warnings, open_label
 from relabel.stages.export import existing_neighbours
 from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
-from relabel.stages.judged import describe, open_scores, open_set
+from relabel.stages.judged import describe, open_scores
 from relabel.stages.session import Session
+from relabel.stages.text_sets import open_set
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
@@ -40,13 +41,13 @@ def page(session: Session, split: str, names: Sequence[str], against: Sequence[A
             # Its files may be gone.
             with suppress(RelabelError):
                 sets.append(open_set(session, name, names))
-    judged = EvaluationResult(session)
-    judged.add_encoded(names, against)
-    report = judged.report + judged.read_sets(sets)
+    sections = [*encoded_sections(session, names, against), texts_section(session, sets)]
+    report, corpus = total_report(sections), open_corpus(session)
     neighbours = {name: job for name in names if (job := _neighbours(session, name, split)) is not None}
-    jobs = {f"encoding {name}": stages.encode(session, name, split) for name in names}
+    jobs = {f"encoding {name}": encoding(session, name, split) for name in names}
     jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
-    jobs |= judged.made_of
+    for section in sections:
+        jobs |= section.inputs
     config = {
         "tables": version_of("report"),
         "split": split,
@@ -60,11 +61,11 @@ def page(session: Session, split: str, names: Sequence[str], against: Sequence[A
         with suppress(RelabelError):
             limit = find_threshold(session, listed)
             config["false_negatives"] = asdict(limit)
-    inputs: Inputs = {"corpus": session.corpus.digest, **jobs}
+    inputs: Inputs = {"corpus": corpus.digest, **jobs}
 
     def fill(work: Work) -> None:
         scores = [open_scores(session, name) for name in names] if "cxc" in against else []
-        captions = choose_captions(session.corpus, session.corpus.rows(session.splits(split)))
+        captions = choose_captions(corpus, corpus.split_rows(split))
         opened = {name: _open(session, name, split, neighbours.get(name)) for name in names}
         title = f"{session.config.ingest.dataset}, {split}"
         found = None
@@ -91,8 +92,8 @@ def _neighbours(session: Session, label: str, split: str) -> Job | None:
 def _open(session: Session, label: str, split: str, neighbours: Job | None) -> OpenLabel:
     return OpenLabel(
         session.config.source(label),
-        stages.open_label(session, label, split),
-        describe(session, label, stages.encode(session, label, split).open()).uses,
+        open_label(session, label, split),
+        describe(session, label, encoding(session, label, split).open()).uses,
         label_warnings(session, label, split),
         None if neighbours is None else ArtefactRef.of(neighbours),
     )

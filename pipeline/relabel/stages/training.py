@@ -10,8 +10,8 @@ from pathlib import Path
 from relabel.config import load_config, params_file
 from relabel.core.runtime import Runtime
 from relabel.export.params import ExportBatchesParams
-from relabel.stages.export import export_lookup
-from relabel.stages.export_batches import export_batches
+from relabel.stages.export import lookup_export
+from relabel.stages.export_batches import batches_export
 from relabel.stages.ingest import check_captions
 from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST, read_manifest
@@ -46,8 +46,8 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
         if made.kind == "batches":
             own = {name: value for name, value in made.config.items() if name in ExportBatchesParams.model_fields}
             params = ExportBatchesParams(**own, neighbours=made.metadata["neighbours"])
-            job = export_batches(session, label, split, made.name, params)
+            job = batches_export(session, label, split, made.name, params)
         else:
             near = made.metadata.get("neighbours")
-            job = export_lookup(session, label, split, near and near["candidates"])
+            job = lookup_export(session, label, split, near and near["candidates"])
         replace(job, out=folder).open()

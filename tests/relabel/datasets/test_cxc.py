@@ -28,7 +28,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("task", "split"), COUNTS)
-def test_counts_and_ranges(task: cxc.Task, split: cxc.Split) -> None:
+def test_counts_and_ranges(task: cxc.Task, split: cxc.JudgedSplit) -> None:
     scores = cxc.human_scores(task, split)
     counts = {m: scores.method.count(m) for m in cxc.METHODS[task]}
     assert counts == COUNTS[task, split]
@@ -38,7 +38,7 @@ def test_counts_and_ranges(task: cxc.Task, split: cxc.Split) -> None:
 
 
 @pytest.mark.parametrize(("task", "split"), COUNTS)
-def test_originals_agree(task: cxc.Task, split: cxc.Split, mirror: Path) -> None:
+def test_originals_agree(task: cxc.Task, split: cxc.JudgedSplit, mirror: Path) -> None:
     path = mirror / "cxc" / f"{task}_{split}.csv"
     if not path.exists():
         pytest.skip("the mirror has no cxc/*.csv")

@@ -42,7 +42,7 @@ def with_captions(session: Session, folder: Path, captions: Iterable[Caption]) -
     (folder / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
     ingest = session.config.ingest.model_copy(update={"path": folder / "captions.jsonl"})
     other = Session(session.config.model_copy(update={"ingest": ingest}), session.runtime, folder / "labels")
-    stages.ingest(other).run()
+    stages.ingestion(other).run()
     return other
 
 
@@ -51,7 +51,7 @@ def exported(
 ) -> tuple[Path, Manifest]:
     """Export with other parameters of a format in place of an earlier export; return the folder and its manifest."""
     other = with_params(session, kind, **values)
-    job = stages.export(replace(other, runtime=replace(other.runtime, rebuild=True)), kind, label, split)
+    job = stages.format_export(replace(other, runtime=replace(other.runtime, rebuild=True)), kind, label, split)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export_class(kind), "rows_per_file", rows_per_file)
         return job.out, job.run()[0]

@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import TASKS, Task, human_scores
 from relabel.sources.scores import ScoresParams, read_scores
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.stages.correlate import EvaluationResult, correlate
 
 
@@ -34,13 +34,13 @@ def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
     texts = np.random.default_rng(1).choice(["a dog", 'two "red" cats, sitting', "a\nbus"], (len(own), 3))
     captions = [Caption(c, i, "val", " ".join(t)) for (c, i), t in zip(own.items(), texts.tolist(), strict=True)]
     session = with_captions(small_project, tmp_path_factory.mktemp("judged"), captions)
-    stages.encode(session, "cbow", "val").run()
-    stages.neighbours(session, "cbow", "val", "images").run()
+    stages.encoding(session, "cbow", "val").run()
+    stages.neighbour_table(session, "cbow", "val", "images").run()
     return session
 
 
 def loop(session: Session, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, str]]:
-    corpus, label = session.corpus, stages.open_label(session, "cbow", "val")
+    corpus, label = open_corpus(session), stages.open_label(session, "cbow", "val")
     own = {c: corpus.image_ids[m] for m, c in zip(corpus.image, corpus.caption_ids, strict=True)}
     pairs = {(image, caption) for caption, image in own.items()}
     rows = np.arange(len(corpus), dtype=np.int32)
@@ -64,7 +64,7 @@ def loop(session: Session, k: int, tasks: tuple[Task, ...]) -> set[tuple[str, st
 @pytest.mark.parametrize(("k", "tasks"), [(0, ()), (3, ("sits", "sts")), (8, ("sis",)), (0, ("sts",))])
 def test_the_pairs_equal_a_loop(k: int, tasks: tuple[Task, ...], session: Session, tmp_path: Path) -> None:
     folder, _ = exported(session, "candidates", split="val", k=k, cxc=tasks)
-    table, corpus = pq.read_table(folder / "val.parquet"), session.corpus
+    table, corpus = pq.read_table(folder / "val.parquet"), open_corpus(session)
     assert table.column_names == ["image_id", "caption_id", "caption"]
     found = list(zip(table["image_id"].to_pylist(), table["caption_id"].to_pylist(), strict=True))
     assert len(found) == len(set(found))
@@ -105,7 +105,7 @@ def test_more_neighbours_than_there_are_are_refused(session: Session) -> None:
 def test_a_small_split_gives_all_its_captions(small_project: Session, tmp_path: Path) -> None:
     captions = [Caption(f"c{i}", f"{i // 2}", "val", text) for i, text in enumerate(["a dog", "a cat", "a bus"])]
     session = with_captions(small_project, tmp_path, captions)
-    stages.encode(session, "cbow", "val").run()
-    stages.neighbours(session, "cbow", "val", "images").run()
+    stages.encoding(session, "cbow", "val").run()
+    stages.neighbour_table(session, "cbow", "val", "images").run()
     folder, _ = exported(session, "candidates", split="val", k=8)
     assert len(pq.read_table(folder / "val.parquet")) == 2 * 3

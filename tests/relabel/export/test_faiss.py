@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.relabel.export.formats import exported, in_folder
 
 from relabel.export import faiss as module
-from relabel.stages import Session, open_label
+from relabel.stages import Session, open_corpus, open_label
 
 faiss = pytest.importorskip("faiss")
 K = 10
@@ -42,7 +42,7 @@ def merged_search(folder: Path, queries: NDArray[np.float32]) -> tuple[NDArray[n
 @pytest.mark.parametrize("index", ["Flat", "HNSW32;efSearch=500", "IVF4,Flat;nprobe=4"])
 def test_merged_shards_find_what_brute_force_finds(index: str, session: Session, vectors: Any) -> None:
     folder, _ = exported(session, "faiss", index=index, rows_per_file=30)
-    counts = {split: -(-len(rows) // 30) for split, rows in session.corpus.splits.items()}
+    counts = {split: -(-len(rows) // 30) for split, rows in open_corpus(session).splits.items()}
     names = {f"{split}-{i:05d}-of-{count:05d}.faiss" for split, count in counts.items() for i in range(count)}
     assert {path.name for path in folder.glob("*.faiss")} == names
     (scores, rows), product = merged_search(folder, vectors), vectors @ vectors.T
@@ -53,7 +53,8 @@ def test_merged_shards_find_what_brute_force_finds(index: str, session: Session,
 def test_ids_are_rows_with_an_encoding_and_captions_have_names(
     session: Session, vectors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, rows = session.corpus, session.corpus.rows(["test"])
+    corpus = open_corpus(session)
+    rows = corpus.split_rows("test")
     vectors[rows.start + 5] = np.nan  # a row without an encoding
     monkeypatch.setattr(module, "vectors_from_table", lambda _: vectors[rows.start : rows.stop])
     folder, _ = exported(session, "faiss", split="test")

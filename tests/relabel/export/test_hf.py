@@ -30,14 +30,14 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Progress
 from relabel.corpus.build import Caption
 from relabel.export.pairs import draw_from_bins, sides
-from relabel.stages import Session, open_label
+from relabel.stages import Session, open_corpus, open_label
 from relabel_train.lookup import open_lookup
 
 
 def test_datasets_loads_the_folder(small_project: Session, tmp_path: Path) -> None:
     folder, _ = exported(small_project, "hf", rows_per_file=40)
     loaded = pytest.importorskip("datasets").load_dataset(str(folder), cache_dir=str(tmp_path))
-    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
+    corpus, lookup = open_corpus(small_project), open_lookup(small_project.folder("exports", "all", "lookup", "cbow"))
     splits = {"train": "train", "validation": "val", "test": "test"}
     assert {name: len(part) for name, part in loaded.items()} == {n: len(corpus.splits[s]) for n, s in splits.items()}
     rows = [row for name in splits for row in loaded[name]]
@@ -78,7 +78,7 @@ def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Session) -> No
 def test_safetensors_reads_vectors_rows_and_ids(small_project: Session, dtype: str) -> None:
     folder, manifest = exported(small_project, "safetensors", rows_per_file=30, dtype=dtype)
     vectors: Any = open_label(small_project, "cbow", "all").unit_vectors()
-    corpus = small_project.corpus
+    corpus = open_corpus(small_project)
     for split, rows in corpus.splits.items():
         names = sorted(name for name in manifest.files if name.startswith(f"{split}-"))
         assert len(names) == -(-len(rows) // 30)
@@ -148,7 +148,7 @@ def test_samples_have_texts_of_their_split_exact_scores_and_the_margins(
     small_project: Session, tmp_path: Path, kind: str, label: str, params: dict[str, Any]
 ) -> None:
     folder, _ = exported(small_project, kind, label, count=60, rows_per_file=40, **params)
-    corpus, lookup = small_project.corpus, open_lookup(small_project.folder("exports", "all", "lookup", label))
+    corpus, lookup = open_corpus(small_project), open_lookup(small_project.folder("exports", "all", "lookup", label))
     loaded, columns = files_of(folder, tmp_path), COLUMNS.get(kind, [])
     assert {*loaded} == {f"{split}_0000{i}_of_00002" for split in corpus.splits for i in (0, 1)}
     for file, records in loaded.items():
@@ -202,7 +202,7 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
 ) -> None:
     captions = [Caption(f"{m}{i}", m, "test", text) for m, texts in SMALL.items() for i, text in enumerate(texts)]
     session = with_captions(small_project, tmp_path, captions)
-    stages.encode(session, label, "test").run()
+    stages.encoding(session, label, "test").run()
     noted: list[str] = []
     session = replace(session, runtime=replace(session.runtime, progress=Notes(noted)))
     few = {"negatives": 3} if kind == "tuples" else {}
@@ -217,9 +217,10 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
         [value for name, value in record.items() if "id" not in name and "score" not in name] for record in records
     ]
     assert len({json.dumps(line) for line in texts}) == len(texts)
+    corpus = open_corpus(session)
     for record in records if kind != "pairs" else ():
         name, text, others, count = sample_of(record, kind)
-        own = SMALL[session.corpus.image_ids[session.corpus.image[session.corpus.row_of[name]]].removeprefix("coco:")]
+        own = SMALL[corpus.image_ids[corpus.image[corpus.row_of[name]]].removeprefix("coco:")]
         assert not {other for _, other, _ in others[count:]} & {text, *own}
     with pytest.raises(CheckError, match="no caption has a positive and negatives of other texts"):
         exported(session, "tuples", label, "test", count=20, negatives=3, margin=1000)
@@ -264,8 +265,8 @@ def test_margins_keep_fewer_pairs_of_two_images_and_fewer_tuples(small_project: 
         folder, _ = exported(small_project, kind, count=200, **params)
         ids = ("caption_id1", "caption_id2") if kind == "pairs" else ("anchor_id", "negative_1_id")
         records = [record for part in files_of(folder, tmp_path).values() for record in part]
-        rows = [[small_project.corpus.row_of[record[name]] for record in records] for name in ids]
-        return int(np.not_equal(*(small_project.corpus.image[row] for row in rows)).sum())
+        rows = [[open_corpus(small_project).row_of[record[name]] for record in records] for name in ids]
+        return int(np.not_equal(*(open_corpus(small_project).image[row] for row in rows)).sum())
 
     assert 0 < count("pairs", margin=1000) < count("pairs", margin=0.5) < count("pairs")
     assert 0 < count("tuples", margin=0.4) < count("tuples")

@@ -17,7 +17,7 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.sources.wmd import WmdParams
-from relabel.stages import Session, open_label
+from relabel.stages import Session, open_corpus, open_label
 from relabel_train.precomputed import PrecomputedBatches, open_batches
 
 PLAN = {"items": "images", "sampler": "neighbour", "batch_size": 8, "epochs": 2, "k": 3}
@@ -31,21 +31,21 @@ def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
     wide = config.neighbours.model_copy(update={"k": 1000})
     config = config.model_copy(update={"sources": {"cbow": cbow, "wmd": wmd}, "neighbours": wide})
     session = in_folder(replace(small_project, config=config), tmp_path_factory.mktemp("images"))
-    stages.encode(session, "wmd", "all").run()
+    stages.encoding(session, "wmd", "all").run()
     for label in ("cbow", "wmd"):
-        stages.neighbours(session, label, "all", "images").run()
+        stages.neighbour_table(session, label, "all", "images").run()
     return session
 
 
 def export(session: Session, label: str, split: str = "all", **given: Any) -> PrecomputedBatches:
-    job = stages.export_batches(with_params(session, "batches", **{**PLAN, **given}), label, split)
+    job = stages.batches_export(with_params(session, "batches", **{**PLAN, **given}), label, split)
     job.run()
     return open_batches(job.out, verify=True)
 
 
 def relevance_of_images(session: Session, label: str) -> NDArray[np.float64]:
     """Compute the relevance of all images to each other by loops over pairs of captions."""
-    corpus, opened = session.corpus, open_label(session, label, "all")
+    corpus, opened = open_corpus(session), open_label(session, label, "all")
     sets = [corpus.references([m])[0] for m in range(len(corpus.image_ids))]
     rows = np.arange(len(corpus), dtype=np.int32)
     known = opened.pairs(References.single(rows), rows, "first") > 0  # has words with a vector
@@ -66,7 +66,7 @@ def relevance_of_images(session: Session, label: str) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("label", ["wmd", "cbow"])
 def test_blocks_and_nearest_images_are_those_of_loops(session: Session, label: str) -> None:
-    plan, expected, corpus = export(session, label), relevance_of_images(session, label), session.corpus
+    plan, expected, corpus = export(session, label), relevance_of_images(session, label), open_corpus(session)
     anchors: list[int] = []
     assert (plan.about.items, plan.about.pooling) == ("images", "set" if label == "wmd" else "max")
     for number in range(len(plan)):
@@ -99,7 +99,7 @@ def test_the_k_are_drawn_from_the_nearest(session: Session) -> None:
 
 
 def test_random_batches_hold_every_image_of_a_split_once(session: Session) -> None:
-    plan, corpus = export(session, "cbow", "train", sampler="random", drop_last=False), session.corpus
+    plan, corpus = export(session, "cbow", "train", sampler="random", drop_last=False), open_corpus(session)
     for epoch in range(2):
         images = np.concatenate([plan.images(number) for number in plan.epoch(epoch)])
         assert sorted(images.tolist()) == list(corpus.images(["train"]))

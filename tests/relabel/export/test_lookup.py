@@ -18,26 +18,26 @@ from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.precomputed import PrecomputedParams
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.store.manifest import open_artefact
 from relabel_train.lookup import Lookup, open_lookup
 
 
 def exported(session: Session, label: str, split: str = "all", candidates: str | None = None) -> Lookup:
-    job = stages.export_lookup(session, label, split, candidates)
+    job = stages.lookup_export(session, label, split, candidates)
     job.run()
     return open_lookup(job.out, verify=True)
 
 
 @pytest.mark.parametrize("label", ["same_image", "cbow", "cider"])
 def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_project: Session) -> None:
-    job = stages.export_lookup(small_project, label, "all")
+    job = stages.lookup_export(small_project, label, "all")
     manifest, built = job.run()
     assert not built
     assert open_artefact(job.out, "lookup") == manifest
-    about, encoding = open_lookup(job.out).about, stages.encode(small_project, label, "all").open()
+    about, encoding = open_lookup(job.out).about, stages.encoding(small_project, label, "all").open()
     assert (about.fingerprint, about.encoding) == (manifest.fingerprint, encoding.fingerprint)
-    assert about.corpus == small_project.corpus.digest
+    assert about.corpus == open_corpus(small_project).digest
     assert about.params["source"] == small_project.config.sources[label].source
     assert about.params["encoding"] == encoding.config
     assert (about.neighbours is None) == (label == "same_image")
@@ -63,9 +63,9 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Session, tmp_p
     config = load_config(None, ["neighbours.k=3", "neighbours.candidates=val"])
     session = replace(session, config=session.config.model_copy(update={"neighbours": config.neighbours}))
     # The neighbours are of the encoding that the parameters name, although the split has one of its own.
-    stages.encode(session, "cider", "val").run()
-    stages.neighbours(session, "cider").run()
-    lookup, val = exported(session, "cider", candidates="val"), session.corpus.splits["val"]
+    stages.encoding(session, "cider", "val").run()
+    stages.neighbour_table(session, "cider").run()
+    lookup, val = exported(session, "cider", candidates="val"), open_corpus(session).splits["val"]
     near, scores, _ = lookup.neighbours(list(val))
     assert near.shape == (len(val), 3)
     assert val.start <= near.min() <= near.max() < val.stop
@@ -77,7 +77,7 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Session, tmp_p
 def check_blocks(
     session: Session, label: str, lookup: Lookup, batch: Rows, poolings: Sequence[Pooling], error: float
 ) -> None:
-    relevance, corpus = stages.open_label(session, label, "all"), session.corpus
+    relevance, corpus = stages.open_label(session, label, "all"), open_corpus(session)
     for pooling in poolings:
         references = References.single(batch) if pooling == "first" else corpus.references(corpus.image[batch])
         expected = relevance.block(references, batch, pooling)
@@ -90,11 +90,11 @@ def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, small_project:
     images, rows = coco.image.tolist(), coco.splits["test"]
     captions = (Caption(f"{row}", f"{images[row]}", "test", coco.texts[row]) for row in rows)
     session = with_captions(small_project, tmp_path, captions)
-    stages.encode(session, "cider", "all").run()
+    stages.encoding(session, "cider", "all").run()
     lookup = exported(session, "cider")
     for seed in range(10):
-        batch = np.random.default_rng(seed).integers(0, len(session.corpus), 128, dtype=np.int32)
-        batch[:20] = np.minimum(batch[20:40] + 1, len(session.corpus) - 1)
+        batch = np.random.default_rng(seed).integers(0, len(open_corpus(session)), 128, dtype=np.int32)
+        batch[:20] = np.minimum(batch[20:40] + 1, len(open_corpus(session)) - 1)
         check_blocks(session, "cider", lookup, batch, ("set", "max", "first"), 1e-9)
 
 
@@ -102,13 +102,14 @@ def test_blocks_of_vectors_of_images_equal_the_pipeline(small_project: Session, 
     """Compare vectors that are neither of unit length nor in the corpus's order, also of an image of six captions."""
     captions = [Caption(f"{m}-{i}", f"{m}", "train", "a dog") for m, n in enumerate((2, 6, 1, 3, 4)) for i in range(n)]
     session, rng, files = with_captions(small_project, tmp_path, captions), np.random.default_rng(3), {}
-    for side, ids in {"images": session.corpus.image_ids, "captions": session.corpus.caption_ids}.items():
+    corpus = open_corpus(session)
+    for side, ids in {"images": corpus.image_ids, "captions": corpus.caption_ids}.items():
         np.save(tmp_path / f"{side}.npy", rng.normal(size=(len(ids), 5)))
         (tmp_path / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
         files[side] = str(tmp_path / f"{side}.npy")
     sources = {"clip": PrecomputedParams(**files, pooling="set")}
     session = replace(session, config=session.config.model_copy(update={"sources": sources}))
-    stages.encode(session, "clip", "all").run()
+    stages.encoding(session, "clip", "all").run()
     lookup = exported(session, "clip")
     assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "set")
     check_blocks(session, "clip", lookup, np.array([15, 0, 7, 3, 9], np.int32), ("set", "first", "max", "mean"), 1e-6)

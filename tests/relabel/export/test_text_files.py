@@ -21,7 +21,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption
 from relabel.export.scan import ScanExport
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import Lookup, open_lookup
 
 
@@ -35,8 +35,8 @@ def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
             captions.append(Caption(f"c{image}-{i}", f"{100 + image}", split, text))
     session = with_captions(small_project, tmp_path_factory.mktemp("scan"), captions)
     for split in ("train", "val", "test", "all"):
-        stages.encode(session, "cbow", split).run()
-        stages.export_lookup(session, "cbow", split).run()
+        stages.encoding(session, "cbow", split).run()
+        stages.lookup_export(session, "cbow", split).run()
     return session
 
 
@@ -53,7 +53,7 @@ def lines_of(path: Path) -> list[str]:
 @pytest.mark.parametrize(("split", "name"), [("train", "train"), ("val", "dev"), ("test", "test")])
 def test_lines_rows_and_blocks_agree_with_the_lookup(session: Session, split: str, name: str) -> None:
     folder, _ = exported(session, "scan", split=split)
-    corpus, lookup = session.corpus, lookup_of(session, split)
+    corpus, lookup = open_corpus(session), lookup_of(session, split)
     captions, rows = lines_of(folder / f"{name}_caps.txt"), np.load(folder / f"{name}_rows.npy")
     assert captions == [" ".join(corpus.texts[row].split()) for row in rows]
     assert lines_of(folder / f"{name}_caption_ids.txt") == [corpus.caption_ids[row] for row in rows]
@@ -88,9 +88,9 @@ def test_all_splits_share_a_folder_and_ingest_reads_them_back(session: Session, 
     settings = ["ingest.format=scan", "ingest.captions_per_image=5", "ingest.expected={}"]
     config = load_config(None, [*settings, f"ingest.path={tmp_path / 'files'}"])
     again = Session(config, Runtime(threads=1), tmp_path / "labels")
-    stages.ingest(again).run()
-    assert set(again.corpus.image_ids) == set(session.corpus.image_ids)
-    assert len(again.corpus) == 150
+    stages.ingestion(again).run()
+    assert set(open_corpus(again).image_ids) == set(open_corpus(session).image_ids)
+    assert len(open_corpus(again)) == 150
 
 
 def test_a_large_test_split_is_named_testall(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_block_that_is_too_large_is_refused(session: Session, monkeypatch: pyt
 def test_all_captions_without_a_block(session: Session) -> None:
     folder, manifest = exported(session, "scan", split="test", captions_per_image=0, block=False)
     lines = manifest.metadata["files"]["test"]["lines"]
-    assert len(lines_of(folder / "test_ids.txt")) == lines == len(session.corpus.splits["test"])
+    assert len(lines_of(folder / "test_ids.txt")) == lines == len(open_corpus(session).splits["test"])
     assert "test_relevance.npy" not in manifest.files
 
 
@@ -117,7 +117,7 @@ def test_ir_measures_reads_both_files(small_project: Session, given: dict[str, A
     folder, manifest = exported(small_project, "trec", **given)
     levels = manifest.metadata["levels"]
     assert levels == list(given.get("levels", levels))
-    lookup, corpus = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), small_project.corpus
+    lookup, corpus = open_lookup(small_project.folder("exports", "all", "lookup", "cbow")), open_corpus(small_project)
     for split, rows in corpus.splits.items():
         run = list(ir_measures.read_trec_run(str(folder / f"{split}.run")))
         qrels = list(ir_measures.read_trec_qrels(str(folder / f"{split}.qrels")))
@@ -137,8 +137,8 @@ def test_no_relevance_is_no_grade(small_project: Session, tmp_path: Path) -> Non
     texts = ("a dog", "a dog runs", "two cats", "red bus", "red bus man", "red bus sits", "cats run")
     captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts)]
     session = with_captions(small_project, tmp_path, captions)
-    stages.encode(session, "cider", "test").run()
-    stages.neighbours(session, "cider", "test").run()
+    stages.encoding(session, "cider", "test").run()
+    stages.neighbour_table(session, "cider", "test").run()
     folder, manifest = exported(session, "trec", "cider", "test")
     scores = {tuple(line.split()[:3:2]): np.float32(line.split()[4]) for line in lines_of(folder / "test.run")}
     graded = {tuple(line.split()[::2]): int(line.split()[3]) for line in lines_of(folder / "test.qrels")}
@@ -154,8 +154,8 @@ def test_no_relevance_is_no_grade(small_project: Session, tmp_path: Path) -> Non
     captions = [Caption(f"{i}", f"{i}", "test", text) for i, text in enumerate(texts[1:4])]
     (tmp_path / "apart").mkdir()
     session = with_captions(small_project, tmp_path / "apart", captions)
-    stages.encode(session, "cider", "test").run()
-    stages.neighbours(session, "cider", "test").run()
+    stages.encoding(session, "cider", "test").run()
+    stages.neighbour_table(session, "cider", "test").run()
     with pytest.raises(CheckError, match="no neighbour has a relevance above 0, the minimum of cider"):
         exported(session, "trec", "cider", "test")
 
@@ -163,7 +163,7 @@ def test_no_relevance_is_no_grade(small_project: Session, tmp_path: Path) -> Non
 def test_ids_with_spaces_are_refused(small_project: Session, tmp_path: Path) -> None:
     captions = [Caption(f"c {i}", f"{i}", "test", "a dog") for i in range(3)]
     session = with_captions(small_project, tmp_path, captions)
-    stages.encode(session, "cbow", "test").run()
-    stages.neighbours(session, "cbow", "test").run()
+    stages.encoding(session, "cbow", "test").run()
+    stages.neighbour_table(session, "cbow", "test").run()
     with pytest.raises(CheckError, match="an id with a space"):
         exported(session, "trec", split="test")

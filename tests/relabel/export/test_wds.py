@@ -20,7 +20,7 @@ from tests.relabel.export.formats import in_folder, with_captions, with_params
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus.build import Caption
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.webdataset import open_sidecar
 
@@ -42,7 +42,7 @@ def session(small_project: Session, tmp_path: Path) -> Session:
 @pytest.fixture
 def keys(session: Session) -> list[str]:
     """Image ids without their namespace, in random order."""
-    ids = [name.removeprefix("coco:") for name in session.corpus.image_ids]
+    ids = [name.removeprefix("coco:") for name in open_corpus(session).image_ids]
     return [ids[i] for i in np.random.default_rng(1).permutation(len(ids))]
 
 
@@ -50,7 +50,7 @@ def exported(session: Session, shards: Path | None, label: str = "cbow", **param
     """Export a side-car in place of an earlier one; return its folder and the metadata of its manifest."""
     given = params if shards is None else params | {"shards": str(shards)}
     other = with_params(replace(session, runtime=replace(session.runtime, rebuild=True)), "wds", **given)
-    job = stages.export_wds(other, label, "all")
+    job = stages.wds_export(other, label, "all")
     return job.out, job.run()[0].metadata
 
 
@@ -62,7 +62,7 @@ def test_labels_follow_the_image_shards_by_id(
     session: Session, keys: list[str], tmp_path: Path, label: str, dtype: str, names: str
 ) -> None:
     out, metadata = exported(session, write_images(tmp_path / "images", keys) / names, label, dtype=dtype, k=3)
-    lookup, corpus = open_lookup(session.folder("exports", "all", "lookup", label)), session.corpus
+    lookup, corpus = open_lookup(session.folder("exports", "all", "lookup", label)), open_corpus(session)
     assert (metadata["keys"], metadata["captions"], metadata["missing"]) == (60, len(corpus), 0)
     sidecar = open_sidecar(out)
     assert sidecar.about.complete
@@ -100,7 +100,8 @@ def test_missing_keys_are_refused_or_marked_and_counted(
     session: Session, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A caption without an encoding must be no vector.
-    failed = session.corpus.image == session.corpus.image_of[f"coco:{keys[0]}"]
+    corpus = open_corpus(session)
+    failed = corpus.image == corpus.image_of[f"coco:{keys[0]}"]
     monkeypatch.setattr(Lookup, "failed", failed)
     images = write_images(tmp_path / "images", [*keys, "unknown"])
     with pytest.raises(CheckError, match=rf"2 of 61 keys .* {keys[0]} \(00000.tar\), unknown \(00002.tar\)"):
@@ -155,8 +156,8 @@ def test_a_missing_lookup_and_a_key_with_a_dot_are_named(small_project: Session,
     session = with_captions(small_project, tmp_path, [Caption("7.jpg#0", "7.jpg", "test", "a dog")])
     with pytest.raises(MissingError, match="relabel export lookup --label cbow --split all"):
         exported(session, None)
-    stages.encode(session, "cbow", "all").run()
-    stages.export_lookup(session, "cbow", "all").run()
+    stages.encoding(session, "cbow", "all").run()
+    stages.lookup_export(session, "cbow", "all").run()
     with pytest.raises(UsageError, match=r"the key 7\.jpg#0 "):
         exported(session, None, layout="samples")
 
@@ -171,8 +172,8 @@ def test_captions_and_shards_of_two_downloads_join_by_what_they_share(
     given = {"path": tmp_path / "captions.parquet", "format": "img2dataset", "image_id_column": join}
     config = small_project.config.model_copy(update={"ingest": small_project.config.ingest.model_copy(update=given)})
     session = replace(small_project, config=config, labels=tmp_path / "labels")
-    stages.ingest(session).run()
-    for make in (stages.encode, stages.export_lookup):
+    stages.ingestion(session).run()
+    for make in (stages.encoding, stages.lookup_export):
         make(session, "cbow", "all").run()
     # The other download has another order, and its keys count from there.
     order = [4, 2, 6, 0]

@@ -11,7 +11,7 @@ import pytest
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.datasets.cxc import Split, human_scores
+from relabel.datasets.cxc import JudgedSplit, human_scores
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.workdir import Work
 
@@ -50,7 +50,7 @@ def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
 
 
-def cxc_corpus(split: Split, images: int | None = None) -> Corpus:
+def cxc_corpus(split: JudgedSplit, images: int | None = None) -> Corpus:
     """Make a corpus of CxC's ids with generated texts, of all images or the first `images`."""
     sits, sts = human_scores("sits", split), human_scores("sts", split)
     own_pairs = [(c, i) for c, i, m in zip(sits.left, sits.right, sits.method, strict=True) if m == "c2i_original"]

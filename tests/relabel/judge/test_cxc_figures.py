@@ -20,7 +20,7 @@ from relabel.judge import JudgeParams
 from relabel.judge.cxc import score_cxc
 from relabel.judge.cxc_figures import PairScores, compare
 from relabel.judge.rank_bootstrap import sampled_spearman
-from relabel.judge.report import Judged, JudgedLabel
+from relabel.judge.report import JudgedLabel, LabelFigures
 from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_scored_pairs(few: Corpus, tmp_path: Path) -> N
     partial_label = scored_by(Odd(few, range(len(few))), few, "odd", tmp_path / "pairs")  # of 300 images alone
     judged = compare(partial_label, JudgeParams(resamples=20), draws=5)
     judged.write(Work(tmp_path / "figures"))
-    kept = Judged.read(tmp_path / "figures")
+    kept = LabelFigures.read(tmp_path / "figures")
     assert (kept.records, kept.calibration) == (judged.records, judged.calibration)
     assert vars(kept.label) == vars(judged.label) | {"image_vectors": []}
     pairs = partial_label.tasks["sits"]

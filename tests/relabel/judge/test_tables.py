@@ -21,7 +21,7 @@ from relabel.datasets.evaluation_sets import evaluation_set
 from relabel.judge import JudgeParams
 from relabel.judge.cxc import ScoredPairs, score_cxc
 from relabel.judge.cxc_figures import PairScores, baseline, compare
-from relabel.judge.report import Judged, JudgedLabel, Report, metrics
+from relabel.judge.report import JudgedLabel, LabelFigures, Report, metrics
 from relabel.judge.tables import (
     cxc_report,
     eccv_report,
@@ -80,7 +80,9 @@ def test_published_figures_require_the_same_measure_and_protocol(
 def test_a_published_figure_is_reproduced_within_its_last_decimal() -> None:
     def table(label: JudgedLabel, task: str, **figures: Any) -> Any:
         record = {"task": task, "subset": "all", "missing": 0, **figures}
-        return reproduction_report(records_of([Judged(label, [record])]), [evaluation_set("flickr8k-expert")]).tables
+        return reproduction_report(
+            records_of([LabelFigures(label, [record])]), [evaluation_set("flickr8k-expert")]
+        ).tables
 
     for value, tick in ((0.4381, "✓"), (0.4399, "✓"), (0.4374, ""), (0.4406, "")):
         (found,) = table(label_of("cider"), "flickr8k-expert", tau_c=value)
@@ -92,7 +94,7 @@ def test_a_published_figure_is_reproduced_within_its_last_decimal() -> None:
     assert table(label_of("cider"), "flickr8k-expert", tau_c=0.5, missing=1) == ()
 
 
-def scored(label: JudgedLabel) -> Judged:
+def scored(label: JudgedLabel) -> LabelFigures:
     """Judge 8 pairs of each task with some scores."""
     tasks: dict[Task, ScoredPairs] = {}
     for task in TASKS:
@@ -125,10 +127,10 @@ def test_notes_say_what_an_image_is_compared_by() -> None:
         assert "clip: an image is compared by its own vector" in both
 
 
-def ranking(label: JudgedLabel, gate: str | None = None) -> Judged:
+def ranking(label: JudgedLabel, gate: str | None = None) -> LabelFigures:
     figures = {"map_at_r": 50.0, "r_precision": 25.0, "r_at_1": 50.0, "ties": "pessimistic", "gate": gate}
     queries = {"i2t": 1261, "t2i": 1332}
-    return Judged(
+    return LabelFigures(
         label, [{"task": "eccv", "split": "test", "subset": d, "n": n, **figures} for d, n in queries.items()]
     )
 

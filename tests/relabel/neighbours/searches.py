@@ -14,7 +14,7 @@ def searched(session: Session, label: str, **params: Any) -> Job:
     """Return the job of neighbours with some parameters of `neighbours` replaced, as if the file had these."""
     config = session.config
     values = config.neighbours.model_copy(update=params)
-    return stages.neighbours(replace(session, config=config.model_copy(update={"neighbours": values})), label)
+    return stages.neighbour_table(replace(session, config=config.model_copy(update={"neighbours": values})), label)
 
 
 def pooled(session: Session, label: str, pooling: str) -> Session:

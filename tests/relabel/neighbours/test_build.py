@@ -21,10 +21,10 @@ from tests.relabel.neighbours.searches import pooled, rows_of, searched
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.corpus import Corpus, References
-from relabel.corpus.build import Caption
+from relabel.corpus import References
+from relabel.corpus.params import IngestParams
 from relabel.neighbours.spec import SCHEMA, row_groups, table_of
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.store.files import write_plain
 from relabel.store.manifest import read_manifest
 
@@ -35,11 +35,11 @@ def session(small_project: Session, tmp_path: Path) -> Session:
 
 
 def by_loops(session: Session, label: str, within: str, of: str, k: int) -> list[dict[str, Any]]:
-    corpus, relevance = session.corpus, stages.open_label(session, label, "all")
-    rows = np.array(corpus.rows(session.splits(within)), np.int32)
+    corpus, relevance = open_corpus(session), stages.open_label(session, label, "all")
+    rows = np.array(corpus.split_rows(within), np.int32)
     queries = {r: [r] for r in rows.tolist()}
     if of == "images":
-        queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images(session.splits(within))}
+        queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images_of(corpus.split_rows(within))}
     expected = []
     for number, references in queries.items():
         image = number if of == "images" else int(corpus.image[number])
@@ -81,14 +81,17 @@ def test_k_may_be_larger_than_the_split(session: Session) -> None:
     for of, index in (("captions", None), ("images", None), ("captions", "Flat")):
         job = searched(session, "cbow", k=1000, queries=of, index=index, candidates="test")
         assert rows_of(job) == by_loops(session, "cbow", "test", of, 1000)
-        assert job.open().metadata["width"] == len(session.corpus.splits["test"]) - (of == "captions")
+        assert job.open().metadata["width"] == len(open_corpus(session).splits["test"]) - (of == "captions")
 
 
 def test_one_caption_has_no_neighbours(small_project: Session, tmp_path: Path) -> None:
-    one = Session(small_project.config, small_project.runtime, tmp_path)
-    one.__dict__["corpus"] = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])  # the cached property
-    stages.encode(one, "cbow", "test").run()
-    job = stages.neighbours(one, "cbow", "test")
+    (tmp_path / "one.csv").write_text("image_id,split,text\ni,test,a dog\n", encoding="utf-8")
+    params = IngestParams(dataset="one", path=tmp_path / "one.csv")
+    config = small_project.config.model_copy(update={"ingest": params})
+    one = Session(config, small_project.runtime, tmp_path)
+    stages.ingestion(one).run()
+    stages.encoding(one, "cbow", "test").run()
+    job = stages.neighbour_table(one, "cbow", "test")
     assert rows_of(job) == [{"row": 0, "neighbours": [], "scores": [], "same_image": []}]
 
 
@@ -98,7 +101,7 @@ def test_the_encoding_of_the_split_precedes_that_of_all(session: Session) -> Non
 
     fingerprint = read_manifest(session.folder("encodings", "all", "cbow"), "encoding").fingerprint
     assert {encoding(), encoding(candidates="test"), encoding(candidates="all")} == {fingerprint}
-    stages.encode(session, "cbow", "test").run()
+    stages.encoding(session, "cbow", "test").run()
     test = read_manifest(session.folder("encodings", "test", "cbow"), "encoding").fingerprint
     assert (encoding(), encoding(candidates="test"), encoding(candidates="train")) == (fingerprint, test, fingerprint)
 

@@ -12,7 +12,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import NEAREST, choose_captions, read_table, search
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.store.workdir import Work
 
 
@@ -20,7 +20,7 @@ from relabel.store.workdir import Work
 def test_a_search_equals_a_sort_of_all_pairs(
     label: str, most: int | None, small_project: Session, tmp_path: Path
 ) -> None:
-    corpus = small_project.corpus
+    corpus = open_corpus(small_project)
     captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
     relevance, count = stages.open_label(small_project, label, "all"), len(captions)
     nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
@@ -40,9 +40,9 @@ def test_a_table_gives_what_a_search_finds(
     label: str, most: int, nearest: int, small_project: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relabel.page.captions.NEAREST", nearest)  # the tables of the project list eight
-    corpus, relevance = small_project.corpus, stages.open_label(small_project, label, "all")
+    corpus, relevance = open_corpus(small_project), stages.open_label(small_project, label, "all")
     captions = choose_captions(corpus, range(len(corpus)), most)
-    found = read_table(ArtefactRef.of(stages.neighbours(small_project, label, "all")), captions)
+    found = read_table(ArtefactRef.of(stages.neighbour_table(small_project, label, "all")), captions)
     assert (found is None) == (nearest == 8)
     expected = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
     for column, values in zip(found or expected, expected, strict=True):

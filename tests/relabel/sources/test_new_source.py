@@ -43,13 +43,13 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     settings += ["neighbours.k=3", 'sources={"letters": {"source": "letters"}}']
     config = Config(**load_config(None, settings).model_dump())
     session = Session(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=4), tmp_path / "labels")
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
     yield session
     sys.modules.pop("letters_of_the_page", None)
 
 
 def test_the_source_of_the_page_does_what_a_source_does(session: Session) -> None:
-    stages.encode(session, "letters", "all").run()
+    stages.encoding(session, "letters", "all").run()
     label = stages.open_label(session, "letters", "all")
     rows = np.arange(6, dtype=np.int32)
     block = label.block(References.single(rows), rows)
@@ -59,8 +59,8 @@ def test_the_source_of_the_page_does_what_a_source_does(session: Session) -> Non
     assert pairs[2, 5] > pairs[0, 5]  # dogs, and not bikes
     assert label.query("a dog runs", rows).argmax() == 3
 
-    stages.neighbours(session, "letters", "all").run()
-    stages.export_lookup(session, "letters", "all").run()
+    stages.neighbour_table(session, "letters", "all").run()
+    stages.lookup_export(session, "letters", "all").run()
     lookup = open_lookup(session.folder("exports", "all", "lookup", "letters"))
     np.testing.assert_allclose(lookup.block(rows, pooling="first"), pairs, atol=1e-6)
     found, scores = lookup.neighbours(rows, 3)[:2]

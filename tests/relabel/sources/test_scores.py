@@ -25,7 +25,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.fuse.model import Feature, FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.scores import ScoresParams, read_scores
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.store.manifest import read_parts
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
@@ -56,7 +56,7 @@ def drawn(corpus: Corpus, share: float) -> Pairs:
 
 def labelled(session: Session, folder: Path, pairs: Pairs, form: str = "parquet", **params: Any) -> Session:
     """Return the project with a label `judge` of some pairs, encoded; half of the ids have no namespace."""
-    corpus, bare = session.corpus, lambda name, i: name if i % 2 else name.partition(":")[2]
+    corpus, bare = open_corpus(session), lambda name, i: name if i % 2 else name.partition(":")[2]
     given = {
         "image_id": [bare(corpus.image_ids[m], i) for i, (m, _) in enumerate(pairs)],
         "caption": ["two\nlines"] * len(pairs),
@@ -71,7 +71,7 @@ def labelled(session: Session, folder: Path, pairs: Pairs, form: str = "parquet"
     for names in (("corpus",), *(("encodings", "all", label) for label in ("cbow", "cider", "same_image"))):
         other.folder(*names).parent.mkdir(parents=True, exist_ok=True)
         other.folder(*names).symlink_to(session.folder(*names).absolute())
-    stages.encode(other, "judge", "all").run()
+    stages.encoding(other, "judge", "all").run()
     return other
 
 
@@ -81,7 +81,7 @@ def expected(session: Session, pairs: Pairs, missing: Any, sets: References, cap
     out = np.empty((len(sets), len(captions)))
     for m, references in enumerate(sets):
         for j, caption in enumerate(captions):
-            found = pairs.get((int(session.corpus.image[references[0]]), int(caption)))
+            found = pairs.get((int(open_corpus(session).image[references[0]]), int(caption)))
             if found is None and gate is not None:
                 low, high = BOUNDS[missing]
                 g = gate.pairs(References.of([references]), np.array([caption], np.int32), "max")[0]
@@ -97,9 +97,9 @@ def expected(session: Session, pairs: Pairs, missing: Any, sets: References, cap
 def test_every_answer_equals_a_loop(
     form: str, missing: Any, share: float, small_project: Session, tmp_path: Path
 ) -> None:
-    pairs = drawn(small_project.corpus, share)
+    pairs = drawn(open_corpus(small_project), share)
     session = labelled(small_project, tmp_path, pairs, form, missing=missing)
-    label, corpus = stages.open_label(session, "judge", "all"), session.corpus
+    label, corpus = stages.open_label(session, "judge", "all"), open_corpus(session)
     images, captions = np.arange(0, 60, 7), np.arange(len(corpus), dtype=np.int32)[::-3]
     sets = corpus.references(images)
     wanted = expected(session, pairs, missing, sets, captions)
@@ -109,7 +109,7 @@ def test_every_answer_equals_a_loop(
     each = label.pairs(sets.take(np.repeat(np.arange(len(sets)), len(captions))), np.tile(captions, len(sets)))
     np.testing.assert_allclose(each.reshape(wanted.shape), wanted, atol=1e-12)
 
-    table = stages.neighbours(session, "judge", "all", "images").run()[0]
+    table = stages.neighbour_table(session, "judge", "all", "images").run()[0]
     near = read_parts(session.folder("neighbours", "all", "images", "judge"), table).take(images)
     every = np.arange(len(corpus), dtype=np.int32)
     block = expected(session, pairs, missing, sets, every)
@@ -118,14 +118,15 @@ def test_every_answer_equals_a_loop(
     if missing not in BOUNDS:  # two scores of a gate may be equal but for rounding
         assert near["neighbours"].to_pylist() == best.tolist()
 
-    stages.export_lookup(session, "judge", "all").run()
+    stages.lookup_export(session, "judge", "all").run()
     lookup = open_lookup(session.folder("exports", "all", "lookup", "judge"), verify=True)
     found = lookup.block(corpus.indptr[images], captions, dtype=np.float64)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_a_pair_without_a_score_is_refused_by_name(small_project: Session, tmp_path: Path) -> None:
-    corpus, pairs = small_project.corpus, drawn(small_project.corpus, 1.0)
+    corpus = open_corpus(small_project)
+    pairs = drawn(corpus, 1.0)
     del pairs[3, 5]
     session = labelled(small_project, tmp_path, pairs)
     label = stages.open_label(session, "judge", "all")
@@ -133,7 +134,7 @@ def test_a_pair_without_a_score_is_refused_by_name(small_project: Session, tmp_p
     with pytest.raises(CheckError, match=f"1 of 2 pairs have {named}"):
         label.pairs(corpus.references([2, 3]), np.array([5, 5], np.int32))
     with pytest.raises(CheckError, match=named):
-        stages.export_lookup(session, "judge", "all").run()
+        stages.lookup_export(session, "judge", "all").run()
     assert label.block(corpus.references([3]), np.array([4, 6], np.int32)).tolist() == [[pairs[3, 4], pairs[3, 6]]]
     with pytest.raises(UsageError, match="no pooling 'set'"):
         session.config.source("judge").check_pooling("set")
@@ -158,7 +159,7 @@ def test_a_faulty_record_is_refused_by_its_number(
     columns = {"image_id": ["图0", "图1", "图2", "图3"], "caption_id": ["ç0-0"] * 4, "score": [0.1, 0.2, 0.3, 0.4]}
     columns[column][2] = value
     with pytest.raises(CheckError, match=message) as caught:
-        read_scores(write(tmp_path / f"given.{form}", columns), small_project.corpus, (0.0, 1.0))
+        read_scores(write(tmp_path / f"given.{form}", columns), open_corpus(small_project), (0.0, 1.0))
     assert caught.value.where == f"{tmp_path / f'given.{form}'}: record 3"
 
 
@@ -178,37 +179,38 @@ def test_a_file_of_something_else_is_refused(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckError, match=message):
-        read_scores(tmp_path / name, small_project.corpus, (0.0, 1.0))
+        read_scores(tmp_path / name, open_corpus(small_project), (0.0, 1.0))
 
 
 def test_what_cannot_be_a_label_is_refused(small_project: Session, tmp_path: Path) -> None:
-    pairs = drawn(small_project.corpus, 0.01)
+    pairs = drawn(open_corpus(small_project), 0.01)
     with pytest.raises(UsageError, match="same_image cannot score the missing pairs"):
         labelled(small_project, tmp_path, pairs, missing="same_image")
     with pytest.raises(UsageError, match="no file of scores"):
-        stages.encode(small_project, "scores", "all").run()
+        stages.encoding(small_project, "scores", "all").run()
     (tmp_path / "two").mkdir()
     other = labelled(small_project, tmp_path / "two", {(0, 0): 0.5}, missing=0)
     with pytest.raises(CheckError, match="none of its 1 pairs"):
-        stages.encode(other, "judge", "test").run()
+        stages.encoding(other, "judge", "test").run()
 
 
 def test_a_fuse_of_scores_has_a_lookup(small_project: Session, tmp_path: Path) -> None:
     """Check that the arrays of a part keep those of its gate."""
-    session = labelled(small_project, tmp_path, drawn(small_project.corpus, 0.1), missing="cbow")
+    session = labelled(small_project, tmp_path, drawn(open_corpus(small_project), 0.1), missing="cbow")
     parts = {name: stages.open_label(session, name, "all") for name in ("judge", "cbow")}
     head = linear_head({Feature("judge", "max"): 0.3, Feature("cbow", "max"): 0.2}, 0.3)
     model = FuseModel(
         {n: Part(session.config.source(n).spec.name, False, {}) for n in parts}, {"set": head, "single": head}
     )
-    fuse = FuseRelevance(session.corpus, parts["cbow"].rows, "set", parts, model)
+    corpus = open_corpus(session)
+    fuse = FuseRelevance(corpus, parts["cbow"].rows, "set", parts, model)
     (tmp_path / "lookup").mkdir()
     arrays = fuse.write_lookup(Work(tmp_path / "lookup"))
     stored = {path.stem: np.load(path) for path in (tmp_path / "lookup").glob("*.npy")}
-    stored |= {"image": session.corpus.image, "indptr": session.corpus.indptr}
+    stored |= {"image": corpus.image, "indptr": corpus.indptr}
     blocks = open_blocks(arrays.kind, stored, arrays.sizes, arrays.params)
-    rows = session.corpus.indptr[:-1]
+    rows = corpus.indptr[:-1]
     out = np.empty((60, len(rows)))
-    blocks.fill(Positions.of(session.corpus.image, session.corpus.indptr, rows, 5, False), rows, "set", out)
-    wanted = fuse.block(session.corpus.references(range(60)), rows.astype(np.int32))
+    blocks.fill(Positions.of(corpus.image, corpus.indptr, rows, 5, False), rows, "set", out)
+    wanted = fuse.block(corpus.references(range(60)), rows.astype(np.int32))
     np.testing.assert_allclose(out, wanted, atol=1e-6)

@@ -21,7 +21,7 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.stages.training import check_labels
 
 LINES = "caption_id,image_id,text\n1,a,a dog\n2,b,two cats\n"
@@ -39,14 +39,14 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Se
         given = {"ingest.dataset": "mine"} | {f"ingest.{n}": v for n, v in values.items()}
         return Session(load_config(None, [], given), Runtime())
 
-    stages.ingest(session(path="captions")).run()
+    stages.ingestion(session(path="captions")).run()
     return session
 
 
 def test_captions_that_were_only_copied_are_accepted(session: Callable[..., Session]) -> None:
     Path("copy.csv").write_text(LINES)
     Path("copy.csv").replace("captions/a.csv")
-    assert len(session().corpus) == 2
+    assert len(open_corpus(session())) == 2
 
 
 def same_size_and_time() -> None:
@@ -76,26 +76,26 @@ def another_file_behind_a_link() -> None:
 def test_changed_captions_are_named(session: Callable[..., Session], change: Callable[[], None]) -> None:
     change()
     with pytest.raises(CheckError, match=r"another (a|more/b|new/b)\.csv"):
-        session().corpus  # noqa: B018
+        open_corpus(session())
 
 
 def test_captions_and_labels_behind_links_are_read_by_their_names(session: Callable[..., Session]) -> None:
     Path("deep/disk").mkdir(parents=True)
     Path("far").symlink_to("deep/disk")
     Path("now").symlink_to("captions")
-    stages.ingest(replace(session(dataset="far", path="now"), labels=Path("far"))).run()
+    stages.ingestion(replace(session(dataset="far", path="now"), labels=Path("far"))).run()
     shutil.copytree("captions", "new")
     Path("new/a.csv").write_text(LINES.replace("dog", "cat"))
-    assert len(replace(session(dataset="far"), labels=Path("far")).corpus) == 2
+    assert len(open_corpus(replace(session(dataset="far"), labels=Path("far")))) == 2
     Path("now").unlink()
     Path("now").symlink_to("new")
     with pytest.raises(CheckError, match=r"another a\.csv"):
-        replace(session(dataset="far"), labels=Path("far")).corpus  # noqa: B018
+        open_corpus(replace(session(dataset="far"), labels=Path("far")))
 
 
 def test_a_changed_parameter_is_named(session: Callable[..., Session]) -> None:
     with pytest.raises(CheckError, match="namespace"):
-        session(namespace="ours").corpus  # noqa: B018
+        open_corpus(session(namespace="ours"))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_changed_parameter_is_named(session: Callable[..., Session]) -> None:
 )
 def test_a_parameter_without_effect_is_refused(session: Callable[..., Session], given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        stages.ingest(session(path="captions", **given))
+        stages.ingestion(session(path="captions", **given))
 
 
 LOOKUP = "labels/mine/exports/train/lookup/cider"
@@ -121,8 +121,8 @@ def test_a_training_compares_what_lies_behind_links(linked: str, session: Callab
         Path("params.yaml").write_text(json.dumps({"ingest": {"dataset": "mine"}, "sources": sources}))
 
     write_params(6)
-    stages.encode(session(), "cider", "train").run()
-    stages.export_lookup(session(), "cider", "train").run()
+    stages.encoding(session(), "cider", "train").run()
+    stages.lookup_export(session(), "cider", "train").run()
     if linked:
         Path("disk").mkdir()
         Path(linked).rename("disk/moved")

@@ -48,14 +48,14 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     Path("captions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     settings = ["ingest.path=captions.jsonl", "ingest.format=jsonl", "ingest.dataset=mine", CIDER]
     session = Session(load_config(None, settings), Runtime())
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
 
     def states() -> dict[str, tuple[str, int | None]]:
         return {step.stage: (step.state, step.rows) for step in plan_run(session, "all", ["mine"])}
 
     ahead = dict.fromkeys(("encode", "neighbours", "export"), ("to do", 10)) | {"report": ("to do", None)}
     assert states() == {"ingest": ("done", 10), **ahead}
-    job = stages.encode(session, "mine", "all")
+    job = stages.encoding(session, "mine", "all")
     begun = work_folder(job.out, job.spec.fingerprint)
     begun.mkdir(parents=True)
     assert states() == {"ingest": ("done", 10), **ahead, "encode": ("partly", 10)}

@@ -18,7 +18,7 @@ from relabel.core.runtime import Runtime
 from relabel.datasets.evaluation_sets import EvaluationSet, Judgements, set_names
 from relabel.judge.figures import set_figures
 from relabel.judge.scores import score_judgements
-from relabel.stages import Session, judged
+from relabel.stages import Session, text_sets
 from relabel.stages.correlate import correlate
 
 TEXTS = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
@@ -47,7 +47,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
             pair_ids="a number", protocol="P.",
         )  # fmt: skip
 
-    monkeypatch.setattr(judged, "evaluation_set", open_set)
+    monkeypatch.setattr(text_sets, "evaluation_set", open_set)
     settings = ["ingest.dataset=mine", "judge.resamples=20", "sources={cider: {source: cider, tokenizer: lower_split}}"]
     # Parameters as a file gives them, so that the report of all of its labels is written.
     config = Config(**load_config(None, settings).model_dump())
@@ -68,8 +68,8 @@ def test_all_evaluates_available_sets_and_names_the_others(session: Session, tmp
     folder = result.paths["tables, pictures"] / "judged"
     assert {path.name for path in folder.iterdir()} >= {"judged.csv", "judged.json", "judged.md", "judged.tex"}
     assert (folder / "judged.png").read_bytes().startswith(b"\x89PNG")
-    assert result.draw is not None
-    result.draw(tmp_path / "picture.png")
+    assert result.report.picture is not None
+    result.report.picture(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").is_file()
 
 
@@ -77,8 +77,8 @@ def test_figures_are_kept_until_texts_parameters_or_judgements_change(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(judged, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
-    monkeypatch.setattr(judged, "set_figures", lambda *a, **k: calls.append("compare") or set_figures(*a, **k))
+    monkeypatch.setattr(text_sets, "score_judgements", lambda *a: calls.append("score") or score_judgements(*a))
+    monkeypatch.setattr(text_sets, "set_figures", lambda *a, **k: calls.append("compare") or set_figures(*a, **k))
 
     def figures(**judge: int) -> dict[str, Any]:
         """Return the record of cider, under edited parameters of `judge`."""

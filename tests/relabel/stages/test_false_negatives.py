@@ -24,13 +24,13 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import References
 from relabel.datasets.cxc import human_scores
 from relabel.judge import JudgeParams
-from relabel.stages import Session, false_negatives
+from relabel.stages import Session, false_negatives, open_corpus
 from relabel.stages.false_negatives import SHIPPED, Threshold, find_false_negatives, find_threshold, least_relevance
 
 
 def pairs_of_a_loop(session: Session, label: str, threshold: float) -> tuple[list[tuple[float, int, int]], int]:
     """Return (-relevance, image, caption) of every pair, sorted, and the number of lists that are too short."""
-    corpus, relevance = session.corpus, stages.open_label(session, label, "all")
+    corpus, relevance = open_corpus(session), stages.open_label(session, label, "all")
     folder, found, cut = session.folder("neighbours", "all", "captions", label), set(), 0
     for row in pq.read_table(sorted(folder.glob("*.parquet"))).to_pylist():
         image = int(corpus.image[row["row"]])
@@ -47,11 +47,11 @@ def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: 
     expected, cut = pairs_of_a_loop(small_project, label, threshold)
     assert bool(expected) == (threshold < 100)
     found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", Threshold(threshold))
-    images, captions = np.divmod(found.keys, len(small_project.corpus))
+    images, captions = np.divmod(found.keys, len(open_corpus(small_project)))
     ours = zip((-found.scores).tolist(), images.tolist(), captions.tolist(), strict=True)
     assert (list(ours), found.cut) == (expected, cut)
     assert found.described == len({caption for _, _, caption in expected})
-    corpus, other = small_project.corpus, stages.open_label(small_project, "cider_plain", "all")
+    corpus, other = open_corpus(small_project), stages.open_label(small_project, "cider_plain", "all")
     records = list(found.records(slice(3)))
     assert len(records) == min(3, len(expected))
     for (score, image, caption), record in zip(expected, records, strict=False):
@@ -111,13 +111,13 @@ def test_human_scores_of_the_labels_own_pairs_give_its_threshold(tmp_path: Path,
     ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.expected={}"]
     config = load_config(None, [*ingest, "sources.cider.tokenizer=lower_split"])
     session = Session(config, Runtime(data=tmp_path, threads=1))
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
     with pytest.raises(UsageError, match=r"no threshold of cider .*--threshold"):
         find_threshold(session, "cider")
-    stages.encode(session, "cider", "val").run()
+    stages.encoding(session, "cider", "val").run()
     on_val = session.config.model_copy(update={"judge": JudgeParams(split="val")})
-    stages.judge(replace(session, config=on_val), "cider").run()
-    corpus, opened, scores = session.corpus, stages.open_label(session, "cider", "val"), []
+    stages.judgement(replace(session, config=on_val), "cider").run()
+    corpus, opened, scores = open_corpus(session), stages.open_label(session, "cider", "val"), []
     for caption, image, _ in judged:
         references = corpus.references([corpus.image_of[image]])
         scores.append(opened.pairs(references, np.array([corpus.row_of[caption]], np.int32))[0])

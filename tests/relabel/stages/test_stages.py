@@ -21,7 +21,7 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import SILENT, Progress, Runtime
 from relabel.judge.scores import FunctionRelevance, TextFunction, score_cxc_with_function
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel.stages.correlate import correlate
 from relabel.stages.judged import open_scores
 from relabel.stages.run import plan_run, run
@@ -69,7 +69,7 @@ def records(found: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def pearson_of_a_loop(built: Session) -> float:
     """Compute Pearson's r of cider over the judged pairs of caption and image whose ids the corpus has."""
-    relevance, corpus, human = stages.open_label(built, "cider", "val"), built.corpus, few_scores("sits", "val")
+    relevance, corpus, human = stages.open_label(built, "cider", "val"), open_corpus(built), few_scores("sits", "val")
     ours, theirs = [], []
     for caption, image, score in zip(human.left, human.right, human.score, strict=True):
         if caption in corpus.row_of and image in corpus.image_of:
@@ -167,12 +167,12 @@ def test_a_function_is_judged_by_the_protocol_of_labels(small: Path, leave_one_o
             figures = [{name: v for name, v in r.items() if not isinstance(v, str)} for r in (record, same)]
             assert figures[0] == pytest.approx(figures[1], abs=1e-6)
     function = TextFunction("cider", scorer.pairs, scorer.pooling)
-    found = score_cxc_with_function(built.corpus, function, built.config.judge, SILENT)
+    found = score_cxc_with_function(open_corpus(built), function, built.config.judge, SILENT)
     for task, pairs in open_scores(built, "cider").tasks.items():
         np.testing.assert_allclose(found.tasks[task].relevance, pairs.relevance, atol=1e-6)
         assert found.tasks[task].missing == pairs.missing
     # No pair of two images is among the few that are judged here.
-    corpus = built.corpus
+    corpus = open_corpus(built)
     sets = corpus.references(range(0, 20)), corpus.references(range(20, 40))
     by_function = FunctionRelevance(corpus, range(len(corpus)), scorer.pooling, function).set_pairs(*sets)
     np.testing.assert_allclose(by_function, stages.open_label(built, "cider", "val").set_pairs(*sets), atol=1e-6)

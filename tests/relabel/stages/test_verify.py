@@ -46,8 +46,8 @@ def all_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
             load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1, rows_per_shard=60)
         )
         assert run(session).problems == []
-        stages.export_lookup(session, "word2vec", "val").run()
-        stages.export_batches(session, "cider", "val", "batches").run()
+        stages.lookup_export(session, "word2vec", "val").run()
+        stages.batches_export(session, "cider", "val", "batches").run()
         datasets.fetch("eccv", Path("data"))
     return folder
 

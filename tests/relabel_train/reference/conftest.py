@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tests.relabel_train.reference.runs import Run
 
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.reference.options import FitOptions
 
 
 @pytest.fixture(scope="session")
 def regions(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write SCAN's files for the 60 images: a random vector per word of their captions, with noise."""
-    folder, corpus = tmp_path_factory.mktemp("regions"), small_project.corpus
+    folder, corpus = tmp_path_factory.mktemp("regions"), open_corpus(small_project)
     rng = np.random.default_rng(3)
     words = sorted({word for text in corpus.texts for word in text.split()})
     vectors = dict(zip(words, rng.normal(size=(len(words), 12)), strict=True))

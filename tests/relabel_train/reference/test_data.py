@@ -16,7 +16,7 @@ from tests.relabel.export.formats import with_params
 from tests.relabel_train.reference.runs import Run
 
 from relabel import stages
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
 from relabel_train.precomputed import open_batches
 from relabel_train.reference.data import Batch, PlannedBatches, SampledBatches, open_corpus_features, read_split
@@ -52,7 +52,7 @@ def read(loaded: SampledBatches | PlannedBatches, batch: Any, scale: float = 1.0
 
 def assert_matches(loaded: SampledBatches, rows: Any, scale: float, session: Session) -> None:
     """Check that a batch holds the labels, the features and the words of its rows."""
-    (model, batch), lookup, corpus = read(loaded, rows, scale), loaded.lookup, session.corpus
+    (model, batch), lookup, corpus = read(loaded, rows, scale), loaded.lookup, open_corpus(session)
     assert lookup is not None
     labels: Any = batch.labels
     np.testing.assert_allclose(labels.relevance, lookup.block(rows) / scale)
@@ -76,7 +76,7 @@ def test_a_batch_matches_its_rows(run: Run, small_project: Session, sampler: dic
 
 
 def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_project: Session, tmp_path: Path) -> None:
-    options, corpus, bad = run(batch_size=8, lookup=tmp_path / "lookup"), small_project.corpus, 4
+    options, corpus, bad = run(batch_size=8, lookup=tmp_path / "lookup"), open_corpus(small_project), 4
     folder = shutil.copytree(run().lookup or "", tmp_path / "lookup")
     np.save(folder / "failed.npy", np.array([bad], np.int32))
     body = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def test_a_caption_without_a_label_is_in_no_batch_or_metric(run: Run, small_proj
 def plan_of(session: Session, split: str) -> Path:
     """Precompute batches of a split and return their folder."""
     session = with_params(session, "batches", batch_size=16, epochs=1, drop_last=False)
-    job = stages.export_batches(session, "cbow", split)
+    job = stages.batches_export(session, "cbow", split)
     job.run()
     return job.out
 
@@ -115,7 +115,7 @@ def test_batches_of_a_plan(run: Run, small_project: Session, tmp_path: Path) -> 
     assert len(loaded.epoch(0)) == len(plan) > 3
     for number in loaded.epoch(0):
         assert torch.equal(read(loaded, number)[1].labels.relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
-    everything, splits = planned(run, plan_of(small_project, "all")), small_project.corpus.splits
+    everything, splits = planned(run, plan_of(small_project, "all")), open_corpus(small_project).splits
     outside = next(n for n in everything.epoch(0) if everything.plan.rows(n).max() >= splits["train"].stop)
     with pytest.raises(FitError, match=r"the caption in row \d+ "):
         read(everything, outside)

@@ -18,7 +18,7 @@ from relabel_train.features import Features, open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.metrics import Ranking, ReportSettings, RetrievalReport, cs_at_k, ideal_labels, ncs, retrieval_report
 from relabel_train.reference import evaluate as module
-from relabel_train.reference.data import Split, read_split
+from relabel_train.reference.data import SplitData, read_split
 from relabel_train.reference.evaluate import POSITIVES, evaluate, open_positives, score
 from relabel_train.reference.fit import fit
 from relabel_train.reference.options import FitError, FitOptions
@@ -28,7 +28,7 @@ PLAIN = ReportSettings(kendall_tau=False, semantic_ms=())
 CPU = torch.device("cpu")
 
 
-def fitted(options: FitOptions) -> tuple[Any, Split, Features]:
+def fitted(options: FitOptions) -> tuple[Any, SplitData, Features]:
     """Train, and return the model with the test split and its features."""
     fit(options, "cpu")
     features = open_features(options.features, namespace="coco")
@@ -70,7 +70,7 @@ def test_figures_equal_those_of_the_embeddings(run: Run, small_project: Session)
         evaluate(held(options, images=5, folds=2), "cpu")
 
 
-def written_positives(folder: Path, split: Split) -> dict[str, dict[str, list[str]]]:
+def written_positives(folder: Path, split: SplitData) -> dict[str, dict[str, list[str]]]:
     """Write files of positives as the datasets have them; return CxC's: every second caption is also of image 0."""
     number = [name.removeprefix("coco:") for name in split.image_ids]
     captions = [name.removeprefix("coco:") for name in split.caption_ids]
@@ -167,10 +167,10 @@ def test_models_of_sets_score_in_blocks_and_are_averaged(
 
 
 @pytest.fixture
-def held_out() -> tuple[Split, set[str]]:
+def held_out() -> tuple[SplitData, set[str]]:
     """Return four captions of two images, and two held-out captions."""
     captions, images = (np.array([f"coco:{n}" for n in ids], object) for ids in ((10, 11, 20, 21), (1, 2)))
-    split = Split(captions, captions, images, np.array([0, 0, 1, 1]), np.array([0, 1]))
+    split = SplitData(captions, captions, images, np.array([0, 0, 1, 1]), np.array([0, 1]))
     return split, {"coco:12", "coco:22"}
 
 

@@ -30,14 +30,14 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) -> Session:
     session = in_folder(small_project, tmp_path_factory.mktemp("images"))
-    stages.neighbours(session, "cbow", "all", "images").run()
+    stages.neighbour_table(session, "cbow", "all", "images").run()
     return session
 
 
 def export(session: Session, split: str, sampler: str, size: int, **given: Any) -> Path:
     """Write batches of a split and return their folder."""
     given = {"items": "images", "sampler": sampler, "batch_size": size, **given}
-    job = stages.export_batches(with_params(session, "batches", **given), "cbow", split, f"{split}-{sampler}-{size}")
+    job = stages.batches_export(with_params(session, "batches", **given), "cbow", split, f"{split}-{sampler}-{size}")
     if not job.out.exists():
         job.run()
     return job.out

@@ -31,7 +31,7 @@ SAMPLERS = {kind.name: Parameters.of(kind) for kind in _KINDS}
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class SplitData:
     """N captions of one split in the order of the corpus, and their M images.
 
     `caption_ids`, `texts`: (N,) text. `image_ids`: (M,) text. `image`: (N,) int64; index of each caption's image.
@@ -44,13 +44,15 @@ class Split:
     image: NDArray[np.int64]
     feature: NDArray[np.int64]
 
-    def select(self, images: NDArray[np.int64]) -> Split:
+    def select(self, images: NDArray[np.int64]) -> SplitData:
         """Return the images of these ascending numbers, and their captions."""
         chosen = np.flatnonzero(np.isin(self.image, images))
         image = np.searchsorted(images, self.image[chosen])
-        return Split(self.caption_ids[chosen], self.texts[chosen], self.image_ids[images], image, self.feature[images])
+        return SplitData(
+            self.caption_ids[chosen], self.texts[chosen], self.image_ids[images], image, self.feature[images]
+        )
 
-    def sample(self, fraction: float, seed: int) -> Split:
+    def sample(self, fraction: float, seed: int) -> SplitData:
         """Return a share of the images, at least one, with their captions; a larger share contains a smaller one."""
         total = len(self.image_ids)
         drawn = samplers.StableRandom(seed, total).permutation(total)
@@ -62,7 +64,7 @@ class Split:
         return hashlib.sha256(json.dumps([column.tolist() for column in columns]).encode()).hexdigest()
 
 
-def read_split(folder: Path, split: str, features: Features) -> Split:
+def read_split(folder: Path, split: str, features: Features) -> SplitData:
     """Read a split of a corpus, without the images that have no features."""
     import pyarrow.parquet as pq
 
@@ -81,7 +83,7 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
     names = list(dict.fromkeys(images[kept]))
     number = {name: i for i, name in enumerate(names)}
     image = np.array([number[name] for name in images[kept]])
-    return Split(ids[kept], texts[kept], np.array(names, object), image, features.rows_of(names))
+    return SplitData(ids[kept], texts[kept], np.array(names, object), image, features.rows_of(names))
 
 
 def open_corpus_features(features: Path, captions: Path) -> Features:
@@ -135,7 +137,7 @@ class Batches(ABC):
     identity: dict[str, Any]
     kinds: Collection[str] = ()
 
-    def __init__(self, split: Split, features: Features, rows: NDArray[Any], labelled: NDArray[np.int64]) -> None:
+    def __init__(self, split: SplitData, features: Features, rows: NDArray[Any], labelled: NDArray[np.int64]) -> None:
         self.split, self.features, self._labelled = split, features, labelled
         self.captions = samplers.Captions(rows[labelled].astype(np.int32), split.image[labelled].astype(np.int32))
         left_out = len(rows) - len(labelled)
@@ -175,7 +177,7 @@ class SampledBatches(Batches):
     `paired`: read labels among images and among captions as well, for losses of embeddings.
     """
 
-    def __init__(self, split: Split, features: Features, lookup: Lookup | None, pooling: Any, paired: bool) -> None:
+    def __init__(self, split: SplitData, features: Features, lookup: Lookup | None, pooling: Any, paired: bool) -> None:
         self.lookup, self.pooling, self.paired = lookup, pooling, paired
         rows = labelled = np.arange(len(split.texts))
         if lookup is not None:
@@ -221,7 +223,7 @@ class SampledBatches(Batches):
 class PlannedBatches(Batches):
     """Precomputed batches with their labels; the plan repeats after its last epoch."""
 
-    def __init__(self, split: Split, features: Features, plan: PrecomputedBatches) -> None:
+    def __init__(self, split: SplitData, features: Features, plan: PrecomputedBatches) -> None:
         rows = plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row
         super().__init__(split, features, rows, np.arange(len(rows)))
         self.kinds = ["between_images" if plan.about.items == "images" else "relevance"]

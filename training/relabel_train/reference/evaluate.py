@@ -20,7 +20,7 @@ from relabel_train.metrics import ReportSettings
 from relabel_train.metrics.report import fold_ncs_figures, one_caption_figures
 from relabel_train.metrics.scores import open_labels
 from relabel_train.precomputed import PrecomputedBatches, open_batches
-from relabel_train.reference.data import Split, check_corpus, open_corpus_features, read_split
+from relabel_train.reference.data import SplitData, check_corpus, open_corpus_features, read_split
 from relabel_train.reference.models.base import Model
 from relabel_train.reference.options import EvalOptions, FitError
 from relabel_train.reference.runs import find_device, load_model
@@ -34,7 +34,7 @@ POSITIVES = {"eccv": "ECCV Caption", "cxc": "CxC"}
 
 
 @torch.no_grad()
-def score(model: Model, split: Split, features: Features, device: torch.device) -> NDArray[np.float32]:
+def score(model: Model, split: SplitData, features: Features, device: torch.device) -> NDArray[np.float32]:
     """Score all images and captions of a split, (M, N). The encodings of all images and the scores are held."""
     out = np.empty((len(split.feature), len(split.texts)), np.float32)
     # Captions of similar length need little padding.
@@ -56,7 +56,7 @@ def encoded_images(model: Model, rows: NDArray[np.int64], features: Features, de
     return torch.cat(parts)
 
 
-def recall(model: Model, split: Split, features: Features, device: torch.device) -> dict[str, float]:
+def recall(model: Model, split: SplitData, features: Features, device: torch.device) -> dict[str, float]:
     """Return R@1, 5, 10 in both directions and their sum, in percent; equal scores count against the model."""
     scores = score(model, split, features, device)
     report = metrics.retrieval_report(scores, split.image, settings=ReportSettings(kendall_tau=False))
@@ -160,7 +160,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     return Evaluation(retrieval, graded, features.proxy, of_images, notes)
 
 
-def open_positives(folder: Path, name: str, split: Split, held_out: Collection[str]) -> metrics.Positives:
+def open_positives(folder: Path, name: str, split: SplitData, held_out: Collection[str]) -> metrics.Positives:
     """Read one of `POSITIVES` for the images and captions of a split, without held-out captions."""
     i2t, t2i = folder / f"{name}_image_to_caption.json", folder / f"{name}_caption_to_image.json"
     images, captions = split.image_ids.tolist(), split.caption_ids.tolist()
@@ -174,7 +174,9 @@ def open_positives(folder: Path, name: str, split: Split, held_out: Collection[s
         raise FitError(f"{error}. Run `relabel fetch eccv`.") from error
 
 
-def _graded(lookup: Lookup, split: Split, scores: NDArray[np.float32], options: EvalOptions) -> metrics.RetrievalReport:
+def _graded(
+    lookup: Lookup, split: SplitData, scores: NDArray[np.float32], options: EvalOptions
+) -> metrics.RetrievalReport:
     """Compute the metrics of a label on the first images and their captions, and those of folds on all images."""
     low, top = lookup.about.bounds
     settings = ReportSettings(label_top=top, label_low=low, cs_ks=options.cs_ks, semantic_ms=options.semantic_ms)
@@ -196,7 +198,7 @@ def _graded(lookup: Lookup, split: Split, scores: NDArray[np.float32], options: 
 
 
 def _labelled(
-    lookup: Lookup, split: Split, scores: NDArray[np.float32], count: int
+    lookup: Lookup, split: SplitData, scores: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], metrics.LookupRelevance]:
     """Select the first `count` images and their captions, without those that have no label.
 

@@ -24,8 +24,8 @@ from typing_extensions import override
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import GATE, Capability, Encoding, Source, SourceSpec
-from relabel.sources.bert_sts.gate import read_threshold, threshold_recipe
+from relabel.sources.base import Capability, DerivedModel, Encoding, Source, SourceSpec
+from relabel.sources.bert_sts.gate import GATE, read_threshold, threshold_recipe
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
 from relabel.sources.bert_sts.relevance import BertStsRelevance, image_files
 from relabel.sources.models.files import ModelFiles, find_model
@@ -70,6 +70,18 @@ class BertSts(Source[BertStsParams]):
     @override
     def input_labels(self) -> tuple[str, ...]:
         return () if self.params.gate is None else (self.params.gate,)
+
+    @override
+    def derived_model(self, data: Path) -> DerivedModel | None:
+        """Return the threshold of the gate, unless it is given. It is chosen on COCO, and serves every dataset."""
+        if self.params.gate is None or self.params.threshold is not None:
+            return None
+        return DerivedModel(
+            GATE,
+            self.gate_folder(data),
+            lambda gate, corpus, _, runtime: self.threshold_recipe(gate, corpus, runtime),
+            judged=True,
+        )
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Raise if the gate is not a label of vectors."""

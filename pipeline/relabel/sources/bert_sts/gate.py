@@ -27,6 +27,7 @@ from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST, open_artefact
 from relabel.store.workdir import Work
 
+GATE = "gate"
 KIND = "gate_threshold"
 _PAIRS = 1000  # judged pairs of a caption and another image, each five pairs of captions
 _LARGEST_LOSS = 0.005  # of Pearson's r with human scores

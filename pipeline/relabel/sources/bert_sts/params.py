@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.types import Pooling
-from relabel.sources.base import GATE, Paths, SourceParams
+from relabel.sources.base import Paths, SourceParams
 from relabel.sources.cosine import ComputeType
 
 TUNED = "tuned"
@@ -61,5 +61,4 @@ class BertStsParams(SourceParams):
 
     @override
     def tuned_models(self) -> tuple[str, ...]:
-        models = ("bert_sts",) if self.model == TUNED else ()
-        return (*models, GATE) if self.gate and self.threshold is None else models
+        return ("bert_sts",) if self.model == TUNED else ()

@@ -22,7 +22,7 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import INT8, Encoding, Paths, SourceParams
+from relabel.sources.base import DerivedModel, Encoding, Paths, SourceParams
 from relabel.sources.cosine import (
     ComputeType,
     VectorRelevance,
@@ -33,7 +33,7 @@ from relabel.sources.cosine import (
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.reading import MULTILINGUAL, Reading
-from relabel.sources.sbert.quantize import KIND, WEIGHTS, int8_recipe
+from relabel.sources.sbert.quantize import INT8, KIND, WEIGHTS, int8_recipe
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import read_manifest
@@ -69,10 +69,6 @@ class SbertParams(SourceParams):
     max_length: int | None = Field(None, ge=3, le=1_000_000, description="Tokens to keep; null for the model's limit.")
     dtype: ComputeType | Literal["int8"] = Field("float32", description="Type of matrix products; int8 is for CPUs.")
 
-    @override
-    def tuned_models(self) -> tuple[str, ...]:
-        return (INT8,) if self.dtype == INT8 else ()
-
 
 class Sbert(VectorSource[SbertParams]):
     """Cosine of sentence embeddings."""
@@ -82,6 +78,13 @@ class Sbert(VectorSource[SbertParams]):
     @override
     def model_folder(self) -> Path | None:
         return Path(self.params.model).expanduser()
+
+    @override
+    def derived_model(self, data: Path) -> DerivedModel | None:
+        """Return the int8 model, if the parameters ask for it, calibrated on the dataset that needs it first."""
+        if self.params.dtype != INT8:
+            return None
+        return DerivedModel(INT8, self.int8_folder(data), lambda _, *given: self.int8_recipe(*given))
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:

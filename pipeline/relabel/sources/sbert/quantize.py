@@ -19,13 +19,13 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import INT8
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.models.loading import save_model
 from relabel.sources.sbert.tune_data import Pairs, read_judged_pairs, texts_of
 from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
 
+INT8 = "int8"
 KIND = "int8_encoder"
 WEIGHTS = "model.bin"
 _CAPTIONS = 300  # nncf's recommendation; more did not raise a cosine

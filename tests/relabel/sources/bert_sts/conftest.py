@@ -68,7 +68,7 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Session]:
         settings += ["neighbours.k=6", f"sources={json.dumps({'near': near, 'fine': fine})}"]
         config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
         session = Session(config, Runtime(data=tmp_path / "data", threads=1, rows_per_shard=20), tmp_path / "labels")
-        stages.ingest(session).run()
+        stages.ingestion(session).run()
         stages.build_encoding(session, "fine", "all")
         return session
 

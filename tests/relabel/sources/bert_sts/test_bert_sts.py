@@ -19,7 +19,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 
 MakeGated = Callable[..., Session]
 
@@ -33,7 +33,8 @@ def opened(session: Session) -> BertStsRelevance:
 def loop(session: Session, cross: Path) -> np.ndarray:
     """Score every pair of captions in turn, (N, N), as the oracle."""
     params: Any = session.config.sources["fine"]
-    texts, n = session.corpus.texts, len(session.corpus)
+    corpus = open_corpus(session)
+    texts, n = corpus.texts, len(corpus)
     model = CrossEncoder(str(cross), device="cpu")
     distinct = list(dict.fromkeys(texts))
     scores_both_orders = model.predict([(a, b) for a in distinct for b in distinct], show_progress_bar=False)
@@ -59,14 +60,15 @@ VARIANTS: list[dict[str, Any]] = [{"gate": None}, {"threshold": 2.0}]
 def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, params: dict[str, Any]) -> None:
     session = gated(**params)
     relevance, expected = opened(session), loop(session, make_cross())
-    n = len(session.corpus)
+    n = len(open_corpus(session))
     left, right = np.indices((n, n), np.int32).reshape(2, -1)
     scores = relevance.pairs(References.single(left), right, "first").reshape(n, n)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     if params.get("gate", "near") is not None and params.get("threshold", 0) < 1:
         assert 0.1 < np.mean(scores == 0) < 0.9, "the gate decides nothing"
     np.testing.assert_array_equal(scores, scores.T)
-    sets = session.corpus.references(range(len(session.corpus.image_ids)))
+    corpus = open_corpus(session)
+    sets = corpus.references(range(len(corpus.image_ids)))
     captions = np.arange(0, n, 3, dtype=np.int32)
     how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("first", lambda x, axis: x[0])]
     for pooling, reduce in how:
@@ -87,14 +89,15 @@ def test_each_distinct_pair_is_scored_once_per_call(gated: MakeGated, monkeypatc
         return scored(self, first, second)
 
     monkeypatch.setattr(PairScorer, "score", score)
-    left, right = np.indices((len(session.corpus),) * 2, np.int32).reshape(2, -1)
+    left, right = np.indices((len(open_corpus(session)),) * 2, np.int32).reshape(2, -1)
     opened(session).pairs(References.single(left), right, "first")
     assert len(set(requests)) == len(requests) > 100
 
 
 def test_a_text_stands_for_all_its_rows_that_have_not_failed(gated: MakeGated) -> None:
     session = gated(threshold=0.3)
-    texts, n = session.corpus.texts, len(session.corpus)
+    corpus = open_corpus(session)
+    texts, n = corpus.texts, len(corpus)
     failed, *same = next(rows for text in texts if len(rows := [i for i in range(n) if texts[i] == text]) > 2)
     relevance: Any = opened(session)
     # A gate of vectors that differ between captions of one text, of which the first has failed.

@@ -67,11 +67,9 @@ def test_only_a_gate_of_glove_has_the_papers_threshold() -> None:
         ({"source": "sbert"}, {}, None),
         ({"source": "sbert"}, {"threshold": 0.4}, 0.4),
     ):
-        params: Any = Config(sources={"near": gate, "fine": {"source": "bert_sts", "gate": "near", **given}}).params(
-            "fine"
-        )
-        assert params.threshold == expected
-        assert ("gate" in params.tuned_models()) == (expected is None)
+        source = Config(sources={"near": gate, "fine": {"source": "bert_sts", "gate": "near", **given}}).source("fine")
+        assert source.params.threshold == expected
+        assert (source.derived_model(Path("data")) is not None) == (expected is None)
 
 
 def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +80,10 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     fine = session.config.sources["fine"].model_copy(update={"threshold": None})
     config = session.config.model_copy(update={"sources": session.config.sources | {"fine": fine}})
     session = stages.Session(config, session.runtime, tmp_path / "again")
-    stages.ingest(session).run()
+    stages.ingestion(session).run()
     stages.build_encoding(session, "near", "all")
     with pytest.raises(MissingError, match="no threshold was chosen"):
-        stages.encode(session, "fine", "all").run()
+        stages.encoding(session, "fine", "all").run()
     monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
     source: Any = session.config.source("fine")
     recipe = source.threshold_recipe(session.config.parts("fine"), tiny.small_corpus(), Runtime(threads=1))

@@ -23,7 +23,7 @@ from relabel.corpus import References
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.sources.finder import Search
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 
 SIZE, IMAGES = {"hidden_size": 32, "initializer_range": 0.3}, 6
 
@@ -72,7 +72,7 @@ def session(tmp_path: Path, judge: Path, gated: Callable[..., Session]) -> Sessi
 
 
 def test_pairs_and_neighbours_of_images(session: Session, judge: Path, tmp_path: Path) -> None:
-    corpus, label = session.corpus, stages.open_label(session, "fine", "all")
+    corpus, label = open_corpus(session), stages.open_label(session, "fine", "all")
     model, near = CrossEncoder(str(judge), device="cpu"), stages.open_label(session, "near", "all")
     images, every = corpus.references(range(IMAGES)), np.arange(len(corpus), dtype=np.int32)
     expected, gate = np.zeros((IMAGES, len(every))), near.block(images, every, "max")
@@ -99,8 +99,9 @@ def test_the_bytes_of_images_decide(session: Session, tmp_path: Path) -> None:
     stages.build_encoding(session, "fine", "all")
     (tmp_path / "003.png").unlink()
     label = stages.open_label(session, "fine", "all")  # an absent input is not compared
+    corpus = open_corpus(session)
     with pytest.raises(MissingError, match="no such image") as error:
-        label.block(session.corpus.references(range(IMAGES)), np.arange(len(session.corpus), dtype=np.int32))
+        label.block(corpus.references(range(IMAGES)), np.arange(len(corpus), dtype=np.int32))
     assert str(error.value.where).endswith("003.png")
 
 

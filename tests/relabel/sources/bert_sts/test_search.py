@@ -18,7 +18,7 @@ from relabel import stages
 from relabel.corpus import References
 from relabel.sources.bert_sts import search as module
 from relabel.sources.finder import Search
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 
 MakeGated = Callable[..., Session]
 
@@ -40,7 +40,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, Any], failed: list[int]) -> None:
     session = gated(**params)
     relevance: Any = stages.open_label(session, "fine", "all")
-    n = len(session.corpus)
+    n = len(open_corpus(session))
     if failed:
         # Captions of one text get other vectors as well.
         vectors = relevance.coarse.vectors.copy()
@@ -49,7 +49,8 @@ def test_lists_equal_a_sort(gated: MakeGated, tmp_path: Path, params: dict[str, 
         rows = np.array(failed, np.int32)
         relevance = replace(relevance, coarse=replace(relevance.coarse, vectors=vectors, failed=rows), failed=rows)
     every = np.arange(n, dtype=np.int32)
-    images = session.corpus.references(range(len(session.corpus.image_ids)))
+    corpus = open_corpus(session)
+    images = corpus.references(range(len(corpus.image_ids)))
     nobody = np.full(len(images), -1, np.int32)
     searches = [
         (Search(References.single(every), every, every, 6), "max"),

@@ -16,7 +16,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.fuse.model import Feature, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.relevance import block_of_pairs
-from relabel.stages import Session
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
 
 
@@ -27,7 +27,7 @@ def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
     labels = ["cbow", "cider", "same_image"]
     parts = {}
     for label in labels:
-        source, manifest = small_project.config.source(label), stages.encode(small_project, label, "all").open()
+        source, manifest = small_project.config.source(label), stages.encoding(small_project, label, "all").open()
         parts[label] = Part(source.spec.name, source.is_pairwise(), without_rows(manifest.config))
     looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "mean"), ("cider", "set"), ("cider", "max")]
     looks.append(("same_image", "set"))
@@ -37,8 +37,8 @@ def session(small_project: Session, tmp_path_factory: pytest.TempPathFactory) ->
     }
     write_fuse_model(folder / "model", FuseModel(parts, heads))
     fuse = fuse_project(folder, small_project, {"lookedup": {"source": "fuse", "model": str(folder / "model")}})
-    stages.encode(fuse, "lookedup", "all").run()
-    stages.export_lookup(fuse, "lookedup", "all").run()
+    stages.encoding(fuse, "lookedup", "all").run()
+    stages.lookup_export(fuse, "lookedup", "all").run()
     return fuse
 
 
@@ -47,7 +47,7 @@ def test_blocks_equal_those_of_the_pipeline(session: Session, pooling: Pooling) 
     """Compare images with 1 to 7 captions, a batch of one, float32 and float64."""
     lookup = open_lookup(session.folder("exports", "all", "lookup", "lookedup"), verify=True)
     fuse = stages.open_label(session, "lookedup", "all")
-    corpus, random = session.corpus, np.random.default_rng(0)
+    corpus, random = open_corpus(session), np.random.default_rng(0)
     for count in (1, 3, 64):
         rows, columns = random.integers(0, len(corpus), (2, count))
         block = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)

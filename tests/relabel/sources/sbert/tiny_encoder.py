@@ -10,7 +10,7 @@ import pytest
 
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.datasets.cxc import SIDES, HumanScores, Split, Task
+from relabel.datasets.cxc import SIDES, HumanScores, JudgedSplit, Task
 
 WORDS = ["a", "the", "man", "dog", "on", "red", "bus", "with", "two", "cats", "in", "street", "riding", "big"]
 IMAGES = 24
@@ -51,7 +51,7 @@ def small_corpus(images: int = IMAGES) -> Corpus:
     return Corpus.from_captions(Caption(f"coco:{c}", f"coco:{i}", split, text) for c, i, split, text in (*val, *test))
 
 
-def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
+def small_scores(images: int = IMAGES) -> Callable[[Task, JudgedSplit], HumanScores]:
     """Return judged pairs of `small_corpus`, scored by the share of common words; a request for test raises."""
     words, draw = [set(text.split()) for text in texts(5 * images)], np.random.default_rng(1)
     sts = [(5 * m, 5 * m + k, "c2c_cocaption") for m in range(images) for k in (1, 2)]
@@ -79,7 +79,7 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
         ids = ([f"coco:{first[kind] + i}" for i in side] for kind, side in zip(SIDES[task], (left, right), strict=True))
         scores[task] = HumanScores(task, "val", *ids, np.array(found), method)
 
-    def human_scores(task: Task, split: Split) -> HumanScores:
+    def human_scores(task: Task, split: JudgedSplit) -> HumanScores:
         assert split == "val", "test is what labels are judged by"
         return scores[task]
 

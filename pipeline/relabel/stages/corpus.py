@@ -1,0 +1,60 @@
+"""The corpus of a session, which a command opens once, and the splits that it labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from relabel.core.errors import MissingError
+from relabel.corpus import Corpus
+from relabel.corpus.params import PUBLISHED_FORMATS
+from relabel.corpus.readers import open_input
+from relabel.stages.ingest import caption_params, check_captions, row_ids
+from relabel.stages.session import Session
+from relabel.store.manifest import MANIFEST, read_manifest
+
+
+def open_corpus(session: Session) -> Corpus:
+    """Return the ingested corpus, which must be of today's captions and parameters.
+
+    The captions are compared once per command, since they are hashed for it; an ingestion makes another corpus.
+    """
+    folder, dataset = session.folder("corpus"), session.config.ingest.dataset
+    command = session.command("ingest", path=None if dataset in PUBLISHED_FORMATS else "PATH")
+    if not (folder / MANIFEST).exists():
+        todo = f"Make it with {command}."
+        if ingested := sorted(folder.parent.name for folder in session.labels.glob("*/corpus")):
+            todo = f"Name a dataset with --dataset: {', '.join(ingested)}. {todo}"
+        raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
+    opened = session.notes.corpora
+    key = folder, session.config.ingest.model_dump_json(), read_manifest(folder, "corpus").identity
+    if key not in opened:
+        check_captions(session)
+        corpus = Corpus.open(folder, session.runtime.progress, command)
+        opened[key] = replace(corpus, read_ids=partial(row_ids, session))
+    return opened[key]
+
+
+def read_captions(session: Session) -> Corpus:
+    """Return the corpus. If it was not ingested, read its captions; nothing is written."""
+    if (session.folder("corpus") / MANIFEST).exists():
+        return open_corpus(session)
+    return Corpus.from_captions(open_input(caption_params(session), session.runtime).read())
+
+
+def label_splits(session: Session, split: str | None = None) -> tuple[str, ...]:
+    """Return the splits that are labelled: the named one; else `judge.split` of a benchmark, or all of other data.
+
+    People train on captions of their own; on a benchmark, they first compare labels on the judged split.
+    """
+    corpus, judged = open_corpus(session), session.config.judge.split
+    if split is None and (corpus.namespace not in PUBLISHED_FORMATS or judged not in corpus.splits):
+        return tuple(corpus.splits)
+    return (split or judged,)
+
+
+def training_split(corpus: Corpus) -> str:
+    """Return train if the corpus has it, its only split, or all."""
+    if "train" in corpus.splits:
+        return "train"
+    return next(iter(corpus.splits)) if len(corpus.splits) == 1 else "all"
