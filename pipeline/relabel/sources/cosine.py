@@ -18,12 +18,12 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
+from relabel.sources.relevance import LookupArrays, Relevance, positions_in
 from relabel.sources.shards import read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Work
-from relabel_train.files import widen
+from relabel_train.scoring.vectors import widen
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
@@ -95,7 +95,7 @@ class VectorRelevance(Relevance):
         for a in range(0, len(references), step):
             sets = references.take(np.arange(a, min(a + step, len(references))))
             cosine = self.vectors[self.positions(sets.rows)] @ right
-            out[a : a + step] = pool(cosine, sets.indptr, pooling or self.pooling)
+            out[a : a + step] = sets.pool(cosine, pooling or self.pooling)
         return out
 
     @override

@@ -14,8 +14,9 @@ from tests.relabel.sources.encodings import corpus_of, encode
 
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
+from relabel_train.scoring.references import pool
 
 
 class Differences(Relevance):

@@ -13,14 +13,17 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.files import map_array, naming, read_description, verify_files
 from relabel_train.ids import Ids, UnknownIdError, hash_ids
-from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
+from relabel_train.lookup.blocks import Blocks, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description, Pooling
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description
 from relabel_train.lookup.fuse import FuseBlocks
 from relabel_train.lookup.scores import ScoreBlocks
 from relabel_train.lookup.spice import SpiceBlocks
 from relabel_train.lookup.vectors import VectorBlocks
 from relabel_train.samplers import Captions, Missing, mark_usable
+from relabel_train.scoring.references import PaddedReferences, Pooling
+from relabel_train.scoring.same_image import same_image
+from relabel_train.scoring.scores import GivenScores
 
 if TYPE_CHECKING:
     import pyarrow
@@ -248,10 +251,10 @@ class Lookup:
             raise ValueError(f"{self.about.label} ({self.about.source}) has no pooling {how!r}. Use one of {fine}.")
         return how
 
-    def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> References:
+    def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> PaddedReferences:
         """Return the references that stand for the images of captions."""
         most = self.about.references
-        return References.of(self._image, self._indptr, positions, most, pooling == "first")
+        return PaddedReferences.of_images(self._image, self._indptr, positions, most, pooling == "first")
 
     def _check_failed(self, positions: NDArray[np.int64], missing: Missing) -> NDArray[np.bool_]:
         """Mark the columns of (W, B) positions in which one has no encoding, or raise for the first one."""
@@ -269,7 +272,7 @@ class Lookup:
         """Mark the captions of the image itself, by id: (B_images, B_captions) bool."""
         left = self.image_of(rows)
         right = left if columns is None else self.image_of(columns)
-        return np.asarray(left[:, None] == right)
+        return same_image(left, right)
 
     def sibling_std(self) -> float:
         """Return the standard deviation of the relevance between two captions of one image, over all images.
@@ -537,7 +540,7 @@ def open_blocks(
     if kind == "scores":
         rule = params["scores"]
         gate = open_part("gate.", rule["gate"]) if "gate" in rule else None
-        given = arrays["scores.keys"], arrays["scores.values"]
-        return ScoreBlocks(arrays["image"], *given, rule["missing"], rule["line"], gate)
+        given = GivenScores(arrays["scores.keys"], arrays["scores.values"], len(arrays["image"]))
+        return ScoreBlocks(arrays["image"], given, rule["missing"], rule["line"], gate)
     parts = [open_part(f"part{i}.", part) for i, part in enumerate(params["fuse"]["parts"])]
     return FuseBlocks.open(parts, params["fuse"]["heads"])

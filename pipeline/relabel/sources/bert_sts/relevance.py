@@ -22,7 +22,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.bert_sts.params import BertStsParams
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
@@ -65,7 +65,7 @@ class BertStsRelevance(Relevance):
         keys, inverse = self._distinct_pairs(sets, captions)
         scores, refined = self.gated(keys, how)
         scores[refined] = self.refine(keys[refined])
-        return pool(scores[inverse], sets.indptr, how)
+        return sets.pool(scores[inverse], how)
 
     @override
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
@@ -145,7 +145,7 @@ class BertStsRelevance(Relevance):
 
     def _distinct_pairs(self, sets: References, captions: Rows) -> tuple[Keys, NDArray[np.int64]]:
         """Return the distinct pairs of texts of P pairs of a set and a caption, and each reference's among them."""
-        each = np.repeat(captions, np.diff(sets.indptr))
+        each = np.repeat(captions, sets.sizes)
         return np.unique(self.keys(sets.rows, self.text_rows(each)), return_inverse=True)
 
     def _apply_gate(self, coarse: Scores | None, same: Mask) -> tuple[Scores, Mask]:

@@ -20,8 +20,8 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.bert_sts.relevance import BertStsRelevance, Keys, rows_of
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import pool
 from relabel.store.workdir import Step, Work, table_task
+from relabel_train.scoring.references import pool
 
 _SAMPLE = 256  # texts of queries whose pairs are counted for the estimate
 _PAIRS = 1 << 13  # approximate number of pairs per file: about a minute of one thread

@@ -31,14 +31,15 @@ from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
 from relabel.sources.fuse.fit import CAP, Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
-from relabel.sources.fuse.model import KIND, Feature, FeaturePooling, FuseModel, Head, HeadName, Part, without_rows
-from relabel.sources.fuse.relevance import compute_features
+from relabel.sources.fuse.model import KIND, FuseModel, Part, without_rows
+from relabel.sources.fuse.relevance import part_scores
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
+from relabel_train.scoring.fuse import Feature, FeaturePooling, Head, HeadName, compute_features
 
 TASKS: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 SPLIT: Literal["val"] = "val"
@@ -152,10 +153,10 @@ def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, run
             # Such a file has one prediction per pair.
             values.append(np.repeat(_out_of_fold(one.tuned, task, human, own)[:, None], len(directions), axis=1))
             continue
-        relevance, found = one.opened(), []
+        score, found = part_scores({label: one.opened()}, block=False), []
         with runtime.progress.bar(f"{label}, {task} {SPLIT}", len(human) * len(directions), "pairs") as bar:
             for references, captions in directions:
-                columns = compute_features({label: relevance}, own, references, captions, block=False)
+                columns = compute_features(score, own, references, captions, block=False)
                 found.append(np.stack(list(columns), axis=1))
                 bar.advance(len(human))
         values.append(np.stack(found, axis=1))

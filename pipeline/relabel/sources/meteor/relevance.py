@@ -15,7 +15,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import BlockFinder, Finder, Search
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 
 if TYPE_CHECKING:
     from relabel.sources.meteor.tables import Tables
@@ -51,7 +51,7 @@ class MeteorRelevance(Relevance):
         sets = self.set_positions(references, how)
         each = np.repeat(self.positions(captions), np.diff(sets.indptr))
         scores = score_texts(self.tables, sets.rows, each.astype(np.int32), self.threads)
-        return pool(scores, sets.indptr, "max" if how == "set" else how)
+        return sets.pool(scores, "max" if how == "set" else how)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
