@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relabel_train.lookup.lookup import Lookup
+from relabel_train.lookup.rows import LookupRows
 from relabel_train.samplers import Missing
 from relabel_train.scoring.references import PaddedReferences, Pooling
 from relabel_train.tensors import full_float32
@@ -43,7 +43,7 @@ class DeviceLookup:
             [0.8000, 1.0000]])
     """
 
-    def __init__(self, lookup: Lookup, device: str | torch.device) -> None:
+    def __init__(self, lookup: LookupRows, device: str | torch.device) -> None:
         about, arrays = lookup.about, lookup.arrays
         if "vectors" not in arrays:
             todo = "Use `lookup.block`, which computes on the CPU."

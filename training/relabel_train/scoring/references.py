@@ -192,27 +192,10 @@ class PaddedReferences:
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: Integers, pooling: Pooling) -> NDArray[np.float64]:
-    """Reduce one score per reference to one score per set.
+    """Reduce (indptr[-1], ...) scores of references to (P, ...) float64 scores of sets.
 
-    Parameters
-    ----------
-    values : (indptr[-1], ...) float
-        Score of each reference.
-    indptr : (P + 1,) int64
-        Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
-    pooling : "first" (the first reference), "max" or "mean"
-
-    Returns
-    -------
-    (P, ...) float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.scoring.references import pool
-    >>> scores, indptr = np.array([0.25, 0.75, 0.5]), np.array([0, 2, 3])
-    >>> pool(scores, indptr, "max"), pool(scores, indptr, "mean"), pool(scores, indptr, "first")
-    (array([0.75, 0.5 ]), array([0.5, 0.5]), array([0.25, 0.5 ]))
+    `indptr`: (P + 1,) int64; set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty. `pooling`: `first` takes
+    the first reference; `max` and `mean` take all.
     """
     starts = indptr[:-1]
     sizes = indptr[1:] - starts

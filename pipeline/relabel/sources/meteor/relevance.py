@@ -15,13 +15,12 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import BlockFinder, Finder, Search
+from relabel.sources.meteor.jar import LONGEST
 from relabel.sources.relevance import Relevance
 
 if TYPE_CHECKING:
     from relabel.sources.meteor.tables import Tables
 
-LONGEST = 1024
-"""Most words of a text. In `relabel.sources.meteor.align`, the fields of a rank are wide enough for these."""
 _PAIRS = 4096  # pairs per task of a thread
 
 

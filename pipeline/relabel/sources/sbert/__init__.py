@@ -41,7 +41,7 @@ from relabel.store.manifest import read_manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
-    from relabel.sources.models.embeddings import Encoder
+    from relabel.sources.models.base import Encoder
 
 
 _NOT_FINITE, _UNREADABLE = "the model gives no finite vector", "the model knows no word of it"
