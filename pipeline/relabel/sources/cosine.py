@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, positions_in
@@ -72,12 +72,8 @@ class VectorRelevance(Relevance):
     `encode_text`: returns the (D,) unit or zero vector of one new text.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     vectors: NDArray[np.float32]
     encode_text: Callable[[str], NDArray[np.float32]]
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

@@ -66,6 +66,7 @@ def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
     return positions
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Relevance(ABC):
     """An opened encoding, which scores any captions of its corpus.
 
@@ -84,7 +85,7 @@ class Relevance(ABC):
     corpus: Corpus
     rows: range
     pooling: Pooling
-    failed: Rows = np.empty(0, np.int32)
+    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32), kw_only=True)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed):,} failed" if len(self.failed) else ""

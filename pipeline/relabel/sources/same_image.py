@@ -5,7 +5,6 @@ Binary losses assume this relevance. It is the baseline of every evaluation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,13 +26,8 @@ class SameImageParams(SourceParams):
     pooling: Pooling = "max"
 
 
-@dataclass(frozen=True, repr=False)
 class SameImageRelevance(Relevance):
     """Relevance r = [the caption belongs to the image of the references]."""
-
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

@@ -7,7 +7,7 @@ rule for all others. A score belongs to an image, so references stand for the im
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -201,15 +201,11 @@ class ScoresRelevance(Relevance):
     `gate`, `gate_bounds`: label of all other pairs, with its least and largest relevance.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     given: GivenScores
     missing: float | None
     bounds: tuple[float, float]
     gate: Relevance | None = None
     gate_bounds: tuple[float, float] = (0.0, 1.0)
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

@@ -23,8 +23,8 @@ class Differences(Relevance):
     """Difference of caption row and reference row, pooled; records the number of single pairs per call."""
 
     def __init__(self) -> None:
-        self.corpus = corpus_of([["a text"] * 4] * 5)
-        self.rows, self.pooling, self.calls = range(4, 20), "max", list[int]()
+        super().__init__(corpus_of([["a text"] * 4] * 5), range(4, 20), "max")
+        self.calls = list[int]()
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         self.calls.append(len(references.rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ FeaturePooling = Literal["max", "mean", "set"]
 HeadName = Literal["set", "single"]
 BOUNDS = (0.0, 1.0)
 """Range of relevance: human scores 0..5, divided by 5."""
-S = TypeVar("S", bound=Sets)
 _CELLS = 1 << 21  # scores of single references held at a time: 16 MiB
 
 
@@ -63,12 +62,12 @@ class Head:
         return np.clip(sum(terms), BOUNDS[0], self.cap)
 
 
-PartScores = Callable[[str, S, NDArray[Any], Pooling], F8]
+PartScores = Callable[[str, Sets, NDArray[Any], Pooling], F8]
 """Scores of a part, by its label: of sets and a caption each, (M,) float64; of a block with N captions, (M, N)."""
 
 
 def compute_features(
-    score: PartScores[S], features: Sequence[Feature], sets: S, captions: NDArray[Any], block: bool
+    score: PartScores[Sets], features: Sequence[Feature], sets: Sets, captions: NDArray[Any], block: bool
 ) -> Iterator[F8]:
     """Yield each feature of M sets and a caption each, (M,) float64; of a block with N captions, (M, N)."""
     # Several poolings share the scores of single references, for each of which a pair repeats the caption of its set.
@@ -83,7 +82,12 @@ def compute_features(
 
 
 def score_sets(
-    heads: Mapping[HeadName, Head], score: PartScores[S], sets: S, captions: NDArray[Any], pooling: Pooling, block: bool
+    heads: Mapping[HeadName, Head],
+    score: PartScores[Sets],
+    sets: Sets,
+    captions: NDArray[Any],
+    pooling: Pooling,
+    block: bool,
 ) -> F8:
     """Score each set against its caption or, in a block, against all captions.
 

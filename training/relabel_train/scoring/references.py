@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,30 +34,6 @@ def ranges(starts: NDArray[np.integer], sizes: NDArray[np.integer]) -> Integers:
     out = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes).astype(np.int64, copy=False)
     out += np.arange(len(out))
     return out
-
-
-class Sets(Protocol):
-    """Sets of references in either layout; none is empty."""
-
-    @property
-    def sizes(self) -> Integers:
-        """Number of references of each set."""
-
-    @property
-    def firsts(self) -> NDArray[np.integer]:
-        """First reference of each set."""
-
-    def first(self) -> Self:
-        """Return the first reference of each set, as a set."""
-
-    def singles(self) -> Self:
-        """Return every reference as a set."""
-
-    def take(self, index: Integers) -> Self:
-        """Select sets by their numbers, in any order and with repeats."""
-
-    def pool(self, scores: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
-        """Reduce the scores of `singles` to one score per set, by `max` or `mean`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +165,10 @@ class PaddedReferences:
         counts = self.counts.reshape(-1, *([1] * (scores.ndim - 2)))
         steps = np.arange(len(scores)).reshape(-1, *([1] * (scores.ndim - 1)))
         return np.asarray(np.where(steps < counts, scores, 0).sum(axis=0) / counts.astype(scores.dtype))
+
+
+Sets = TypeVar("Sets", References, PaddedReferences)
+"""Sets of references in either layout."""
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: Integers, pooling: Pooling) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ By a model of images, the first member of a pair is an image instead: that of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,15 +45,11 @@ class TextPairs(Relevance):
     `scorer`: loads the cross-encoder; further calls return the same one.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     params: BertStsParams
     coarse: Relevance | None
     threshold: float | None
     scorer: Callable[[], PairScorer]
     runtime: Runtime
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     def check_limit(self, pairs: int) -> None:
         """Log an estimated number of pairs of texts to refine; raise UsageError if it is above `max_pairs`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
@@ -15,7 +13,6 @@ from relabel.sources.bert_sts.pairs import Keys, TextPairs
 from relabel.sources.finder import Finder, Search
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class BertStsRelevance(TextPairs):
     """Relevance of reference sets and captions, from the scores of their texts."""
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.cider.export import write_features
 from relabel.sources.cider.features import Features, Weighting, features_of_text, gauss_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
@@ -37,9 +37,6 @@ class CiderRelevance(Relevance):
     `sigma`: width of the length penalty; None for plain CIDEr.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     features: Features
     weighting: Weighting
     open_vocabulary: Callable[[], Vocabulary]

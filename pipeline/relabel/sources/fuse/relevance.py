@@ -8,15 +8,14 @@ The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources import source_class
 from relabel.sources.finder import BlockFinder, Finder, Search
 from relabel.sources.fuse.model import FuseModel
@@ -43,14 +42,10 @@ class FuseRelevance(Relevance):
     `gate_top`: number of these candidates.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     parts: Mapping[str, Relevance]
     model: FuseModel
     gate: str | None = None
     gate_top: int = 1000
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

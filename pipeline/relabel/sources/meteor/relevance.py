@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from typing_extensions import override
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.finder import BlockFinder, Finder, Search
 from relabel.sources.meteor.jar import LONGEST
 from relabel.sources.relevance import Relevance
@@ -33,15 +33,11 @@ class MeteorRelevance(Relevance):
     `gate`: the opened label that selects the candidates of a search; `gate_top`: their number.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     tables: Tables
     with_text: Callable[[str, NDArray[np.int64]], Tables]
     threads: int
     gate: Relevance | None = None
     gate_top: int = 1000
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

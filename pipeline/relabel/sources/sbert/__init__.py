@@ -143,7 +143,7 @@ class Sbert(VectorSource[SbertParams]):
             self.params.pooling,
             read_vectors(encoding.folder, encoding.manifest),
             lambda text: _encode_text(encoder(), text),
-            read_failed_rows(encoding.folder, encoding.manifest),
+            failed=read_failed_rows(encoding.folder, encoding.manifest),
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:

@@ -27,7 +27,7 @@ class Table(Relevance):
     """
 
     def __init__(self, corpus: Corpus, seed: int = 0) -> None:
-        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "set"
+        super().__init__(corpus, range(len(corpus)), "set")
         self.values = np.random.default_rng(seed).random((len(corpus), len(corpus)))
         self.requests = 0
 
