@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Pooling = Literal["first", "max", "mean", "set"]
 """Reduction of the references of an image to one number."""
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 Integers = NDArray[np.int64]
 
 
