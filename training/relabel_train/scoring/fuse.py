@@ -106,7 +106,9 @@ def score_sets(
     for head, chosen in (heads["single"], np.flatnonzero(sizes == 1)), (heads["set"], np.flatnonzero(sizes > 1)):
         for a in range(0, len(chosen), step):
             some = chosen[a : a + step]
+            if len(some) == len(sizes):
+                # The usual case: no set is copied.
+                return head.score(compute_features(score, head.features, sets, captions, block))
             own = captions if block else captions[some]
-            batch = sets if len(some) == len(sizes) else sets.take(some)
-            out[some] = head.score(compute_features(score, head.features, batch, own, block))
+            out[some] = head.score(compute_features(score, head.features, sets.take(some), own, block))
     return out
