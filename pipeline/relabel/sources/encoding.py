@@ -28,7 +28,7 @@ def encoding_recipe(
 ) -> Recipe:
     """Return the recipe of an encoding. `parts`: identities of the encodings of its parts, by label."""
     # A part that is built again makes this encoding stale.
-    inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {part}": one for part, one in parts.items()}}
+    inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {part}": identity for part, identity in parts.items()}}
     if (tokenizer := source.tokenizer()) is not None:
         inputs["tokens"] = f"{tokenizer} {version_of('tokens')}"
     return Recipe("encoding", label, config, inputs, fill)
